@@ -1,0 +1,1 @@
+//! The autoscaler's rules, without I/O: windows, decider, bounds, scale to zero, path mode.

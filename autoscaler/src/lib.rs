@@ -1,0 +1,1 @@
+//! The autoscaler: receives stats, decides for each revision, patches replicas, switches the path.

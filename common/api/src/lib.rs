@@ -1,0 +1,33 @@
+//! The custom resources that Zeroscale shares with Knative Serving: types, conditions, validation, CRDs.
+//!
+//! One file for each kind. Groups, names and serialised forms are Knative's.
+
+pub mod condition;
+pub mod metric;
+pub mod podautoscaler;
+pub mod revision;
+pub mod serverlessservice;
+
+pub use condition::Condition;
+pub use metric::{Metric, MetricSpec, MetricStatus};
+pub use podautoscaler::{PodAutoscaler, PodAutoscalerSpec, PodAutoscalerStatus, Reachability};
+pub use revision::{Revision, RevisionSpec};
+pub use serverlessservice::{Mode, ServerlessService, ServerlessServiceSpec, ServerlessServiceStatus};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Names the object that is scaled, in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReference {
+    /// Group and version, such as `apps/v1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind, such as `Deployment`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}

@@ -1,0 +1,89 @@
+//! PodAutoscaler: how one target is scaled. In standalone it is the revision.
+
+use crate::{Condition, ObjectReference};
+use common::backend::Protocol;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a user asks for.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "autoscaling.internal.knative.dev",
+    version = "v1alpha1",
+    kind = "PodAutoscaler",
+    plural = "podautoscalers",
+    singular = "podautoscaler",
+    shortname = "kpa",
+    shortname = "pa",
+    category = "knative-internal",
+    category = "autoscaling",
+    namespaced,
+    status = "PodAutoscalerStatus",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodAutoscalerSpec {
+    /// Requests that one pod may run at once; 0: no limit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub container_concurrency: i64,
+    /// What is scaled.
+    pub scale_target_ref: ObjectReference,
+    /// Whether any route leads here.
+    #[serde(default, skip_serializing_if = "Reachability::is_unknown")]
+    pub reachability: Reachability,
+    /// What the pods speak.
+    #[schemars(with = "String")]
+    pub protocol_type: Protocol,
+}
+
+/// What the autoscaler reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodAutoscalerStatus {
+    /// The generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Active`, `Ready`, `SKSReady`, `ScaleTargetInitialized`, sorted by type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Never written by this project.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Name of the public Service; always present, maybe empty.
+    #[serde(default)]
+    pub service_name: String,
+    /// Name of the private Service; always present, maybe empty.
+    #[serde(default)]
+    pub metrics_service_name: String,
+    /// Pods that are wanted; -1: not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired_scale: Option<i32>,
+    /// Pods that are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual_scale: Option<i32>,
+}
+
+/// Whether any route leads to a revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Reachability {
+    /// Not known; treated as reachable.
+    #[default]
+    #[serde(rename = "")]
+    Unknown,
+    /// Some route can send traffic here.
+    Reachable,
+    /// None can.
+    Unreachable,
+}
+
+impl Reachability {
+    fn is_unknown(&self) -> bool {
+        *self == Reachability::Unknown
+    }
+}
+
+fn is_zero(n: &i64) -> bool {
+    *n == 0
+}

@@ -1,0 +1,13 @@
+//! Vocabulary of both planes: the names, keys and formats that an activator and an autoscaler must agree on.
+//!
+//! Everything here is pure: no I/O, no clock, no randomness, no Kubernetes client. Names and bytes are Knative's
+//! where Knative has one; what is ours alone lives under the prefix `zeroscale.dev/`.
+
+pub mod backend;
+pub mod key;
+pub mod names;
+pub mod scaling;
+pub mod stat;
+pub mod time;
+
+pub use key::RevisionKey;

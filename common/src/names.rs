@@ -1,0 +1,100 @@
+//! Object names, labels, annotations and ports that parts of the system find each other by.
+
+use md5::{Digest, Md5};
+
+/// Label on Services, EndpointSlices and Endpoints: [`SERVICE_TYPE_PUBLIC`] or [`SERVICE_TYPE_PRIVATE`].
+pub const SERVICE_TYPE: &str = "networking.internal.knative.dev/serviceType";
+/// The Service that clients call.
+pub const SERVICE_TYPE_PUBLIC: &str = "Public";
+/// The Service that selects the revision's pods.
+pub const SERVICE_TYPE_PRIVATE: &str = "Private";
+/// Label that names the owning ServerlessService.
+pub const SERVERLESS_SERVICE: &str = "networking.internal.knative.dev/serverlessservice";
+/// Label that names the revision; in standalone the PodAutoscaler's name.
+pub const REVISION: &str = "serving.knative.dev/revision";
+/// Label that names the configuration; in standalone the PodAutoscaler's name.
+pub const CONFIGURATION: &str = "serving.knative.dev/configuration";
+/// Label that names the Knative Service, if any.
+pub const SERVICE: &str = "serving.knative.dev/service";
+/// Label with the uid of the revision; in standalone the PodAutoscaler's uid.
+pub const REVISION_UID: &str = "serving.knative.dev/revisionUID";
+
+/// Annotation on a private Service that tells the activator all about a revision: JSON of
+/// [`Backend`](crate::backend::Backend).
+pub const BACKEND: &str = "zeroscale.dev/backend";
+/// Annotation on an adopted Service that holds its former selector, as JSON.
+pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
+/// Finalizer on a standalone PodAutoscaler: replicas and Service are given back before it goes.
+pub const FINALIZER: &str = "zeroscale.dev/restore";
+/// `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that standalone writes for public Services.
+pub const MANAGED_BY: &str = "zeroscale.dev";
+
+/// Activator data port for HTTP/1.1 (and h2c), also a queue-proxy's.
+pub const ACTIVATOR_HTTP1_PORT: u16 = 8012;
+/// Activator data port for h2c (and HTTP/1.1), also a queue-proxy's.
+pub const ACTIVATOR_H2C_PORT: u16 = 8013;
+/// The stat server's port.
+pub const STAT_PORT: u16 = 8080;
+/// The Service in front of all activators, in the system namespace.
+pub const ACTIVATOR_SERVICE: &str = "activator-service";
+/// The Service in front of all autoscalers, in the system namespace.
+pub const AUTOSCALER_SERVICE: &str = "autoscaler";
+/// Default system namespace.
+pub const SYSTEM_NAMESPACE: &str = "knative-serving";
+
+/// Longest Kubernetes name.
+const NAME_LENGTH_MAX: usize = 63;
+
+/// Name of the private Service of a revision.
+pub fn private_service(revision: &str) -> String {
+    child_name(revision, "-private")
+}
+
+/// `parent` + `suffix`, shortened with a hash where that exceeds 63 characters (`kmeta.ChildName` of knative.dev/pkg).
+pub fn child_name(parent: &str, suffix: &str) -> String {
+    if parent.len() + suffix.len() <= NAME_LENGTH_MAX {
+        return format!("{parent}{suffix}");
+    }
+    let head_max = NAME_LENGTH_MAX - 32; // What is left beside the 32 hex digits of an MD5.
+    if suffix.len() < head_max {
+        let digest = hex::encode(Md5::digest(parent));
+        return format!("{}{digest}{suffix}", head(parent, head_max - suffix.len()));
+    }
+    let digest = hex::encode(Md5::digest(format!("{parent}{suffix}")));
+    let mut name = format!("{}{digest}", head(parent, head_max));
+    name.push_str(head(suffix, NAME_LENGTH_MAX - name.len()));
+    name.truncate(name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len());
+    name
+}
+
+/// At most the first `n` bytes of `s`, never splitting a character.
+fn head(s: &str, n: usize) -> &str {
+    let mut end = n.min(s.len());
+    while !s.is_char_boundary(end) {
+        end -= 1;
+    }
+    &s[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of the table in Knative's own tests.
+    #[test]
+    fn child_names_are_shortened_as_upstream_does() {
+        let rows = [
+            ("foo".to_owned(), "foo-private".to_owned()),
+            ("f".repeat(55), format!("{}-private", "f".repeat(55))),
+            ("f".repeat(63), "fffffffffffffffffffffff105d7597f637e83cc711605ac3ea4957-private".to_owned()),
+            ("a".repeat(56), "aaaaaaaaaaaaaaaaaaaaaaa3b0c8ac703f828b04c6c197006d17218-private".to_owned()),
+            (
+                "dream-tonight-cherub-rock-mayonnaise-hummer-disarm-rocket-soma-quiet".to_owned(),
+                "dream-tonight-cherub-ro3018a624ca643e16234cb0e57ea11dd8-private".to_owned(),
+            ),
+        ];
+        for (parent, expected) in rows {
+            assert_eq!(private_service(&parent), expected);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The parameters of one decision loop, resolved from annotations and configuration.
+//!
+//! Resolution itself (which annotation beats which key) belongs beside the annotations; this is only the result,
+//! which the autoscaler's rules work from.
+
+use std::time::Duration;
+
+/// What the multiscaler is told about one revision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeciderSpec {
+    /// Most growth in one decision, as a multiple of the ready pods; more than 1.
+    pub max_scale_up_rate: f64,
+    /// Most shrinking in one decision, as a divisor of the ready pods; more than 1.
+    pub max_scale_down_rate: f64,
+    /// What is measured.
+    pub metric: ScalingMetric,
+    /// What one pod should see of it; at least 0.01.
+    pub target_value: f64,
+    /// What one pod can bear of it.
+    pub total_value: f64,
+    /// Spare capacity to keep before the activators leave the path.
+    pub target_burst_capacity: BurstCapacity,
+    /// Requests that one activator can carry.
+    pub activator_capacity: f64,
+    /// Panic begins at this multiple of the ready pods.
+    pub panic_threshold: f64,
+    /// Length of the stable window.
+    pub stable_window: Duration,
+    /// Length of the panic window.
+    pub panic_window: Duration,
+    /// How long a higher decision holds before a lower one counts.
+    pub scale_down_delay: Duration,
+    /// First scale of a revision.
+    pub initial_scale: i32,
+    /// Least scale from zero; below 2: off.
+    pub activation_scale: i32,
+    /// Whether some route can send traffic here.
+    pub reachable: bool,
+    /// How the windows average.
+    pub aggregation: Aggregation,
+}
+
+/// What is measured. Annotations may name others; a reader then treats them as concurrency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ScalingMetric {
+    /// Requests in flight.
+    #[default]
+    Concurrency,
+    /// Requests a second.
+    Rps,
+}
+
+/// Target burst capacity, without its sentinels 0 and -1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BurstCapacity {
+    /// 0: activators carry traffic only at zero pods.
+    AtZeroOnly,
+    /// So many spare requests, or the activators stay in the path.
+    Limited(f64),
+    /// -1: activators always carry the traffic.
+    Always,
+}
+
+impl BurstCapacity {
+    /// From the annotation's or config map's number: any negative value means always.
+    pub fn from_number(n: f64) -> Self {
+        if n < 0.0 {
+            Self::Always
+        } else if n == 0.0 {
+            Self::AtZeroOnly
+        } else {
+            Self::Limited(n)
+        }
+    }
+
+    /// Back to the number: -1, 0 or the limit.
+    pub fn to_number(self) -> f64 {
+        match self {
+            Self::Always => -1.0,
+            Self::AtZeroOnly => 0.0,
+            Self::Limited(n) => n,
+        }
+    }
+}
+
+/// How a window averages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Aggregation {
+    /// Every second counts the same.
+    #[default]
+    Linear,
+    /// Recent seconds count more.
+    WeightedExponential,
+}

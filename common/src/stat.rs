@@ -1,0 +1,54 @@
+//! The stat stream's messages (proto3, package `metrics`), as Knative Serving defines them in `stat.proto`.
+//!
+//! One WebSocket binary frame holds one [`WireStatMessages`]; a scrape answers with one bare [`Stat`].
+
+use prost::Message;
+
+/// One measurement from one source.
+#[derive(Clone, PartialEq, Message)]
+pub struct Stat {
+    /// The pod that measured.
+    #[prost(string, tag = "1")]
+    pub pod_name: String,
+    /// Time-weighted mean of requests in flight, queued ones included.
+    #[prost(double, tag = "2")]
+    pub average_concurrent_requests: f64,
+    /// The part of it that came through an activator.
+    #[prost(double, tag = "3")]
+    pub average_proxied_concurrent_requests: f64,
+    /// Requests that arrived, per second.
+    #[prost(double, tag = "4")]
+    pub request_count: f64,
+    /// The part of it that came through an activator.
+    #[prost(double, tag = "5")]
+    pub proxied_request_count: f64,
+    /// Age of the measuring process in seconds.
+    #[prost(double, tag = "6")]
+    pub process_uptime: f64,
+    /// Unix seconds; 0: the first receiver stamps its own clock.
+    #[prost(int64, tag = "7")]
+    pub timestamp: i64,
+}
+
+/// A stat and the revision it is about. Without a stat it is an attestation: `name` is the activator's pod name,
+/// `namespace` the system namespace.
+#[derive(Clone, PartialEq, Message)]
+pub struct WireStatMessage {
+    /// The revision's namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: String,
+    /// The revision's name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// The measurement; absent in an attestation.
+    #[prost(message, optional, tag = "3")]
+    pub stat: Option<Stat>,
+}
+
+/// What one frame carries.
+#[derive(Clone, PartialEq, Message)]
+pub struct WireStatMessages {
+    /// One entry for each revision.
+    #[prost(message, repeated, tag = "1")]
+    pub messages: Vec<WireStatMessage>,
+}

@@ -1,0 +1,1 @@
+//! A small Kubernetes in one process: API server, controllers, node, ingress, and both planes.

@@ -1,0 +1,2 @@
+//! The sample workload.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Runs vector files through the cores, and API scenarios against a server.
