@@ -1,3 +1,8 @@
 //! I/O that both planes need. One module for each thing; none knows a plane.
 
+pub mod admin;
+pub mod config_map;
+pub mod environment;
 pub mod resolve;
+pub mod shutdown;
+pub mod telemetry;

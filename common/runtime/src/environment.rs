@@ -1,0 +1,139 @@
+//! What the surroundings say before any configuration is read: mode, names, cluster domain.
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use ipnet::IpNet as Cidr;
+
+/// Which system's rules hold where they differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Beside plain Deployments: a PodAutoscaler is the revision, and the ServerlessService controller is ours.
+    Standalone,
+    /// In place of Knative Serving's own components. The default, so that a swapped image behaves.
+    #[default]
+    Knative,
+}
+
+impl FromStr for Mode {
+    type Err = EnvironmentError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "standalone" => Ok(Self::Standalone),
+            "knative" | "" => Ok(Self::Knative),
+            other => Err(EnvironmentError {
+                variable: "ZEROSCALE_MODE",
+                value: Some(other.to_owned()),
+                rule: "must be `standalone` or `knative`",
+            }),
+        }
+    }
+}
+
+/// A variable that is missing or cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvironmentError {
+    /// Its name.
+    pub variable: &'static str,
+    /// What it holds, if it is set.
+    pub value: Option<String>,
+    /// The rule it broke.
+    pub rule: &'static str,
+}
+
+impl fmt::Display for EnvironmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "environment variable {}={value:?}: {}", self.variable, self.rule),
+            None => write!(f, "environment variable {} is not set: {}", self.variable, self.rule),
+        }
+    }
+}
+
+impl std::error::Error for EnvironmentError {}
+
+/// The value of a variable that must be there and must not be empty.
+///
+/// # Errors
+/// It is missing or empty.
+pub fn required(
+    get: &impl Fn(&str) -> Option<String>,
+    variable: &'static str,
+    purpose: &'static str,
+) -> Result<String, EnvironmentError> {
+    match get(variable) {
+        Some(value) if !value.is_empty() => Ok(value),
+        value => Err(EnvironmentError { variable, value, rule: purpose }),
+    }
+}
+
+/// The value of a variable, parsed; `default` where it is missing or empty.
+///
+/// # Errors
+/// It is set to something that does not parse.
+pub fn parsed<T: FromStr>(
+    get: &impl Fn(&str) -> Option<String>,
+    variable: &'static str,
+    default: T,
+    rule: &'static str,
+) -> Result<T, EnvironmentError> {
+    match get(variable).filter(|v| !v.is_empty()) {
+        None => Ok(default),
+        Some(value) => value.parse().map_err(|_| EnvironmentError { variable, value: Some(value.clone()), rule }),
+    }
+}
+
+/// The process's own environment, in the shape that [`required`] and [`parsed`] take; tests pass a map instead.
+pub fn process(variable: &str) -> Option<String> {
+    std::env::var(variable).ok()
+}
+
+/// The cluster's DNS domain: `CLUSTER_DOMAIN`, else the first `svc.` search entry of `/etc/resolv.conf`, else
+/// `cluster.local`. As upstream, the variable wins only where the file can be read; we take it in any case, since
+/// nobody can depend on its being ignored.
+pub fn cluster_domain() -> String {
+    if let Some(domain) = process("CLUSTER_DOMAIN").filter(|d| !d.is_empty()) {
+        return domain;
+    }
+    let file = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    search_domain(&file).unwrap_or_else(|| "cluster.local".to_owned())
+}
+
+/// The domain that a `resolv.conf` names in its first `svc.`-prefixed search entry.
+fn search_domain(resolv_conf: &str) -> Option<String> {
+    resolv_conf
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("search"))
+        .flat_map(str::split_whitespace)
+        .find_map(|entry| entry.strip_prefix("svc."))
+        .map(|domain| domain.trim_end_matches('.').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cluster_domain_is_the_first_svc_entry_of_a_search_line() {
+        let rows = [
+            ("search default.svc.abc.com svc.abc.com. abc.com\nnameserver 1.2.3.4", Some("abc.com")),
+            ("nameserver 1.1.1.1\nsearch foo.com", None),
+            ("", None),
+        ];
+        for (file, expected) in rows {
+            assert_eq!(search_domain(file).as_deref(), expected, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_variable_its_value_and_the_rule() {
+        let none = |_: &str| None;
+        let error = required(&none, "POD_NAME", "the pod's own name is needed").expect_err("missing");
+        assert_eq!(error.to_string(), "environment variable POD_NAME is not set: the pod's own name is needed");
+        let bad = |_: &str| Some("x".to_owned());
+        let error = parsed::<u16>(&bad, "PORT", 1, "must be a port").expect_err("bad");
+        assert_eq!(error.to_string(), "environment variable PORT=\"x\": must be a port");
+        assert!("nonsense".parse::<Mode>().is_err());
+    }
+}
