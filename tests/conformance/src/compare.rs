@@ -1,0 +1,151 @@
+//! What "the same" means: integers, booleans and names are equal; floating-point values agree to one part in a
+//! million, and to a billionth near zero.
+
+use std::fmt::{self, Debug};
+
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Largest relative difference of two floating-point values that count as the same.
+const RELATIVE: f64 = 1e-6;
+/// Largest absolute difference; decides near zero.
+const ABSOLUTE: f64 = 1e-9;
+
+/// Where a case and our code part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// A value differs.
+    Differs {
+        /// Where in the case, like `steps[3].desired_pod_count`.
+        at: String,
+        /// What the vector says.
+        wanted: String,
+        /// What our code says.
+        got: String,
+    },
+    /// The case could not be read, or could not be run.
+    Broken(String),
+}
+
+impl Mismatch {
+    /// A value at `at` differs.
+    pub fn differs(at: impl Into<String>, wanted: impl Debug, got: impl Debug) -> Self {
+        Self::Differs { at: at.into(), wanted: format!("{wanted:?}"), got: format!("{got:?}") }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Differs { at, wanted, got } => write!(f, "{at}: wanted {wanted}, got {got}"),
+            Self::Broken(why) => write!(f, "cannot run: {why}"),
+        }
+    }
+}
+
+/// Reads a case into the struct of its kind.
+///
+/// # Errors
+/// [`Mismatch::Broken`] names the field that is missing, unknown or of another type.
+pub fn parse<T: DeserializeOwned>(case: &Value) -> Result<T, Mismatch> {
+    T::deserialize(case).map_err(|e| Mismatch::Broken(e.to_string()))
+}
+
+/// Equality, for everything but floating-point values.
+///
+/// # Errors
+/// [`Mismatch::Differs`] at `at`.
+pub fn equal<W: Debug + PartialEq<G> + ?Sized, G: Debug + ?Sized>(
+    at: &str,
+    wanted: &W,
+    got: &G,
+) -> Result<(), Mismatch> {
+    if wanted == got { Ok(()) } else { Err(Mismatch::differs(at, wanted, got)) }
+}
+
+/// Equality of floating-point values, within the tolerances above.
+///
+/// # Errors
+/// [`Mismatch::Differs`] at `at`.
+pub fn close(at: &str, wanted: f64, got: f64) -> Result<(), Mismatch> {
+    if is_close(wanted, got) { Ok(()) } else { Err(Mismatch::differs(at, wanted, got)) }
+}
+
+/// Whether two floating-point values count as the same.
+fn is_close(wanted: f64, got: f64) -> bool {
+    wanted == got || (wanted - got).abs() <= (RELATIVE * wanted.abs()).max(ABSOLUTE)
+}
+
+/// Compares whole trees: what `got` holds as a floating-point number is compared with tolerance, all else exactly.
+/// Absent and null are the same, and so are null and an empty list.
+///
+/// # Errors
+/// The first [`Mismatch::Differs`], its place below `at`.
+pub fn tree(at: &str, wanted: &Value, got: &Value) -> Result<(), Mismatch> {
+    match (wanted, got) {
+        (Value::Object(w), Value::Object(g)) => {
+            for key in w.keys().chain(g.keys().filter(|k| !w.contains_key(*k))) {
+                tree(&format!("{at}.{key}"), w.get(key).unwrap_or(&Value::Null), g.get(key).unwrap_or(&Value::Null))?;
+            }
+            Ok(())
+        }
+        (Value::Array(w), Value::Array(g)) if w.len() == g.len() => {
+            w.iter().zip(g).enumerate().try_for_each(|(i, (w, g))| tree(&format!("{at}[{i}]"), w, g))
+        }
+        (Value::Null, Value::Array(list)) | (Value::Array(list), Value::Null) if list.is_empty() => Ok(()),
+        (Value::Number(w), Value::Number(g)) if g.is_f64() => {
+            close(at, w.as_f64().unwrap_or(f64::NAN), g.as_f64().unwrap_or(f64::NAN))
+        }
+        (Value::Number(w), Value::Number(g)) if w.is_f64() => {
+            // An integer of ours against `3.0`: still the same number.
+            close(at, w.as_f64().unwrap_or(f64::NAN), g.as_f64().unwrap_or(f64::NAN))
+        }
+        _ => equal(at, wanted, got),
+    }
+}
+
+/// For `#[serde(deserialize_with = "nanos")]`: Unix nanoseconds, written as a string.
+///
+/// # Errors
+/// Names the text that is no such number.
+pub fn nanos<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|e| Error::custom(format!("{text:?} is not a number of nanoseconds: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn floats_agree_to_a_millionth_and_near_zero_to_a_billionth() {
+        for (wanted, got, same) in [
+            (1.0, 1.000_000_9, true),
+            (1.0, 1.000_002, false),
+            (1e9, 1e9 + 900.0, true),
+            (0.0, 9e-10, true),
+            (0.0, 2e-9, false),
+            (f64::INFINITY, f64::INFINITY, true),
+            (f64::NAN, f64::NAN, false),
+        ] {
+            assert_eq!(is_close(wanted, got), same, "{wanted} and {got}");
+        }
+    }
+
+    #[test]
+    fn trees_differ_in_place_length_and_type() {
+        assert_eq!(tree("", &json!({"a": [1, 2.0]}), &json!({"a": [1, 2.000_000_1]})), Ok(()));
+        assert_eq!(tree("", &json!({"a": null}), &json!({"a": []})), Ok(()));
+        assert_eq!(
+            tree("", &json!({"a": [1]}), &json!({"a": [1], "b": 2})),
+            Err(Mismatch::differs(".b", Value::Null, json!(2)))
+        );
+        assert_eq!(tree("x", &json!([1, 2]), &json!([1, 3])), Err(Mismatch::differs("x[1]", json!(2), json!(3))));
+        assert!(tree("", &json!([1]), &json!([1, 1])).is_err());
+        assert!(tree("", &json!("1"), &json!(1)).is_err());
+        assert!(tree("", &json!(1_000_000_000), &json!(1_000_000_001)).is_err(), "integers are exact");
+    }
+}

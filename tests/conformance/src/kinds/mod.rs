@@ -1,0 +1,63 @@
+//! The table of kinds, one file each.
+
+use anyhow::Result as Anyhow;
+use serde_json::Value;
+
+use crate::Mismatch;
+
+mod sample_size;
+
+/// All kinds this runner knows.
+pub const KINDS: &[Kind] = &[Kind { name: "sample_size", expected: WANT, check: Check::Pure(sample_size::check) }];
+
+/// Fields whose names begin so hold expectations, in every kind that has no others.
+const WANT: &[&str] = &["want"];
+
+/// One kind of case.
+pub struct Kind {
+    /// Value of the field `kind`.
+    pub name: &'static str,
+    /// Beginnings of the names of fields that hold expectations, at any depth; all below such a field is expected too.
+    /// The perturbation test works from it.
+    pub expected: &'static [&'static str],
+    /// How a case is run.
+    pub check: Check,
+}
+
+/// How the cases of a kind are run.
+#[derive(Clone, Copy)]
+pub enum Check {
+    /// By a call to a core. Nothing is shared between cases.
+    Pure(fn(&Value) -> Result<(), Mismatch>),
+    /// By something that is started once, at the first case of the kind.
+    Suite(fn(&Target) -> Anyhow<Box<dyn Suite>>),
+}
+
+/// What cases of one kind share, a server for example.
+pub trait Suite {
+    /// Runs one case.
+    ///
+    /// # Errors
+    /// Says what differed.
+    fn check(&mut self, case: &Value) -> Result<(), Mismatch>;
+}
+
+/// The server that API scenarios are sent to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// One that is started for this run.
+    #[default]
+    Embedded,
+    /// One that runs already.
+    Running {
+        /// Where it listens, like `https://127.0.0.1:6443`.
+        url: String,
+        /// An administrator's bearer token.
+        token: String,
+    },
+}
+
+/// The kind of that name.
+pub fn kind(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.name == name)
+}

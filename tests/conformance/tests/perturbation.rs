@@ -1,0 +1,123 @@
+//! Proof that the runner can fail: for each kind a case passes as it stands, and fails as soon as any one of its
+//! expected values is another.
+//!
+//! The cases are written by hand, one file for each kind in `tests/data`. A kind without one fails here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use conformance::Mismatch;
+use conformance::kinds::{Check, KINDS, Kind, Suite, Target};
+use serde_json::{Value, json};
+
+/// Goal: no kind compares less than it should.
+/// Method: walk the case; under a field that holds expectations change one leaf at a time, and run the case again.
+#[test]
+fn every_expected_value_of_every_kind_matters() {
+    for kind in KINDS {
+        let case = case(kind);
+        let mut suite = Runner::open(kind);
+        assert_eq!(suite.check(&case), Ok(()), "{}: the case as it stands", kind.name);
+        let mut places = Vec::new();
+        leaves(&case, kind.expected, false, String::new(), &mut places);
+        assert!(!places.is_empty(), "{}: the case expects nothing", kind.name);
+        for place in places {
+            for (how, changed) in perturbations(case.pointer(&place).expect("a leaf just found")) {
+                let mut perturbed = case.clone();
+                *perturbed.pointer_mut(&place).expect("a leaf just found") = changed;
+                assert!(suite.check(&perturbed).is_err(), "{}: {place} {how}, and nothing noticed", kind.name);
+            }
+        }
+    }
+}
+
+/// Goal: a file left behind by a kind that went away is noticed too.
+#[test]
+fn every_case_belongs_to_a_kind() {
+    for entry in fs::read_dir(folder()).expect("tests/data") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().and_then(|s| s.to_str()).expect("a name");
+        assert!(KINDS.iter().any(|kind| kind.name == name), "{} belongs to no kind", path.display());
+    }
+}
+
+enum Runner {
+    Pure(fn(&Value) -> Result<(), Mismatch>),
+    Suite(Box<dyn Suite>),
+}
+
+impl Runner {
+    fn open(kind: &Kind) -> Self {
+        match kind.check {
+            Check::Pure(check) => Self::Pure(check),
+            Check::Suite(open) => Self::Suite(open(&Target::Embedded).expect("a suite that starts")),
+        }
+    }
+
+    fn check(&mut self, case: &Value) -> Result<(), Mismatch> {
+        match self {
+            Self::Pure(check) => check(case),
+            Self::Suite(suite) => suite.check(case),
+        }
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+fn case(kind: &Kind) -> Value {
+    let path = folder().join(format!("{}.json", kind.name));
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{} needs a case of its own: {e}", path.display()));
+    let case: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(case["kind"], kind.name, "{}", path.display());
+    case
+}
+
+/// JSON pointers to all leaves (and empty lists) below fields that hold expectations.
+fn leaves(value: &Value, expected: &[&str], inside: bool, at: String, places: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let inside = inside || expected.iter().any(|prefix| name.starts_with(prefix));
+                leaves(value, expected, inside, format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), places);
+            }
+        }
+        Value::Array(elements) => {
+            if inside {
+                places.push(at.clone());
+            }
+            for (i, value) in elements.iter().enumerate() {
+                leaves(value, expected, inside, format!("{at}/{i}"), places);
+            }
+        }
+        _ if inside => places.push(at),
+        _ => {}
+    }
+}
+
+/// Other values than this one, each with words for what was done.
+fn perturbations(value: &Value) -> Vec<(&'static str, Value)> {
+    match value {
+        Value::Null => vec![("was null and became 0", json!(0))],
+        Value::Bool(b) => vec![("was flipped", json!(!b))],
+        Value::Number(n) => match n.as_i64() {
+            Some(n) => vec![("grew by one", json!(n.wrapping_add(1)))],
+            None => {
+                let n = n.as_f64().expect("a number");
+                vec![("grew by 0.1 %", json!(n + (n.abs() * 1e-3).max(1e-3)))]
+            }
+        },
+        Value::String(s) => vec![("got a letter more", json!(format!("{s}x")))],
+        Value::Array(list) => {
+            let mut longer = list.clone();
+            longer.push(list.last().cloned().unwrap_or(json!(1)));
+            let mut all = vec![("got an element more", Value::Array(longer))];
+            if let [head @ .., _] = list.as_slice() {
+                all.push(("lost its last element", Value::Array(head.to_vec())));
+            }
+            all
+        }
+        Value::Object(_) => Vec::new(),
+    }
+}
