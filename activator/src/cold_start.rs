@@ -1,0 +1,101 @@
+//! What one cold start was made of.
+//!
+//! A request that finds no capacity passes these instants in this order; where an instant lies before the request
+//! (a pod was already known, another request had already signalled), the phase took no time.
+//!
+//! | phase | from | to |
+//! |---|---|---|
+//! | signal | the request's head was read | its stat was written to the autoscaler's socket |
+//! | scale | the stat was written | the first address of a pod was known |
+//! | probe | the address was known | a probe of it passed |
+//! | release | the probe passed | the request was on its way to the pod |
+//! | answer | the request was on its way | the response's head arrived |
+
+use common::RevisionKey;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The instants of one cold start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColdStart {
+    /// The revision that was woken.
+    pub key: RevisionKey,
+    /// The request's head had been read.
+    pub received: Instant,
+    /// The first stat was written to the socket; absent if the stat link was down all the time.
+    pub signalled: Option<Instant>,
+    /// The first pod address became known.
+    pub address_known: Instant,
+    /// The first probe passed.
+    pub probed: Instant,
+    /// The request was handed to a pod's connection.
+    pub released: Instant,
+    /// The response's head arrived.
+    pub first_byte: Instant,
+}
+
+/// The lengths of the phases of one cold start; they add up to the total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Until the autoscaler was told.
+    pub signal: Duration,
+    /// Until a pod's address was known: the autoscaler, the API server, the scheduler and the node.
+    pub scale: Duration,
+    /// Until the pod accepted a probe: the program's own start.
+    pub probe: Duration,
+    /// Until the request was on its way.
+    pub release: Duration,
+    /// Until the pod answered.
+    pub answer: Duration,
+}
+
+impl ColdStart {
+    /// Splits the whole into its phases. Instants outside the order are moved to the nearest bound.
+    pub fn phases(&self) -> Phases {
+        let mut at = self.received;
+        let mut next = |instant: Instant| {
+            let instant = instant.clamp(at, self.first_byte.max(at));
+            let phase = instant - at;
+            at = instant;
+            phase
+        };
+        Phases {
+            signal: next(self.signalled.unwrap_or(self.received)),
+            scale: next(self.address_known),
+            probe: next(self.probed),
+            release: next(self.released),
+            answer: next(self.first_byte),
+        }
+    }
+
+    /// From the request's head to the response's.
+    pub fn total(&self) -> Duration {
+        self.first_byte.saturating_duration_since(self.received)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_add_up_to_the_total_in_any_order() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        for [received, signalled, known, probed, released, first] in
+            [[0, 1, 5, 9, 10, 12], [4, 1, 2, 3, 5, 6], [0, 30, 5, 20, 21, 22], [5, 5, 5, 5, 5, 5]]
+        {
+            let cold = ColdStart {
+                key: RevisionKey::new("ns", "app"),
+                received: at(received),
+                signalled: Some(at(signalled)),
+                address_known: at(known),
+                probed: at(probed),
+                released: at(released),
+                first_byte: at(first),
+            };
+            let p = cold.phases();
+            assert_eq!(p.signal + p.scale + p.probe + p.release + p.answer, cold.total(), "{cold:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Everything that a process must be told before it can be an activator.
+//!
+//! A cluster tells it through Knative's environment variables, whose names and defaults hold, and a few of our own with
+//! the prefix `ZEROSCALE_`; an embedding program fills in the struct.
+//!
+//! # Not here
+//!
+//! TLS, tracing and request-log settings. The Kubernetes client is made by the caller, from `KUBECONFIG` or the pod's
+//! service account.
+
+use crate::cold_start::ColdStart;
+use common::names;
+use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Called once for each request that found no capacity, as soon as its first byte is on the way.
+pub type OnColdStart = Arc<dyn Fn(&ColdStart) + Send + Sync>;
+
+/// What an activator is told at its start.
+#[derive(Clone)]
+pub struct Options {
+    /// The pod's name: identity in stats and attestations.
+    pub pod_name: String,
+    /// The pod's address, as it appears in EndpointSlices: finds this activator's index among its siblings.
+    pub pod_ip: IpAddr,
+    /// Namespace of the control plane.
+    pub system_namespace: String,
+    /// The cluster's DNS domain, such as `cluster.local`.
+    pub cluster_domain: String,
+    /// Whose rules hold.
+    pub mode: Mode,
+    /// First data listener. Both speak HTTP/1.1 and h2c; port 0 takes a free one.
+    pub http1: SocketAddr,
+    /// Second data listener.
+    pub h2c: SocketAddr,
+    /// Where metrics are served; nowhere if absent.
+    pub admin: Option<SocketAddr>,
+    /// The autoscaler's stat server, `ws://host:port`.
+    pub stat_url: String,
+    /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
+    pub trust_revision_headers: Vec<Cidr>,
+    /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
+    pub memory_limit: Option<u64>,
+    /// After the shutdown signal, how long requests are still accepted while probes already fail, so that every peer
+    /// stops sending first.
+    pub linger: Duration,
+    /// After that, the longest wait for requests and tunnels in flight.
+    pub drain: Duration,
+    /// Idle connections kept for each pod address.
+    pub idle_connections_per_pod: usize,
+    /// Told about every cold start.
+    pub on_cold_start: Option<OnColdStart>,
+}
+
+impl Options {
+    /// Defaults for everything but the pod's identity: upstream's ports on all addresses, system namespace
+    /// `knative-serving`, domain `cluster.local`.
+    pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, mode: Mode) -> Self {
+        let (namespace, domain) = (names::SYSTEM_NAMESPACE.to_owned(), "cluster.local".to_owned());
+        Self {
+            pod_name: pod_name.into(),
+            pod_ip,
+            stat_url: stat_url(&namespace, &domain),
+            system_namespace: namespace,
+            cluster_domain: domain,
+            mode,
+            http1: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_HTTP1_PORT),
+            h2c: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_H2C_PORT),
+            admin: None,
+            trust_revision_headers: Vec::new(),
+            memory_limit: None,
+            linger: Duration::from_secs(15),
+            drain: Duration::from_secs(540),
+            idle_connections_per_pod: 100,
+            on_cold_start: None,
+        }
+    }
+
+    /// From Knative's environment variables and ours, read through `get`.
+    ///
+    /// # Errors
+    /// A variable is missing or does not parse; the error names it, its value and the rule.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let pod_name = environment::required(get, "POD_NAME", "stats carry the pod's own name")?;
+        environment::required(get, "POD_IP", "the pod's own address finds its place among the activators")?;
+        let pod_ip = environment::parsed(get, "POD_IP", IpAddr::from(Ipv4Addr::UNSPECIFIED), "must be an IP address")?;
+        let mode = environment::parsed(get, "ZEROSCALE_MODE", Mode::Knative, "must be `standalone` or `knative`")?;
+        let mut options = Self::new(pod_name, pod_ip, mode);
+        options.system_namespace =
+            environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
+        options.cluster_domain =
+            get("CLUSTER_DOMAIN").filter(|d| !d.is_empty()).unwrap_or_else(environment::cluster_domain);
+        options.stat_url = get("ZEROSCALE_STAT_URL")
+            .filter(|url| !url.is_empty())
+            .unwrap_or_else(|| stat_url(&options.system_namespace, &options.cluster_domain));
+        let port = environment::parsed(get, "METRICS_PROMETHEUS_PORT", 9090_u16, "must be a port")?;
+        let host = environment::parsed(
+            get,
+            "METRICS_PROMETHEUS_HOST",
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            "must be an IP address",
+        )?;
+        options.admin = Some(SocketAddr::new(host, port));
+        options.idle_connections_per_pod =
+            environment::parsed(get, "MAX_IDLE_PROXY_CONNS_PER_HOST", 100, "must be a number of connections")?;
+        options.memory_limit = match get("ZEROSCALE_MEMORY_LIMIT").filter(|v| !v.is_empty()) {
+            Some(_) => Some(environment::parsed(get, "ZEROSCALE_MEMORY_LIMIT", 0, "must be a number of bytes")?),
+            None => cgroup_memory_limit(),
+        };
+        for cidr in get("ZEROSCALE_TRUST_REVISION_HEADERS").unwrap_or_default().split(',').filter(|c| !c.is_empty()) {
+            options.trust_revision_headers.push(cidr.trim().parse().map_err(|_| EnvironmentError {
+                variable: "ZEROSCALE_TRUST_REVISION_HEADERS",
+                value: Some(cidr.to_owned()),
+                rule: "must be a comma-separated list of networks such as 10.0.0.0/8",
+            })?);
+        }
+        Ok(options)
+    }
+}
+
+/// The stat server's address, as upstream composes it.
+fn stat_url(namespace: &str, domain: &str) -> String {
+    format!("ws://{}.{namespace}.svc.{domain}:{}", names::AUTOSCALER_SERVICE, names::STAT_PORT)
+}
+
+/// The container's own memory limit (cgroup v2), if there is one.
+fn cgroup_memory_limit() -> Option<u64> {
+    std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn from(pairs: &[(&str, &str)]) -> Result<Options, EnvironmentError> {
+        let map: BTreeMap<_, _> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Options::from_env(&|name| map.get(name).cloned())
+    }
+
+    const KNATIVE: [(&str, &str); 4] = [
+        ("POD_NAME", "activator-0"),
+        ("POD_IP", "10.0.0.7"),
+        ("SYSTEM_NAMESPACE", "knative-serving"),
+        ("CLUSTER_DOMAIN", "abc.com"),
+    ];
+
+    #[test]
+    fn knatives_environment_alone_is_enough() {
+        let options = from(&KNATIVE).expect("complete");
+        assert_eq!(options.mode, Mode::Knative);
+        assert_eq!(options.http1.port(), 8012);
+        assert_eq!(options.h2c.port(), 8013);
+        assert_eq!(options.stat_url, "ws://autoscaler.knative-serving.svc.abc.com:8080");
+        assert_eq!(options.admin.map(|a| a.port()), Some(9090));
+    }
+
+    #[test]
+    fn a_bad_variable_is_named_with_its_value() {
+        for (missing, _) in &KNATIVE[..3] {
+            let rest: Vec<_> = KNATIVE.iter().filter(|(k, _)| k != missing).copied().collect();
+            let error = from(&rest).err().expect("incomplete");
+            assert_eq!(error.variable, *missing);
+        }
+        for (variable, value) in
+            [("POD_IP", "here"), ("ZEROSCALE_MODE", "both"), ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x")]
+        {
+            let pairs: Vec<_> =
+                KNATIVE.iter().copied().filter(|(k, _)| *k != variable).chain([(variable, value)]).collect();
+            let error = from(&pairs).err().expect("refused").to_string();
+            assert!(error.contains(variable), "{error}");
+        }
+    }
+}
