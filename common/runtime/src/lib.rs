@@ -6,3 +6,4 @@ pub mod environment;
 pub mod resolve;
 pub mod shutdown;
 pub mod telemetry;
+pub mod websocket;

@@ -1,0 +1,81 @@
+//! The wait before the next attempt to connect. Pure: chance is an argument.
+
+use rand::{Rng, RngExt};
+use std::time::Duration;
+
+/// Each wait is this many times the one before it.
+const FACTOR: f64 = 1.3;
+/// A wait is lengthened by a random share of itself up to this.
+const JITTER: f64 = 0.5;
+
+/// Waits between attempts: none, then the first, then 1.3 times as long each, up to the longest.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    first: Duration,
+    max: Duration,
+    /// The wait after the next failure; `None`: do not wait.
+    next: Option<Duration>,
+    /// Whether a peer's word that it restarts still earns an immediate attempt.
+    restart_credit: bool,
+}
+
+impl Backoff {
+    pub(super) fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max: max.max(first), next: None, restart_credit: true }
+    }
+
+    /// How long to wait before the next attempt.
+    pub(super) fn wait(&mut self, rng: &mut impl Rng) -> Duration {
+        let wait = self.next;
+        self.next = Some(wait.map_or(self.first, |wait| wait.mul_f64(FACTOR).min(self.max)));
+        wait.map_or(Duration::ZERO, |wait| wait.mul_f64(1.0 + rng.random_range(0.0..=JITTER)))
+    }
+
+    /// The connection was alive: the next loss is followed by an attempt at once.
+    pub(super) fn proven(&mut self) {
+        self.next = None;
+        self.restart_credit = true;
+    }
+
+    /// The peer said that it restarts.
+    pub(super) fn restarting(&mut self) {
+        if std::mem::take(&mut self.restart_credit) {
+            self.next = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    /// Goal: the first attempt is immediate, waits grow by 1.3 to the bound, and jitter never exceeds a half.
+    #[test]
+    fn waits_grow_to_a_bound() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        assert_eq!(backoff.wait(&mut rng), Duration::ZERO);
+        let mut base = 0.1;
+        for step in 0..30 {
+            let wait = backoff.wait(&mut rng).as_secs_f64();
+            assert!(wait >= base - 1e-6 && wait <= base * 1.5 + 1e-6, "step {step}: {wait} s for a base of {base} s");
+            base = (base * 1.3_f64).min(5.0);
+        }
+        backoff.proven();
+        assert_eq!(backoff.wait(&mut rng), Duration::ZERO, "a proven link is dialled again at once");
+    }
+
+    /// Goal: a peer that only ever restarts earns one immediate attempt, not a spin.
+    #[test]
+    fn a_restart_is_believed_once_between_proofs() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        backoff.wait(&mut rng);
+        backoff.restarting();
+        assert_eq!(backoff.wait(&mut rng), Duration::ZERO);
+        backoff.restarting();
+        assert!(backoff.wait(&mut rng) >= Duration::from_millis(100), "the second restart in a row waits");
+    }
+}

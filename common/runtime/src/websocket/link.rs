@@ -1,0 +1,250 @@
+//! The task behind a [`DurableSender`](super::DurableSender): dial, drive, lose, wait, dial again.
+
+use super::backoff::Backoff;
+use super::{Config, Outgoing, Target};
+use crate::resolve::Resolve;
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, timeout, timeout_at};
+use tokio_tungstenite::tungstenite::ClientRequestBuilder;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error as WsError, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tokio_util::sync::CancellationToken;
+
+/// Addresses of one host that are tried before the attempt counts as failed: a Service has one, a headless one a few.
+const ADDRESSES_MAX: usize = 8;
+/// Frames written before the socket is flushed once.
+const BATCH_MAX: usize = 64;
+/// Time for the last frames and the close frame on shutdown.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Read buffer: peers send pongs and close frames, nothing else.
+const READ_BUFFER: usize = 4 * 1024;
+/// Longest message a peer may send; larger ones end the link.
+const INCOMING_MAX: usize = 64 * 1024;
+
+/// What the task owns.
+pub(super) struct Link {
+    pub(super) targets: Vec<Target>,
+    pub(super) resolver: Arc<dyn Resolve>,
+    pub(super) config: Config,
+    pub(super) frames: mpsc::Receiver<Outgoing>,
+    pub(super) connected: watch::Sender<bool>,
+    pub(super) shutdown: CancellationToken,
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Shutdown, or nobody is left to send: do not dial again.
+    Finished,
+    /// The peer said that it restarts (1012).
+    Restarting,
+    /// Any other loss, with its reason.
+    Lost(String),
+}
+
+/// Keeps the link up. Ends on shutdown or when the last sender is gone.
+pub(super) async fn run(mut link: Link) {
+    let mut backoff = Backoff::new(link.config.backoff_first, link.config.backoff_max);
+    let peer = link.targets.first().map(|target| target.uri.to_string()).unwrap_or_default();
+    loop {
+        let wait = backoff.wait(&mut rand::rng());
+        if !wait.is_zero() && refuse_while(&mut link.frames, &link.shutdown, sleep(wait)).await.is_none() {
+            return;
+        }
+        let dial = dial(&link.targets, &*link.resolver, &link.config);
+        let stream = match refuse_while(&mut link.frames, &link.shutdown, dial).await {
+            None => return,
+            Some(Ok(stream)) => stream,
+            Some(Err(error)) => {
+                tracing::debug!(%peer, %error, "cannot connect, will try again");
+                continue;
+            }
+        };
+        link.connected.send_replace(true);
+        tracing::debug!(%peer, "connected");
+        let end = drive(stream, &link.config, &mut link.frames, &mut backoff, &link.shutdown).await;
+        link.connected.send_replace(false);
+        // The flag falls first: what is drained now was queued before, and nothing new can be queued after.
+        while link.frames.try_recv().is_ok() {}
+        match end {
+            End::Finished => return,
+            End::Restarting => backoff.restarting(),
+            End::Lost(reason) => tracing::info!(%peer, %reason, "connection lost, will connect again"),
+        }
+    }
+}
+
+/// Awaits `work`, refusing frames meanwhile (a dropped [`Outgoing`] tells its sender). `None`: the link shall end.
+async fn refuse_while<T>(
+    frames: &mut mpsc::Receiver<Outgoing>,
+    shutdown: &CancellationToken,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            frame = frames.recv() => { frame?; }
+            done = &mut work => return Some(done),
+        }
+    }
+}
+
+/// Connects to the first address of the first target that completes a handshake.
+async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io::Result<WebSocketStream<TcpStream>> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for target in targets {
+        let addresses = match timeout(config.handshake_timeout, resolver.resolve(&target.host, target.port)).await {
+            Ok(Ok(addresses)) => addresses,
+            Ok(Err(error)) => {
+                last = error;
+                continue;
+            }
+            Err(_) => {
+                last = io::Error::new(io::ErrorKind::TimedOut, "the resolver did not answer");
+                continue;
+            }
+        };
+        for address in addresses.into_iter().take(ADDRESSES_MAX) {
+            match timeout(config.handshake_timeout, handshake(address, target, config)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address}: no handshake in time")),
+            }
+        }
+    }
+    Err(last)
+}
+
+async fn handshake(address: SocketAddr, target: &Target, config: &Config) -> io::Result<WebSocketStream<TcpStream>> {
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    let mut request = ClientRequestBuilder::new(target.uri.clone());
+    for (name, value) in &config.headers {
+        let value = value.to_str().map_err(io::Error::other)?;
+        request = request.with_header(name.as_str(), value);
+    }
+    let limits = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .max_message_size(Some(INCOMING_MAX))
+        .max_frame_size(Some(INCOMING_MAX));
+    let (stream, _) = client_async_with_config(request, socket, Some(limits)).await.map_err(io::Error::other)?;
+    Ok(stream)
+}
+
+/// Carries frames until the connection ends. Generic over the stream so that its timing is tested without sockets.
+pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: WebSocketStream<S>,
+    config: &Config,
+    frames: &mut mpsc::Receiver<Outgoing>,
+    backoff: &mut Backoff,
+    shutdown: &CancellationToken,
+) -> End {
+    let mut deadline = Instant::now() + config.read_deadline;
+    let mut ping = interval_at(Instant::now() + config.ping_interval, config.ping_interval);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut batch = Vec::with_capacity(BATCH_MAX);
+    loop {
+        // Biased: an ended link is noticed before more is written to it, a frame goes before a ping.
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {
+                while batch.len() < BATCH_MAX && let Ok(frame) = frames.try_recv() {
+                    batch.push(frame);
+                }
+                farewell(&mut stream, &mut batch).await;
+                return End::Finished;
+            }
+            message = stream.next() => match message {
+                Some(Ok(Message::Pong(_))) => {
+                    deadline = Instant::now() + config.read_deadline;
+                    backoff.proven();
+                }
+                Some(Ok(Message::Close(Some(frame)))) if frame.code == CloseCode::Restart => return End::Restarting,
+                Some(Ok(Message::Close(frame))) => return End::Lost(format!("closed by the peer: {frame:?}")),
+                Some(Ok(Message::Ping(_))) => {
+                    // The pong is queued by the library; it leaves with the next flush, which must not wait for a frame.
+                    if let Err(reason) = flush(&mut stream, deadline).await {
+                        return End::Lost(reason);
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return End::Lost(error.to_string()),
+                None => return End::Lost("closed by the peer".to_owned()),
+            },
+            () = sleep_until(deadline) => {
+                return End::Lost(format!("no pong for {:?}", config.read_deadline));
+            }
+            received = frames.recv_many(&mut batch, BATCH_MAX) => {
+                if received == 0 {
+                    farewell(&mut stream, &mut batch).await;
+                    return End::Finished;
+                }
+                if let Err(reason) = write(&mut stream, &mut batch, deadline).await {
+                    return End::Lost(reason);
+                }
+            }
+            _ = ping.tick() => {
+                let sent = timeout_at(deadline, stream.send(Message::Ping(Bytes::new()))).await;
+                if let Err(reason) = settled(sent) {
+                    return End::Lost(reason);
+                }
+            }
+        }
+    }
+}
+
+/// Writes and flushes a batch, then tells its senders. On failure they learn it by the batch being dropped.
+async fn write<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut WebSocketStream<S>,
+    batch: &mut Vec<Outgoing>,
+    deadline: Instant,
+) -> Result<(), String> {
+    for outgoing in &mut *batch {
+        let frame = std::mem::take(&mut outgoing.frame);
+        settled(timeout_at(deadline, stream.feed(Message::Binary(frame))).await)?;
+    }
+    flush(stream, deadline).await?;
+    for outgoing in batch.drain(..) {
+        if let Some(written) = outgoing.written {
+            // The sender may have stopped waiting.
+            let _ = written.send(());
+        }
+    }
+    Ok(())
+}
+
+async fn flush<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut WebSocketStream<S>,
+    deadline: Instant,
+) -> Result<(), String> {
+    settled(timeout_at(deadline, stream.flush()).await)
+}
+
+/// Last frames and a close frame, within [`FAREWELL`]; the peer's answer is not awaited.
+async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut WebSocketStream<S>, batch: &mut Vec<Outgoing>) {
+    let deadline = Instant::now() + FAREWELL;
+    let close = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    if write(stream, batch, deadline).await.is_ok() {
+        let _ = timeout_at(deadline, stream.close(Some(close))).await;
+    }
+}
+
+fn settled(outcome: Result<Result<(), WsError>, tokio::time::error::Elapsed>) -> Result<(), String> {
+    match outcome {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("a write did not finish before the read deadline".to_owned()),
+    }
+}

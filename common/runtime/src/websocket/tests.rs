@@ -1,0 +1,213 @@
+//! Timing is tested on an in-memory pipe with paused time, the rest on loopback sockets.
+
+use super::backoff::Backoff;
+use super::link::{End, drive};
+use super::*;
+use crate::resolve::Dns;
+use futures::{SinkExt, StreamExt};
+use std::net::SocketAddr;
+use tokio::io::DuplexStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::{WebSocketStream, accept_async};
+
+/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn pipe() -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>) {
+    let (client, server) = tokio::io::duplex(64 * 1024);
+    let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    (client, WebSocketStream::from_raw_socket(server, Role::Server, None).await)
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(5))
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("did not happen in time")
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    (listener, address)
+}
+
+async fn accept(listener: &TcpListener) -> WebSocketStream<TcpStream> {
+    let (socket, _) = within(listener.accept()).await.expect("accept");
+    within(accept_async(socket)).await.expect("handshake")
+}
+
+fn start(urls: Vec<String>) -> (DurableSender, CancellationToken) {
+    let shutdown = CancellationToken::new();
+    (DurableSender::start(urls, Arc::new(Dns), Config::default(), shutdown.clone()).expect("valid URLs"), shutdown)
+}
+
+async fn connected(link: &DurableSender, expected: bool) {
+    within(link.connected().wait_for(|now| *now == expected)).await.expect("the link's task lives");
+}
+
+/// Goal: a peer that accepts frames but never pongs is given up exactly when the read deadline ends.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_never_pongs_is_lost_after_the_read_deadline() {
+    let (client, _silent) = pipe().await;
+    let (_queue, mut frames) = mpsc::channel(1);
+    let start = Instant::now();
+    let end = drive(client, &Config::default(), &mut frames, &mut backoff(), &CancellationToken::new()).await;
+    assert!(matches!(end, End::Lost(ref reason) if reason.contains("no pong")), "{end:?}");
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
+}
+
+/// Goal: data from the peer does not renew the deadline; only a pong proves that it still answers.
+#[tokio::test(start_paused = true)]
+async fn frames_from_the_peer_do_not_replace_pongs() {
+    let (client, server) = pipe().await;
+    let (_queue, mut frames) = mpsc::channel(1);
+    let chatter = async move {
+        let mut server = server;
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if server.send(Message::binary(vec![1])).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let (config, shutdown, mut backoff) = (Config::default(), CancellationToken::new(), backoff());
+    let start = Instant::now();
+    tokio::select! {
+        end = drive(client, &config, &mut frames, &mut backoff, &shutdown) => {
+            assert!(matches!(end, End::Lost(_)), "{end:?}");
+            assert_eq!(start.elapsed(), Duration::from_secs(10));
+        }
+        () = chatter => unreachable!("chatter never ends"),
+    }
+}
+
+/// Goal: a peer that answers pings keeps the link for as long as it does.
+#[tokio::test(start_paused = true)]
+async fn pongs_keep_the_link_up() {
+    let (client, mut server) = pipe().await;
+    let (_queue, mut frames) = mpsc::channel(1);
+    let (config, shutdown, mut backoff) = (Config::default(), CancellationToken::new(), backoff());
+    let mut pings = 0;
+    tokio::select! {
+        end = drive(client, &config, &mut frames, &mut backoff, &shutdown) => panic!("ended: {end:?}"),
+        () = async {
+            let deadline = tokio::time::sleep(Duration::from_secs(100));
+            tokio::pin!(deadline);
+            loop {
+                tokio::select! {
+                    () = &mut deadline => return,
+                    message = server.next() => pings += u32::from(matches!(message, Some(Ok(Message::Ping(_))))),
+                }
+            }
+        } => {}
+    }
+    assert_eq!(pings, 30, "one ping each 10/3 s");
+}
+
+/// Goal: what is sent arrives as one binary frame each, and `send` returns once it was written.
+#[tokio::test]
+async fn frames_arrive_and_are_confirmed() {
+    let (listener, address) = listen().await;
+    let (link, _shutdown) = start(vec![format!("ws://{address}")]);
+    let mut server = accept(&listener).await;
+    connected(&link, true).await;
+    assert_eq!(within(link.send(Bytes::from_static(b"one"))).await, Ok(()));
+    assert_eq!(link.try_send(Bytes::from_static(b"two")), Ok(()));
+    for expected in [&b"one"[..], b"two"] {
+        let message = within(server.next()).await.expect("open").expect("readable");
+        assert_eq!(message, Message::binary(expected.to_vec()));
+    }
+}
+
+/// Goal: a frame is refused, not kept, while there is no connection.
+#[tokio::test]
+async fn frames_are_refused_before_the_handshake() {
+    let (listener, address) = listen().await;
+    let (link, _shutdown) = start(vec![format!("ws://{address}")]);
+    let _silent = within(listener.accept()).await.expect("accept");
+    assert_eq!(link.try_send(Bytes::new()), Err(SendError::NotConnected));
+    assert_eq!(within(link.send(Bytes::new())).await, Err(SendError::NotConnected));
+}
+
+/// Goal: a peer that restarts (1012) is dialled again at once, not after a back-off.
+#[tokio::test]
+async fn a_restarting_peer_is_dialled_again_at_once() {
+    let (listener, address) = listen().await;
+    let shutdown = CancellationToken::new();
+    // A back-off beyond the test's patience: only an attempt without one can pass.
+    let config = Config { backoff_first: PATIENCE * 10, backoff_max: PATIENCE * 10, ..Config::default() };
+    let link = DurableSender::start(vec![format!("ws://{address}")], Arc::new(Dns), config, shutdown.clone())
+        .expect("valid URL");
+    let mut first = accept(&listener).await;
+    connected(&link, true).await;
+    first.close(Some(CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() })).await.expect("close");
+    let mut second = accept(&listener).await;
+    connected(&link, true).await;
+    within(link.send(Bytes::from_static(b"again"))).await.expect("connected");
+    assert_eq!(within(second.next()).await.expect("open").expect("readable"), Message::binary(b"again".to_vec()));
+}
+
+/// Goal: a connection that breaks without a word is replaced, and the flag tells both changes.
+#[tokio::test]
+async fn a_broken_connection_is_replaced() {
+    let (listener, address) = listen().await;
+    let (link, _shutdown) = start(vec![format!("ws://{address}")]);
+    let first = accept(&listener).await;
+    connected(&link, true).await;
+    drop(first);
+    connected(&link, false).await;
+    let _second = accept(&listener).await;
+    connected(&link, true).await;
+}
+
+/// Goal: the second URL is used when nobody answers at the first.
+#[tokio::test]
+async fn urls_are_tried_in_order() {
+    let (closed, refused) = listen().await;
+    drop(closed);
+    let (listener, address) = listen().await;
+    let (link, _shutdown) = start(vec![format!("ws://{refused}"), format!("ws://localhost:{}", address.port())]);
+    let _server = accept(&listener).await;
+    connected(&link, true).await;
+}
+
+/// Goal: on shutdown queued frames still leave, followed by a close frame.
+#[tokio::test]
+async fn shutdown_writes_what_is_queued_and_says_goodbye() {
+    let (listener, address) = listen().await;
+    let (link, shutdown) = start(vec![format!("ws://{address}")]);
+    let mut server = accept(&listener).await;
+    connected(&link, true).await;
+    link.try_send(Bytes::from_static(b"last")).expect("connected");
+    shutdown.cancel();
+    assert_eq!(within(server.next()).await.expect("open").expect("readable"), Message::binary(b"last".to_vec()));
+    let close = within(server.next()).await.expect("open").expect("readable");
+    assert!(matches!(close, Message::Close(Some(ref frame)) if frame.code == CloseCode::Normal), "{close:?}");
+}
+
+/// Goal: with the queue full the newest frame is refused, and its sender told so.
+#[tokio::test]
+async fn a_full_queue_refuses_the_newest_frame() {
+    let (queue, _frames) = mpsc::channel(1);
+    let (_flag, connected) = watch::channel(true);
+    let link = DurableSender { queue, connected };
+    assert_eq!(link.try_send(Bytes::from_static(b"1")), Ok(()));
+    assert_eq!(link.try_send(Bytes::from_static(b"2")), Err(SendError::Full));
+}
+
+/// Goal: a URL that cannot be used is refused at the start and named.
+#[test]
+fn urls_are_checked_at_the_start() {
+    for bad in ["wss://host:1", "http://host", "ws://", "no url at all", "/path"] {
+        let error = Target::parse(bad).expect_err(bad);
+        assert!(error.to_string().contains(bad), "{error}");
+    }
+    let target = Target::parse("ws://[fd00::1]:8080").expect("valid");
+    assert_eq!((target.host.as_str(), target.port), ("fd00::1", 8080));
+}
