@@ -1,1 +1,3 @@
 //! A small Kubernetes in one process: API server, controllers, node, ingress, and both planes.
+
+pub mod ingress;
