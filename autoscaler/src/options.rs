@@ -1,0 +1,121 @@
+//! What an autoscaler must be told, and how the environment tells it.
+
+use common::RevisionKey;
+use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Settings of one autoscaler process, fixed for its life. What may change while it runs is in the ConfigMaps.
+#[derive(Clone)]
+pub struct Options {
+    /// Its pod's name: first half of its identity on leases.
+    pub pod_name: String,
+    /// Its pod's address: second half of its identity, and where other autoscalers forward stats to.
+    pub pod_ip: IpAddr,
+    /// Where ConfigMaps, leases and the activators live.
+    pub system_namespace: String,
+    /// The cluster's DNS domain.
+    pub cluster_domain: String,
+    /// Whose rules hold.
+    pub mode: Mode,
+    /// Where stats come in. Upstream: port 8080.
+    pub stat_listen: SocketAddr,
+    /// Where metrics and explanations are served; `None`: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// Told of every replicas patch that was answered.
+    pub on_scale: Option<Arc<dyn Fn(&ScaleEvent) + Send + Sync>>,
+}
+
+/// A change of replicas that the API server has accepted.
+#[derive(Clone, Debug)]
+pub struct ScaleEvent {
+    /// The revision.
+    pub key: RevisionKey,
+    /// Replicas before.
+    pub from: i32,
+    /// Replicas after.
+    pub to: i32,
+    /// Why, in words.
+    pub reason: String,
+    /// When the patch was answered.
+    pub at: Instant,
+}
+
+impl Options {
+    /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`) and
+    /// `ZEROSCALE_MODE`. `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
+    ///
+    /// # Errors
+    /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let pod_name = required(&get, "POD_NAME", "the pod's own name, by the downward API")?;
+        let pod_ip = required(&get, "POD_IP", "the pod's own address, by the downward API")?;
+        let pod_ip = pod_ip.parse().map_err(|_| EnvironmentError {
+            variable: "POD_IP",
+            value: Some(pod_ip),
+            rule: "must be an IP address",
+        })?;
+        let system_namespace = required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?;
+        let cluster_domain = get("CLUSTER_DOMAIN").filter(|domain| !domain.is_empty()).unwrap_or_else(cluster_domain);
+        let mode = get("ZEROSCALE_MODE").unwrap_or_default().parse()?;
+        let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
+        Ok(Self {
+            pod_name,
+            pod_ip,
+            system_namespace,
+            cluster_domain,
+            mode,
+            stat_listen: SocketAddr::new(all, common::names::STAT_PORT),
+            admin: Some(SocketAddr::new(all, metrics)),
+            on_scale: None,
+        })
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("pod_name", &self.pod_name)
+            .field("pod_ip", &self.pod_ip)
+            .field("system_namespace", &self.system_namespace)
+            .field("cluster_domain", &self.cluster_domain)
+            .field("mode", &self.mode)
+            .field("stat_listen", &self.stat_listen)
+            .field("admin", &self.admin)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Options, EnvironmentError> {
+        let map: BTreeMap<_, _> = pairs.iter().copied().collect();
+        Options::from_env(|name| map.get(name).map(|value| (*value).to_owned()))
+    }
+
+    #[test]
+    fn knatives_variables_are_enough() {
+        let options = read(&[("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "knative-serving")])
+            .expect("complete");
+        assert_eq!(options.mode, Mode::Knative);
+        assert_eq!(options.stat_listen.port(), 8080);
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        let complete = [("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "ns")];
+        for missing in 0..complete.len() {
+            let mut rest = complete.to_vec();
+            let (name, _) = rest.remove(missing);
+            assert_eq!(read(&rest).expect_err(name).variable, name);
+        }
+        let error = read(&[("POD_NAME", "a"), ("POD_IP", "x"), ("SYSTEM_NAMESPACE", "ns")]).expect_err("bad address");
+        assert_eq!(error.to_string(), "environment variable POD_IP=\"x\": must be an IP address");
+    }
+}

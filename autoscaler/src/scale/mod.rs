@@ -1,0 +1,185 @@
+//! Where reconcilers and decisions meet, in one process: four small ports and a feed of keys.
+//!
+//! A reconciler works from state alone: it reads a PodAutoscaler, tells [`Deciders`], [`Collection`] and [`Pods`] what
+//! there is to decide, measure and count, and reads back the latest answer. Nobody waits for anybody: every call
+//! returns at once, and whatever changes later puts the revision's key on the [`Attention`] feed.
+//!
+//! ```text
+//! stat ── Collector ── poke ── Multiscaler ── status ── Attention ── reconciler ── patch
+//!                                  ▲   ready pods: Pods           ▲
+//!                                  └── ensure, observe ───────────┘
+//! ```
+//!
+//! Each port has one real adapter (multiscaler, collector, pod index, leases) and is
+//! small enough to fake by hand.
+
+pub mod attention;
+
+pub use attention::Attention;
+
+use common::RevisionKey;
+use common::scaling::{Aggregation, DeciderSpec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// All four ports and the feed, as the reconcilers get them. Cheap to clone.
+#[derive(Clone)]
+pub struct Ports {
+    /// Decision loops.
+    pub deciders: Arc<dyn Deciders>,
+    /// Measurements.
+    pub collection: Arc<dyn Collection>,
+    /// Pod counts.
+    pub pods: Arc<dyn Pods>,
+    /// Which revisions are ours.
+    pub leadership: Arc<dyn Leadership>,
+    /// Keys that want a reconcile. The reconcilers are its one consumer.
+    pub attention: Attention,
+}
+
+/// One decision loop for each revision.
+pub trait Deciders: Send + Sync + 'static {
+    /// Creates the loop, or hands a living one its new subject. Changes of the spec lead to an evaluation at once.
+    /// `initial` matters at creation only.
+    fn ensure(&self, key: &RevisionKey, subject: Subject, initial: Initial);
+
+    /// What the reconciler sees of the surroundings; cheap, meant to be called on every reconcile.
+    fn observe(&self, key: &RevisionKey, surroundings: Surroundings);
+
+    /// The latest answer; `None` for a revision that has no loop.
+    fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
+
+    /// Ends the loop and forgets its history and metrics. Unknown keys are ignored.
+    fn remove(&self, key: &RevisionKey);
+}
+
+/// What there is to decide about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subject {
+    /// Parameters of the rule.
+    pub spec: DeciderSpec,
+    /// What its metrics are labelled with.
+    pub labels: SubjectLabels,
+}
+
+/// Label values of a revision's metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubjectLabels {
+    /// Knative Service; may be empty.
+    pub service: String,
+    /// Configuration; in standalone the PodAutoscaler's name.
+    pub configuration: String,
+}
+
+/// The answer that a new decider starts with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Initial {
+    /// Unknown until the first valid evaluation: replicas stay as they are. What Knative does.
+    #[default]
+    Unknown,
+    /// The scale that the target was found with.
+    Adopted(i32),
+}
+
+/// What a reconciler knows that decides what silence means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Whether requests come through activators: silence counts only while all of them attest it.
+    pub activators_in_path: bool,
+    /// The target's replicas as last read. A stat pokes a decider whose desired scale is unknown only at `Some(0)`.
+    pub replicas: Option<i32>,
+}
+
+/// The latest answer about one revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeciderStatus {
+    /// Pods that the rule wants, bounds not applied; `None` until the first valid evaluation.
+    pub desired: Option<i32>,
+    /// Excess burst capacity; negative keeps the activators in the path.
+    pub excess_burst_capacity: i32,
+    /// Whether this process has watched the revision for a full stable window. Until then a new owner may scale up,
+    /// and neither scales down nor changes the path mode.
+    pub window_full: bool,
+}
+
+/// Measurement for each revision.
+pub trait Collection: Send + Sync + 'static {
+    /// Starts to collect, or changes how. Windows keep what they hold.
+    fn ensure(&self, key: &RevisionKey, how: CollectSpec);
+
+    /// Whether measurements come in; `None` for a revision that is not collected.
+    fn health(&self, key: &RevisionKey) -> Option<CollectionHealth>;
+
+    /// Forgets a revision's measurements. Unknown keys are ignored.
+    fn remove(&self, key: &RevisionKey);
+}
+
+/// How to measure one revision: what a Metric object says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectSpec {
+    /// Length of the stable window, whole seconds.
+    pub stable_window: Duration,
+    /// Length of the panic window, whole seconds.
+    pub panic_window: Duration,
+    /// How the windows average.
+    pub aggregation: Aggregation,
+    /// Service whose pods report when asked on port 9090; `None`: only activators report, nothing is scraped.
+    pub scrape_target: Option<String>,
+}
+
+/// Whether the last scrape told anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CollectionHealth {
+    /// It did, or there is nothing to scrape.
+    Healthy,
+    /// No pod could be found.
+    NoEndpoints(String),
+    /// Pods were found, none told anything new.
+    DidNotReceiveStat(String),
+    /// Any other failure.
+    Failed(String),
+}
+
+/// Pods of each revision, counted as they come and go.
+pub trait Pods: Send + Sync + 'static {
+    /// Starts to count, or changes what is counted. A change of the counts puts the key on the feed.
+    fn track(&self, key: &RevisionKey, pods: PodSet);
+
+    /// The counts now; all zero for a revision that is not tracked.
+    fn counts(&self, key: &RevisionKey) -> PodCounts;
+
+    /// Stops counting. Unknown keys are ignored.
+    fn untrack(&self, key: &RevisionKey);
+}
+
+/// Which pods are a revision's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodSet {
+    /// Those with the label `serving.knative.dev/revision` of this value.
+    Revision(String),
+    /// Those with all of these labels; must not be empty.
+    Selector(BTreeMap<String, String>),
+}
+
+/// How many pods are in which state. Finished pods are in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCounts {
+    /// Running, ready, not being deleted.
+    pub ready: i32,
+    /// All others that are not finished: pending, terminating, running and not ready.
+    pub not_ready: i32,
+    /// Of those, the ones that wait to be scheduled or started.
+    pub pending: i32,
+    /// Of those, the ones being deleted.
+    pub terminating: i32,
+}
+
+/// Which revisions are this process's to act on.
+pub trait Leadership: Send + Sync + 'static {
+    /// Whether this process leads the revision. Gaining or losing it puts its key on the feed.
+    fn owns(&self, key: &RevisionKey) -> bool;
+
+    /// Whether the lease is certain to last for another two seconds: asked immediately before each write.
+    fn may_write(&self, key: &RevisionKey) -> bool;
+}
