@@ -149,6 +149,13 @@ pub trait Pods: Send + Sync + 'static {
     /// The counts now; all zero for a revision that is not tracked.
     fn counts(&self, key: &RevisionKey) -> PodCounts;
 
+    /// Why no pod runs, if none is ready and a container crash-loops or cannot be made (a waiting reason such as
+    /// `CrashLoopBackOff`, `PortCollision` or `ImagePullBackOff`, with its message). A change of it puts the key on the
+    /// feed.
+    fn trouble(&self, _key: &RevisionKey) -> Option<String> {
+        None
+    }
+
     /// Stops counting. Unknown keys are ignored.
     fn untrack(&self, key: &RevisionKey);
 }
