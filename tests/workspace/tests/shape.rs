@@ -1,0 +1,150 @@
+//! The shape of the workspace, held by tests: what may depend on what, and that the cores stay pure.
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn metadata() -> Metadata {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    MetadataCommand::new().manifest_path(manifest).exec().expect("cargo metadata of the workspace")
+}
+
+fn package<'a>(metadata: &'a Metadata, name: &str) -> &'a Package {
+    metadata.workspace_packages().into_iter().find(|p| p.name.as_str() == name).expect(name)
+}
+
+/// Names of all that `package` depends on outside its tests.
+fn dependencies(package: &Package) -> BTreeSet<String> {
+    package.dependencies.iter().filter(|d| d.kind == DependencyKind::Normal).map(|d| d.name.clone()).collect()
+}
+
+/// Dependencies point inward: each crate of ours may use those listed and no other of ours.
+#[test]
+fn dependencies_point_inward() {
+    let allowed: BTreeMap<&str, &[&str]> = [
+        ("common", &[] as &[&str]),
+        ("common-api", &["common"]),
+        ("common-runtime", &["common", "common-api"]),
+        ("activator-core", &["common"]),
+        ("autoscaler-core", &["common"]),
+        ("activator", &["activator-core", "common", "common-api", "common-runtime"]),
+        ("autoscaler", &["autoscaler-core", "common", "common-api", "common-runtime"]),
+        ("local", &["activator", "autoscaler", "common", "common-api", "common-runtime"]),
+        ("hello", &[]),
+    ]
+    .into();
+    let metadata = metadata();
+    let ours: BTreeSet<String> = metadata.workspace_packages().iter().map(|p| p.name.to_string()).collect();
+    for (name, allowed) in allowed {
+        let used: BTreeSet<String> = dependencies(package(&metadata, name)).intersection(&ours).cloned().collect();
+        let surplus: Vec<_> = used.iter().filter(|d| !allowed.contains(&d.as_str())).collect();
+        assert!(surplus.is_empty(), "{name} must not depend on {surplus:?}");
+    }
+}
+
+/// Cores perform no I/O: what could perform it is not among their dependencies.
+#[test]
+fn cores_cannot_reach_io() {
+    let metadata = metadata();
+    for core in ["common", "activator-core", "autoscaler-core"] {
+        let used = dependencies(package(&metadata, core));
+        for banned in ["tokio", "hyper", "hyper-util", "kube", "reqwest", "socket2", "mio", "async-std", "smol"] {
+            assert!(!used.contains(banned), "{core} must stay pure, yet depends on {banned}");
+        }
+    }
+}
+
+/// The packages that the project is built on are used where their places are.
+#[test]
+fn the_given_packages_are_used() {
+    let places: [(&str, &[&str]); 10] = [
+        ("tokio", &["activator", "autoscaler", "common-runtime", "local"]),
+        ("hyper", &["activator", "autoscaler", "common-runtime", "local"]),
+        ("hyper-util", &["activator", "autoscaler", "common-runtime", "local"]),
+        ("tokio-tungstenite", &["autoscaler", "common-runtime"]),
+        ("kube", &["activator", "autoscaler", "common-api", "common-runtime", "local"]),
+        ("k8s-openapi", &["activator", "autoscaler", "common-runtime", "local"]),
+        ("dashmap", &["activator", "autoscaler"]),
+        ("parking_lot", &["activator-core", "autoscaler", "local"]),
+        ("tower", &["activator"]),
+        ("tracing", &["activator", "autoscaler", "common-runtime", "local"]),
+    ];
+    let metadata = metadata();
+    for (dependency, users) in places {
+        let path = format!("{}::", dependency.replace('-', "_"));
+        for user in users {
+            let package = package(&metadata, user);
+            assert!(dependencies(package).contains(dependency), "{user} should list {dependency}");
+            let used = files(folder(package)).iter().any(|file| read(file).contains(&path));
+            assert!(used, "{user} lists {dependency} without using it");
+        }
+    }
+}
+
+/// One place for versions and lints.
+#[test]
+fn members_take_versions_and_lints_from_the_workspace() {
+    for package in metadata().workspace_packages() {
+        let manifest = read(package.manifest_path.as_std_path());
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{} must take the workspace's lints", package.name);
+        for line in manifest.lines() {
+            assert!(!line.contains("version = \""), "{}: {line:?} belongs into the root manifest", package.name);
+        }
+    }
+}
+
+/// The top level holds what the README's map shows and nothing else.
+#[test]
+fn the_top_level_is_tidy() {
+    let expected = [
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "README.md",
+        "activator",
+        "autoscaler",
+        "common",
+        "deploy",
+        "target",
+        "tests",
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for entry in std::fs::read_dir(root).expect("the top level") {
+        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+        assert!(name.starts_with('.') || expected.contains(&name.as_str()), "{name} has no place at the top level");
+    }
+}
+
+/// Every source file says what it is for before it begins.
+#[test]
+fn every_source_file_has_a_header() {
+    for package in metadata().workspace_packages() {
+        for file in files(folder(package)) {
+            assert!(read(&file).starts_with("//!"), "{} has no module header", file.display());
+        }
+    }
+}
+
+fn folder(package: &Package) -> &Path {
+    package.manifest_path.parent().expect("a manifest lies in a folder").as_std_path()
+}
+
+fn read(file: &Path) -> String {
+    std::fs::read_to_string(file).expect("a readable file")
+}
+
+/// Rust files of one package.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut open: Vec<PathBuf> = ["src", "tests", "examples", "benches"].map(|part| folder.join(part)).into();
+    let mut found = Vec::new();
+    while let Some(next) = open.pop() {
+        for path in std::fs::read_dir(next).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if path.is_dir() && !path.join("Cargo.toml").exists() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
