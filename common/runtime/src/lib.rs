@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod config_map;
 pub mod environment;
+pub mod lease;
 pub mod resolve;
 pub mod shutdown;
 pub mod telemetry;

@@ -1,0 +1,277 @@
+//! The task that carries out what [`Election`] decides: watches Leases, writes them, publishes who holds what.
+
+use super::election::{Election, Op, Record};
+use super::{Identity, Ownership, Timing, View};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::RwLock;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Annotation by which a process asks the holder of a lease for it.
+const CLAIM: &str = "zeroscale.dev/claim";
+/// Longest wait for the answer to one write.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for all leases to be released at the end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What an elector campaigns for, and as whom.
+#[derive(Clone, Debug)]
+pub struct ElectorOptions {
+    /// Where the Leases live.
+    pub namespace: String,
+    /// Name of each Lease, in order of the buckets.
+    pub names: Vec<String>,
+    /// Who campaigns.
+    pub identity: Identity,
+    /// When leases are renewed, given up and taken over.
+    pub timing: Timing,
+    /// Whether to ask for and yield fair shares.
+    pub balance: bool,
+}
+
+/// Campaigns until `shutdown`, then gives everything up. The handle ends when all leases are released.
+///
+/// Must be called within a tokio runtime.
+pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToken) -> (Ownership, JoinHandle<()>) {
+    let views = Arc::new(RwLock::new(vec![View::default(); options.names.len()]));
+    let (changed, changes) = watch::channel(0);
+    let now = Instant::now();
+    let me = options.identity.to_string();
+    let elector = Elector {
+        election: Election::new(me, options.names.len(), options.timing, options.balance, now),
+        objects: vec![None; options.names.len()],
+        leases: Api::namespaced(client, &options.namespace),
+        views: views.clone(),
+        changed,
+        options,
+    };
+    (Ownership { views, changes }, tokio::spawn(elector.run(shutdown)))
+}
+
+struct Elector {
+    options: ElectorOptions,
+    election: Election,
+    /// The Leases as last seen, so that a write keeps what others have put there.
+    objects: Vec<Option<Lease>>,
+    leases: Api<Lease>,
+    views: Arc<RwLock<Vec<View>>>,
+    changed: watch::Sender<u64>,
+}
+
+/// How a write ended.
+enum Outcome {
+    Written(Box<Lease>),
+    Claimed,
+    Read(Option<Box<Lease>>),
+    Conflict,
+    Failed(String),
+}
+
+impl Elector {
+    async fn run(mut self, shutdown: CancellationToken) {
+        let mut events = watcher(self.leases.clone(), watcher::Config::default()).default_backoff().boxed();
+        let mut writes = FuturesUnordered::new();
+        let mut listed = HashSet::new();
+        loop {
+            for (lease, op) in self.election.due(Instant::now()) {
+                writes.push(self.perform(lease, op).boxed());
+            }
+            self.publish();
+            let wake = self.election.wake(Instant::now());
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                Some((lease, sent, outcome)) = writes.next() => self.settle(lease, sent, outcome),
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.handle(event, &mut listed),
+                    Some(Err(error)) => tracing::warn!(%error, "leases cannot be watched; what is held is kept"),
+                    None => break, // A watcher's stream does not end.
+                },
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+            }
+        }
+        // What is under way may make us a holder: await it, so that it is released too.
+        let finish = async {
+            while let Some((lease, sent, outcome)) = writes.next().await {
+                self.settle(lease, sent, outcome);
+            }
+            let releases: FuturesUnordered<_> =
+                self.election.release().into_iter().map(|(lease, op)| self.perform(lease, op)).collect();
+            self.publish();
+            releases.collect::<Vec<_>>().await
+        };
+        if timeout(RELEASE_TIMEOUT, finish).await.is_err() {
+            tracing::warn!("leases were not released in time; others take over when they expire");
+        }
+        for view in self.views.write().iter_mut() {
+            view.until = None;
+        }
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    fn handle(&mut self, event: watcher::Event<Lease>, listed: &mut HashSet<usize>) {
+        match event {
+            watcher::Event::Init => listed.clear(),
+            watcher::Event::InitApply(object) => {
+                if let Some(lease) = self.index(&object) {
+                    listed.insert(lease);
+                    self.observe(lease, Some(object));
+                }
+            }
+            watcher::Event::Apply(object) => {
+                if let Some(lease) = self.index(&object) {
+                    self.observe(lease, Some(object));
+                }
+            }
+            watcher::Event::Delete(object) => {
+                if let Some(lease) = self.index(&object) {
+                    self.observe(lease, None);
+                }
+            }
+            watcher::Event::InitDone => {
+                for missing in (0..self.objects.len()).filter(|lease| !listed.contains(lease)) {
+                    self.observe(missing, None);
+                }
+            }
+        }
+    }
+
+    fn index(&self, object: &Lease) -> Option<usize> {
+        let name = object.metadata.name.as_deref()?;
+        self.options.names.iter().position(|known| known == name)
+    }
+
+    fn observe(&mut self, lease: usize, object: Option<Lease>) {
+        self.election.observe(lease, object.as_ref().map(record), Instant::now(), &mut rand::rng());
+        self.objects[lease] = object;
+    }
+
+    fn settle(&mut self, lease: usize, sent: Instant, outcome: Outcome) {
+        let (now, rng) = (Instant::now(), &mut rand::rng());
+        match outcome {
+            Outcome::Written(object) => {
+                self.election.written(lease, record(&object), sent, now, rng);
+                self.objects[lease] = Some(*object);
+            }
+            Outcome::Claimed => self.election.done(lease),
+            Outcome::Read(object) => {
+                self.election.read(lease, object.as_deref().map(record), now, rng);
+                self.objects[lease] = object.map(|object| *object);
+            }
+            Outcome::Conflict => self.election.conflict(lease),
+            Outcome::Failed(error) => {
+                tracing::warn!(lease = %self.options.names[lease], %error, "lease could not be written");
+                self.election.failed(lease, now);
+            }
+        }
+    }
+
+    /// Sends one write. The future owns what it needs, so that several run at once.
+    fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, Outcome)> + Send + use<> {
+        let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
+        let object = self.compose(lease, &op);
+        let me = self.options.identity.to_string();
+        async move {
+            let sent = Instant::now();
+            let write = async {
+                match op {
+                    Op::Create => answer(leases.create(&PostParams::default(), &object).await),
+                    Op::Write { .. } => answer(leases.replace(&name, &PostParams::default(), &object).await),
+                    Op::Claim => {
+                        let patch = serde_json::json!({"metadata": {"annotations": {CLAIM: me}}});
+                        match leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                            Ok(_) => Outcome::Claimed,
+                            Err(error) => Outcome::Failed(error.to_string()),
+                        }
+                    }
+                    Op::Read => match leases.get_opt(&name).await {
+                        Ok(object) => Outcome::Read(object.map(Box::new)),
+                        Err(error) => Outcome::Failed(error.to_string()),
+                    },
+                }
+            };
+            let outcome = timeout(WRITE_TIMEOUT, write).await;
+            (lease, sent, outcome.unwrap_or_else(|_| Outcome::Failed(format!("no answer within {WRITE_TIMEOUT:?}"))))
+        }
+    }
+
+    /// The object that an operation writes; what it does not concern stays as last seen.
+    fn compose(&self, lease: usize, op: &Op) -> Lease {
+        let (version, holder, transition) = match op {
+            Op::Create => (None, self.options.identity.to_string(), true),
+            Op::Write { version, holder, transition } => (Some(version.clone()), holder.clone(), *transition),
+            Op::Claim | Op::Read => return Lease::default(),
+        };
+        let mut object = self.objects[lease].clone().filter(|_| version.is_some()).unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(self.options.names[lease].clone()), ..ObjectMeta::default() },
+            spec: None,
+        });
+        object.metadata.resource_version = version;
+        object.metadata.managed_fields = None;
+        object.annotations_mut().remove(CLAIM);
+        let now = MicroTime(jiff::Timestamp::now());
+        let before = object.spec.take().unwrap_or_default();
+        let released = holder.is_empty();
+        let seconds = if released { 1 } else { self.options.timing.lease_duration.as_secs() };
+        object.spec = Some(LeaseSpec {
+            holder_identity: Some(holder),
+            lease_duration_seconds: Some(i32::try_from(seconds).unwrap_or(i32::MAX)),
+            acquire_time: if transition || released { Some(now.clone()) } else { before.acquire_time },
+            renew_time: Some(now),
+            lease_transitions: Some(match before.lease_transitions {
+                None => 0,
+                Some(count) => count.saturating_add(i32::from(transition)),
+            }),
+            ..before
+        });
+        object
+    }
+
+    /// Makes the state visible, and tells of changes other than renewals.
+    fn publish(&self) {
+        let mut changed = false;
+        {
+            let mut views = self.views.write();
+            for (lease, view) in views.iter_mut().enumerate() {
+                let until = self.election.held_until(lease);
+                let holder = self.election.holder(lease).and_then(|holder| holder.parse().ok());
+                changed |= view.until.is_some() != until.is_some() || view.holder != holder;
+                *view = View { holder, until };
+            }
+        }
+        if changed {
+            self.changed.send_modify(|version| *version += 1);
+        }
+    }
+}
+
+fn answer(result: kube::Result<Lease>) -> Outcome {
+    match result {
+        Ok(object) => Outcome::Written(Box::new(object)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Outcome::Conflict,
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+fn record(object: &Lease) -> Record {
+    let spec = object.spec.clone().unwrap_or_default();
+    let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+    Record {
+        holder: spec.holder_identity.unwrap_or_default(),
+        duration: Duration::from_secs(seconds),
+        renewal: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
+        claim: object.annotations().get(CLAIM).cloned(),
+        version: object.resource_version().unwrap_or_default(),
+    }
+}

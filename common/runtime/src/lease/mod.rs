@@ -1,0 +1,160 @@
+//! Ownership by lease: which of several processes acts for which share of the keys.
+//!
+//! There is one `coordination.k8s.io/v1` Lease for each owner bucket, with Knative's names, fields and identity, so that
+//! replicas of either implementation may share them. Every process campaigns for every lease and watches all of them.
+//!
+//! # Timing
+//!
+//! A holder renews each [`Timing::retry_period`]; when it has not managed to for [`Timing::renew_deadline`] it steps
+//! down. Others take over once they have seen no change for the recorded lease duration, which the watch lets them do
+//! on the dot: at most a second later, not after the next poll. An orderly exit empties the holder, and the watch makes
+//! the takeover a matter of a fraction of a second.
+//!
+//! # Fair shares
+//!
+//! Upstream's first replica keeps all leases. With [`ElectorOptions::balance`] a process that holds at least two fewer
+//! than the richest *claims* a lease of it, by an annotation, and the holder hands it over in one write. Membership is
+//! not needed, nothing is ever without an owner on the way, and shares end up at most one apart. Off in the drop-in,
+//! whose upstream peers would not yield.
+//!
+//! # Not here
+//!
+//! Which bucket a key belongs to (`common::ownership`); Knative's StatefulSet mode, which has no leases.
+
+mod election;
+mod elector;
+#[cfg(test)]
+mod tests;
+
+pub use elector::{ElectorOptions, start};
+
+use parking_lot::RwLock;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// A holder writes only while its lease is certain to last for this long: the time that a write may take to land.
+pub const WRITE_MARGIN: Duration = Duration::from_secs(2);
+
+/// When leases are renewed, given up and taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a lease outlives its last renewal.
+    pub lease_duration: Duration,
+    /// How long a holder goes on without a renewal; less than the lease duration.
+    pub renew_deadline: Duration,
+    /// Time between renewals; 1.2 times that is less than the renew deadline.
+    pub retry_period: Duration,
+}
+
+impl Timing {
+    /// Knative's defaults (`config-leader-election`).
+    pub const KNATIVE: Self = Self {
+        lease_duration: Duration::from_secs(60),
+        renew_deadline: Duration::from_secs(40),
+        retry_period: Duration::from_secs(10),
+    };
+
+    /// Standalone's: what Kubernetes' own controllers use, give or take. While a crashed owner's lease runs no sleeping
+    /// service of its share wakes, so the lease is short; four leases at 3 s cost little more than one write a second.
+    pub const STANDALONE: Self = Self {
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(3),
+    };
+}
+
+/// Who holds a lease: `POD-NAME_POD-IP`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The pod's name.
+    pub pod_name: String,
+    /// The pod's address, where others reach it.
+    pub pod_ip: IpAddr,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}", self.pod_name, self.pod_ip)
+    }
+}
+
+/// A holder identity that is not `POD-NAME_POD-IP`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("holder identity {0:?} must be POD-NAME_POD-IP")]
+pub struct IdentityError(String);
+
+impl FromStr for Identity {
+    type Err = IdentityError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let error = || IdentityError(s.to_owned());
+        let (name, ip) = s.split_once('_').ok_or_else(error)?;
+        let pod_ip = ip.parse().map_err(|_| error())?;
+        if name.is_empty() { Err(error()) } else { Ok(Self { pod_name: name.to_owned(), pod_ip }) }
+    }
+}
+
+/// The current state of all leases, kept up to date by an elector. Cheap to clone, cheap to ask.
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    views: Arc<RwLock<Vec<View>>>,
+    changes: watch::Receiver<u64>,
+}
+
+/// What is known of one lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct View {
+    holder: Option<Identity>,
+    /// Until when this process holds it for certain; `None`: it does not.
+    until: Option<Instant>,
+}
+
+impl Ownership {
+    /// A state that never changes: this process holds every bucket, for ever. For a process that is alone, and tests.
+    pub fn alone(buckets: usize, me: Identity) -> Self {
+        // Thirty years: `Instant` has no greatest value.
+        let until = Instant::now() + Duration::from_secs(30 * 365 * 24 * 3600);
+        let view = View { holder: Some(me), until: Some(until) };
+        let (_, changes) = watch::channel(0);
+        Self { views: Arc::new(RwLock::new(vec![view; buckets])), changes }
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(&self) -> usize {
+        self.views.read().len()
+    }
+
+    /// Whether this process holds the bucket now.
+    pub fn owns(&self, bucket: usize) -> bool {
+        self.until(bucket).is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Who holds the bucket, as last seen; `None`: nobody, or an identity that cannot be read.
+    pub fn holder(&self, bucket: usize) -> Option<Identity> {
+        self.views.read().get(bucket)?.holder.clone()
+    }
+
+    /// Until when writes for the bucket may be started: the end of the lease less [`WRITE_MARGIN`]. `None`: not at all.
+    pub fn writable_until(&self, bucket: usize) -> Option<Instant> {
+        self.until(bucket)?.checked_sub(WRITE_MARGIN)
+    }
+
+    /// Whether a write for the bucket may be started now.
+    pub fn may_write(&self, bucket: usize) -> bool {
+        self.writable_until(bucket).is_some_and(|until| Instant::now() <= until)
+    }
+
+    /// Counts changes of holders and of what this process holds; renewals do not count.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    fn until(&self, bucket: usize) -> Option<Instant> {
+        self.views.read().get(bucket)?.until
+    }
+}
