@@ -78,8 +78,11 @@ pub enum Initial {
     /// Unknown until the first valid evaluation: replicas stay as they are. What Knative does.
     #[default]
     Unknown,
-    /// The scale that the target was found with.
+    /// The scale that the target was found with: a new PodAutoscaler in standalone.
     Adopted(i32),
+    /// As unknown, and the revision was scaled before, by another process or an earlier life of this one: nothing may
+    /// go down before a full stable window has been seen ([`DeciderStatus::warm_in`]).
+    TakenOver,
 }
 
 /// What a reconciler knows that decides what silence means.
@@ -98,9 +101,9 @@ pub struct DeciderStatus {
     pub desired: Option<i32>,
     /// Excess burst capacity; negative keeps the activators in the path.
     pub excess_burst_capacity: i32,
-    /// Whether this process has watched the revision for a full stable window. Until then a new owner may scale up,
-    /// and neither scales down nor changes the path mode.
-    pub window_full: bool,
+    /// How long the stable window still needs to fill after a takeover; `None`: it is full. Until then a new owner may
+    /// scale up, and neither scales down nor changes the path mode.
+    pub warm_in: Option<Duration>,
 }
 
 /// Measurement for each revision.
