@@ -1,3 +1,35 @@
 //! The autoscaler's rules, without I/O: windows, decider, bounds, scale to zero, path mode.
+//!
+//! Everything here takes time and chance as arguments and answers with a value that a shell carries out.
+//!
+//! # How a decision comes about
+//!
+//! ```text
+//! stat ─▶ metrics (two windows) ─▶ decider ─▶ inform? ─▶ bounds ─▶ scale_to_zero ─▶ replicas patch
+//!  └─▶ inform::Status::wakes ─▶ multiscaler::Wheel (poke)   ├─▶ active (condition)
+//!                                   │ tick every 2 s        ├─▶ path_mode (Proxy or Serve)
+//!                                   ▼                       └─▶ num_activators
+//!                                decider
+//! ```
+//!
+//! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
+//! [`history::History`] keeps why each revision has the scale it has.
+//!
+//! # Not here
+//!
+//! Who owns a revision (`common::ownership`), what an annotation means (`common::annotations`), and all I/O.
 
+pub mod active;
+pub mod bounds;
+pub mod decider;
+pub mod history;
+pub mod inform;
+pub mod max_window;
+pub mod metrics;
+pub mod multiscaler;
+pub mod num_activators;
+pub mod path_mode;
+pub mod pod_counts;
 pub mod sample;
+pub mod scale_to_zero;
+pub mod window;

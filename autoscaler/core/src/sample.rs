@@ -1,16 +1,32 @@
-//! How many of a revision's pods are asked for their stats, and what their answers say about all of them.
+//! Which of a revision's pods are asked for their stats, and what their answers say about all of them.
 //!
-//! # The rule
+//! # How many
 //!
 //! A sample of `N·X / (N + X − 1)` pods, rounded up, estimates the mean of `N` with 95 % confidence, a standard
 //! deviation of 10 and a margin of error of 5: `X = 1.96² · 10² / 5²`. It never exceeds 16. Up to three pods are all
 //! asked.
+//!
+//! # Which
+//!
+//! Pods younger than the stable window have not seen a full window of load, so old ones are asked first. The group that
+//! is not asked as a whole is shuffled.
+//!
+//! # What it means
+//!
+//! Each field's sum, divided by the samples and multiplied by the population: a total of the revision, not a mean.
+
+use common::stat::Stat;
+use common::time::Timestamp;
+use rand::Rng;
+use rand::seq::SliceRandom;
+use std::time::Duration;
 
 /// `1.96² · 10² / 5²`: the sample for an endless population.
 const SAMPLE_ENDLESS: f64 = 1.96 * 1.96 * 100.0 / 25.0;
-
 /// Populations up to this size are asked as a whole.
 const ALL_UP_TO: usize = 3;
+/// Pod name of a combined stat. A true zero (nobody was asked) has none, and is not recorded.
+pub const SCRAPER_NAME: &str = "service-scraper";
 
 /// How many of `population` pods are asked.
 pub fn sample_size(population: usize) -> usize {
@@ -19,4 +35,142 @@ pub fn sample_size(population: usize) -> usize {
     }
     let n = population as f64;
     (n * SAMPLE_ENDLESS / (n + SAMPLE_ENDLESS - 1.0)).ceil() as usize
+}
+
+/// Pods to ask, in order: the first [`Candidates::needed`] first, the next ones as others fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidates<T> {
+    /// How many answers are needed.
+    pub needed: usize,
+    /// Everybody, in the order to ask.
+    pub order: Vec<T>,
+}
+
+/// Chooses pods. Each comes with the time it started, if it has one; one without counts as young.
+pub fn choose<T>(
+    pods: impl IntoIterator<Item = (T, Option<Timestamp>)>,
+    now: Timestamp,
+    stable_window: Duration,
+    rng: &mut impl Rng,
+) -> Candidates<T> {
+    let (mut old, mut young) = (Vec::new(), Vec::new());
+    for (pod, started) in pods {
+        let is_old = started.is_some_and(|started| started + stable_window <= now);
+        if is_old { old.push(pod) } else { young.push(pod) }
+    }
+    let needed = sample_size(old.len() + young.len());
+    if old.len() < needed {
+        young.shuffle(rng)
+    } else {
+        old.shuffle(rng)
+    }
+    old.append(&mut young);
+    Candidates { needed, order: old }
+}
+
+/// What `samples` say about `population` pods; none without a sample. Pod name [`SCRAPER_NAME`], no time stamp.
+pub fn combine(samples: &[Stat], population: usize) -> Option<Stat> {
+    if samples.is_empty() {
+        return None;
+    }
+    let (n, all) = (samples.len() as f64, population as f64);
+    let total = |field: fn(&Stat) -> f64| samples.iter().map(field).sum::<f64>() / n * all;
+    Some(Stat {
+        pod_name: SCRAPER_NAME.into(),
+        average_concurrent_requests: total(|s| s.average_concurrent_requests),
+        average_proxied_concurrent_requests: total(|s| s.average_proxied_concurrent_requests),
+        request_count: total(|s| s.request_count),
+        proxied_request_count: total(|s| s.proxied_request_count),
+        ..Stat::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn samples_grow_with_the_population_up_to_sixteen() {
+        let first_with = [
+            (0, 0),
+            (1, 1),
+            (2, 2),
+            (3, 3),
+            (4, 4),
+            (6, 5),
+            (7, 6),
+            (10, 7),
+            (13, 8),
+            (16, 9),
+            (21, 10),
+            (27, 11),
+            (37, 12),
+            (52, 13),
+            (79, 14),
+            (148, 15),
+            (589, 16),
+        ];
+        for pair in first_with.windows(2) {
+            let [(from, size), (next, _)] = [pair[0], pair[1]];
+            assert_eq!(sample_size(from), size, "the first of a range");
+            assert_eq!(sample_size(next - 1), size, "the last of a range");
+        }
+        assert_eq!(sample_size(589), 16);
+        assert_eq!(sample_size(1_000_000), 16);
+    }
+
+    /// Goal: old pods are preferred, and whoever is not asked as a whole is asked at random.
+    #[test]
+    fn old_pods_are_asked_first() {
+        let now = Timestamp::from_secs(1_000_000);
+        let pods = |old: usize, young: usize| {
+            let started = move |i| if i < old { now - WINDOW } else { now - WINDOW + Duration::from_nanos(1) };
+            (0..old + young).map(move |i| (i, Some(started(i))))
+        };
+        let mut rng = StdRng::seed_from_u64(7);
+        // (old, young) -> needed; all old ones lead in their order, or the old ones lead shuffled.
+        let few = choose(pods(5, 20), now, WINDOW, &mut rng);
+        assert_eq!((few.needed, &few.order[..5]), (10, &[0, 1, 2, 3, 4][..]));
+        assert!(!few.order[5..].is_sorted(), "the young are shuffled");
+        let many = choose(pods(25, 5), now, WINDOW, &mut rng);
+        assert_eq!(many.needed, 11);
+        assert!(many.order[..25].iter().all(|i| *i < 25) && !many.order[..25].is_sorted(), "the old are shuffled");
+        assert!(many.order[25..].is_sorted(), "the young are the last resort");
+        let unknown = choose([("a", None), ("b", Some(now - WINDOW))], now, WINDOW, &mut rng);
+        assert_eq!(unknown.order, ["b", "a"], "a pod that does not say when it started is young");
+    }
+
+    #[test]
+    fn a_combined_stat_is_a_total_of_the_revision() {
+        let stat = |c, p, r, q| Stat {
+            average_concurrent_requests: c,
+            average_proxied_concurrent_requests: p,
+            request_count: r,
+            proxied_request_count: q,
+            process_uptime: 9.0,
+            timestamp: 9,
+            ..Stat::default()
+        };
+        let three = [stat(3.0, 2.0, 5.0, 4.0), stat(5.0, 4.0, 7.0, 6.0), stat(3.0, 2.0, 5.0, 4.0)];
+        let expected =
+            Stat { pod_name: SCRAPER_NAME.into(), process_uptime: 0.0, timestamp: 0, ..stat(11.0, 8.0, 17.0, 14.0) };
+        assert_eq!(combine(&three, 3), Some(expected));
+
+        for (samples, population, expected) in [
+            (vec![2.0, 4.0, 6.0, 8.0, 10.0], 6, 36.0),
+            (vec![2.0, 4.0, 6.0, 8.0], 4, 20.0),
+            (vec![8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0], 11, 154.0),
+            (vec![3.0, 5.0, 3.0, 5.0], 5, 20.0),
+        ] {
+            let samples: Vec<_> = samples.iter().map(|c| stat(*c, 0.0, 0.0, 0.0)).collect();
+            let total = combine(&samples, population).expect("samples").average_concurrent_requests;
+            assert!((total - expected).abs() < 1e-9, "{population} pods: {total}");
+        }
+        assert_eq!(combine(&[], 5), None);
+    }
 }

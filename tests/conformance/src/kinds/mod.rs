@@ -5,10 +5,23 @@ use serde_json::Value;
 
 use crate::Mismatch;
 
+mod max_window;
+mod num_activators;
+mod pipeline;
 mod sample_size;
+mod scale;
+mod spec;
+mod window;
 
 /// All kinds this runner knows.
-pub const KINDS: &[Kind] = &[Kind { name: "sample_size", expected: WANT, check: Check::Pure(sample_size::check) }];
+pub const KINDS: &[Kind] = &[
+    Kind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
+    Kind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
+    Kind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },
+    Kind { name: "sample_size", expected: WANT, check: Check::Pure(sample_size::check) },
+    Kind { name: "scale", expected: WANT, check: Check::Pure(scale::check) },
+    Kind { name: "window", expected: WANT, check: Check::Pure(window::check) },
+];
 
 /// Fields whose names begin so hold expectations, in every kind that has no others.
 const WANT: &[&str] = &["want"];

@@ -1,0 +1,170 @@
+//! Whether a revision is active, as its PodAutoscaler's conditions say.
+//!
+//! `min_ready` is [`Bounds::min_ready`](crate::bounds::Bounds::min_ready).
+//!
+//! | wanted | ready < min_ready | ready ≥ min_ready |
+//! |---|---|---|
+//! | 0 (or min_ready 0) | inactive | inactive |
+//! | more | activating | active |
+//! | unknown, inactive so far | inactive | untouched |
+//! | unknown otherwise | activating | active |
+//!
+//! Inactive is `NoTraffic`, or `TimedOut` if the revision was activating until now and needs ready pods at all.
+//! `ScaleTargetInitialized` becomes true, for ever, once `min_ready` pods are ready and the public Service is known; the
+//! table still uses the `min_ready` from before.
+
+use std::time::Duration;
+
+/// The Active condition and how long ago it last changed in any field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Active {
+    /// There is none yet: activating, and never timing out.
+    Absent,
+    /// Activating.
+    Unknown(Duration),
+    /// Active.
+    True(Duration),
+    /// Inactive.
+    False(Duration),
+}
+
+impl Active {
+    /// Whether the revision is on its way up.
+    pub fn is_activating(self) -> bool {
+        matches!(self, Self::Absent | Self::Unknown(_))
+    }
+
+    /// Whether the revision is inactive.
+    pub fn is_inactive(self) -> bool {
+        matches!(self, Self::False(_))
+    }
+}
+
+/// What the conditions depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The scale that [`crate::scale_to_zero`] returned; none: unknown.
+    pub want: Option<i32>,
+    /// Ready pods.
+    pub ready: u32,
+    /// Ready pods that make the revision active.
+    pub min_ready: i32,
+    /// The public Service's name is in the status.
+    pub service_known: bool,
+    /// The condition as it is.
+    pub active: Active,
+}
+
+/// What becomes of the conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// `ScaleTargetInitialized` becomes (or stays) true. It is never reset.
+    pub initialized: bool,
+    /// The Active condition to set; none: leave it.
+    pub active: Option<Verdict>,
+}
+
+/// An Active condition to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// True.
+    Active,
+    /// Unknown: pods are on their way.
+    Queued,
+    /// False: nobody calls.
+    NoTraffic,
+    /// False: no pod became ready in time.
+    TimedOut,
+}
+
+impl Verdict {
+    /// The condition's reason; empty when active.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Active => "",
+            Self::Queued => "Queued",
+            Self::NoTraffic => "NoTraffic",
+            Self::TimedOut => "TimedOut",
+        }
+    }
+
+    /// The condition's message; empty when active.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Active => "",
+            Self::Queued => "Requests to the target are being buffered as resources are provisioned.",
+            Self::NoTraffic => "The target is not receiving traffic.",
+            Self::TimedOut => "The target could not be activated.",
+        }
+    }
+
+    /// The condition's status; none: Unknown.
+    pub fn status(self) -> Option<bool> {
+        match self {
+            Self::Active => Some(true),
+            Self::Queued => None,
+            Self::NoTraffic | Self::TimedOut => Some(false),
+        }
+    }
+}
+
+/// The conditions to set.
+pub fn decide(input: &Input) -> Outcome {
+    let enough = i64::from(input.ready) >= i64::from(input.min_ready);
+    let wanted = input.want.is_some_and(|want| want > 0);
+    let active = if input.want == Some(0) || input.min_ready == 0 {
+        let timed_out = input.active.is_activating() && input.min_ready > 0;
+        Some(if timed_out { Verdict::TimedOut } else { Verdict::NoTraffic })
+    } else {
+        match (enough, wanted || !input.active.is_inactive()) {
+            (true, true) => Some(Verdict::Active),
+            (true, false) => None,
+            (false, true) => Some(Verdict::Queued),
+            (false, false) => Some(Verdict::NoTraffic),
+        }
+    };
+    Outcome { initialized: enough && input.service_known, active }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE: Duration = Duration::from_secs(9);
+
+    #[test]
+    fn the_table_of_the_module_holds() {
+        use Verdict::{NoTraffic, Queued, TimedOut};
+        let (on, off, coming) = (Active::True(AGE), Active::False(AGE), Active::Unknown(AGE));
+        // (want, ready, min ready, condition) -> verdict
+        for (want, ready, min_ready, active, expected) in [
+            (Some(0), 0, 1, on, Some(NoTraffic)),
+            (Some(0), 3, 1, off, Some(NoTraffic)),
+            (Some(0), 0, 1, coming, Some(TimedOut)),
+            (Some(0), 0, 1, Active::Absent, Some(TimedOut)),
+            (Some(0), 0, 0, coming, Some(NoTraffic)),
+            (Some(2), 0, 0, on, Some(NoTraffic)),
+            (Some(2), 0, 1, off, Some(Queued)),
+            (Some(2), 1, 1, off, Some(Verdict::Active)),
+            (Some(2), 1, 2, on, Some(Queued)),
+            (None, 0, 1, on, Some(Queued)),
+            (None, 1, 1, on, Some(Verdict::Active)),
+            (None, 1, 1, coming, Some(Verdict::Active)),
+            (None, 0, 1, off, Some(NoTraffic)),
+            (None, 1, 1, off, None),
+        ] {
+            let input = Input { want, ready, min_ready, service_known: true, active };
+            assert_eq!(decide(&input).active, expected, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_initialized_once_enough_pods_are_ready_and_the_service_is_known() {
+        for (ready, min_ready, service_known, expected) in
+            [(1, 1, true, true), (0, 1, true, false), (1, 1, false, false), (0, 0, true, true), (4, 5, true, false)]
+        {
+            let input = Input { want: Some(1), ready, min_ready, service_known, active: Active::Absent };
+            assert_eq!(decide(&input).initialized, expected, "{input:?}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Keeps a demand within what one decision may change.
+
+use common::scaling::DeciderSpec;
+
+use super::Rule;
+
+/// A number of pods, and the rule it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) pods: i32,
+    pub(super) rule: Rule,
+}
+
+/// Rate limits relative to the ready pods, and the activation scale.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The ready pods, at least 1.
+    pub(super) ready: f64,
+    up: f64,
+    down: f64,
+    activation_scale: i32,
+}
+
+impl Limits {
+    pub(super) fn new(spec: &DeciderSpec, ready: u32) -> Self {
+        let ready = f64::from(ready.max(1));
+        Self {
+            ready,
+            up: (spec.max_scale_up_rate * ready).ceil(),
+            down: if spec.reachable { (ready / spec.max_scale_down_rate).floor() } else { 0.0 },
+            activation_scale: spec.activation_scale,
+        }
+    }
+
+    /// The answer to a demand (whole, possibly negative or huge). The upper limit wins over the lower one, the
+    /// activation scale over both.
+    pub(super) fn answer(&self, demand: f64, rule: Rule) -> Answer {
+        let raised = demand.max(self.down);
+        let pods = raised.min(self.up) as i32; // Saturates.
+        if demand > 0.0 && self.activation_scale > 1 && self.activation_scale > pods {
+            Answer { pods: self.activation_scale, rule: Rule::ActivationScale }
+        } else if raised > self.up {
+            Answer { pods, rule: Rule::ScaleUpRate }
+        } else if self.down > demand && self.down > 0.0 {
+            Answer { pods, rule: Rule::ScaleDownRate }
+        } else {
+            Answer { pods, rule }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The largest recent decision: what holds the scale up for the scale-down delay.
+//!
+//! Time is cut into slots of two seconds, the evaluation period; a value seen in slot `i` holds through slot
+//! `i + slots − 1`. The entries form a queue whose values fall from head to tail, so recording is O(1) amortised and
+//! the maximum is the head.
+//!
+//! A clock that goes backwards records into the newest slot; the queue therefore never outgrows the window.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use common::time::Timestamp;
+
+/// Length of a slot in seconds in production: the evaluation period.
+const GRANULARITY_SECS: u32 = 2;
+
+/// A sliding maximum.
+#[derive(Clone, Debug)]
+pub struct MaxWindow {
+    /// (slot, value): slots rise, values fall.
+    entries: VecDeque<(i64, i32)>,
+    slots: i64,
+    granularity_secs: u32,
+}
+
+impl MaxWindow {
+    /// A window for a scale-down delay. Delays are honoured to [`WINDOW_MAX`](crate::window::WINDOW_MAX).
+    pub fn new(delay: Duration) -> Self {
+        Self::with_granularity(delay, GRANULARITY_SECS)
+    }
+
+    /// A window with slots of `granularity_secs` (at least 1).
+    pub fn with_granularity(delay: Duration, granularity_secs: u32) -> Self {
+        let granularity_secs = granularity_secs.max(1);
+        Self { entries: VecDeque::new(), slots: slots(delay, granularity_secs), granularity_secs }
+    }
+
+    /// Records `value` and answers with the maximum held.
+    pub fn record(&mut self, at: Timestamp, value: i32) -> i32 {
+        let slot = at.as_secs().div_euclid(i64::from(self.granularity_secs));
+        let slot = self.entries.back().map_or(slot, |(newest, _)| slot.max(*newest));
+        while self.entries.front().is_some_and(|(oldest, _)| slot - oldest >= self.slots) {
+            self.entries.pop_front();
+        }
+        while self.entries.back().is_some_and(|(_, smaller)| *smaller <= value) {
+            self.entries.pop_back();
+        }
+        // A larger value of the same slot covers this one for as long as this one could hold.
+        if self.entries.back().is_none_or(|(newest, _)| *newest != slot) {
+            self.entries.push_back((slot, value));
+        }
+        self.entries.front().map_or(value, |(_, largest)| *largest)
+    }
+
+    /// Changes the delay; what is older goes with the next record.
+    pub fn resize(&mut self, delay: Duration) {
+        self.slots = slots(delay, self.granularity_secs);
+    }
+}
+
+fn slots(delay: Duration, granularity_secs: u32) -> i64 {
+    let delay = delay.min(crate::window::WINDOW_MAX);
+    let secs = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+    i64::try_from(secs.div_ceil(u64::from(granularity_secs))).unwrap_or(i64::MAX).max(1)
+}

@@ -1,0 +1,242 @@
+//! When each revision is evaluated: every two seconds, on a phase of its own, and at once when poked.
+//!
+//! One [`Wheel`] drives all deciders of a process. A revision's phase is a hash of its key, so that thousands of
+//! evaluations spread evenly over the period and keep their order; there is no task and no timer for each of them. The
+//! shell sleeps until [`Wheel::next_due`], takes what is [`Wheel::due`], and evaluates.
+//!
+//! # Odd cases
+//!
+//! - The first tick comes when the phase comes round: within two seconds of the insertion (upstream: after exactly two).
+//! - A shell that was late evaluates each revision once, not once for each period it missed.
+//! - A poke does not move the phase. Poking a revision twice before it was taken is one poke; poking an unknown one is
+//!   none. Pokes are taken in order of arrival, before ticks.
+//!
+//! The wheel holds one place for each key, so it is as large as the number of revisions and no larger.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+/// Time between two evaluations of a revision.
+pub const TICK: Duration = Duration::from_secs(2);
+/// Phases that evaluations are spread over: one every 10 ms.
+const PHASES: usize = 200;
+/// Time between two phases.
+const STEP: Duration = Duration::from_millis(10);
+
+const _: () = assert!(STEP.as_millis() * PHASES as u128 == TICK.as_millis());
+
+/// A timer wheel. See the [module](self).
+#[derive(Debug)]
+pub struct Wheel<K> {
+    phases: Vec<Vec<K>>,
+    /// What is in the wheel, and whether it was poked.
+    keys: HashMap<K, bool>,
+    /// In order of arrival.
+    poked: Vec<K>,
+    /// Phase 0 of round 0.
+    epoch: Instant,
+    /// The first step since the epoch that has not been taken yet.
+    next_step: u64,
+}
+
+impl<K: Clone + Eq + Hash> Wheel<K> {
+    /// An empty wheel that begins to turn at `now`.
+    pub fn new(now: Instant) -> Self {
+        let phases = std::iter::repeat_with(Vec::new).take(PHASES).collect();
+        Self { phases, keys: HashMap::new(), poked: Vec::new(), epoch: now, next_step: 0 }
+    }
+
+    /// Adds a revision; again is no change.
+    pub fn insert(&mut self, key: K) {
+        if !self.keys.contains_key(&key) {
+            self.phases[phase(&key)].push(key.clone());
+            self.keys.insert(key, false);
+        }
+    }
+
+    /// Removes a revision. Whether it was there.
+    pub fn remove(&mut self, key: &K) -> bool {
+        let Some(poked) = self.keys.remove(key) else { return false };
+        self.phases[phase(key)].retain(|other| other != key);
+        if poked {
+            self.poked.retain(|other| other != key);
+        }
+        true
+    }
+
+    /// Makes a revision due at once. Whether the shell has to look: not if it is unknown, or poked already.
+    pub fn poke(&mut self, key: &K) -> bool {
+        match self.keys.get_mut(key) {
+            Some(poked) if !*poked => {
+                *poked = true;
+                self.poked.push(key.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// When the next revision is due; none: there is none. In the past, or `now`, if something is due already.
+    pub fn next_due(&self, now: Instant) -> Option<Instant> {
+        if !self.poked.is_empty() {
+            return Some(now);
+        }
+        (0..PHASES as u64)
+            .map(|ahead| self.next_step + ahead)
+            .find(|step| !self.phases[phase_of_step(*step)].is_empty())
+            .map(|step| self.time_of(step))
+    }
+
+    /// Moves everything that is due at `now` to the end of `due`: pokes first, each revision once.
+    pub fn due(&mut self, now: Instant, due: &mut Vec<K>) {
+        let end = self.step_of(now) + 1;
+        // More than a round ago: everything once.
+        let start = self.next_step.max(end.saturating_sub(PHASES as u64));
+        due.extend(self.poked.iter().cloned());
+        for step in start..end {
+            let ticks = self.phases[phase_of_step(step)].iter();
+            due.extend(ticks.filter(|key| self.poked.is_empty() || self.keys.get(key) == Some(&false)).cloned());
+        }
+        self.next_step = self.next_step.max(end);
+        for key in self.poked.drain(..) {
+            if let Some(poked) = self.keys.get_mut(&key) {
+                *poked = false;
+            }
+        }
+    }
+
+    /// Number of revisions.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The last step that is not after `now`.
+    fn step_of(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.epoch);
+        u64::try_from(elapsed.as_nanos() / STEP.as_nanos()).unwrap_or(u64::MAX - 1)
+    }
+
+    fn time_of(&self, step: u64) -> Instant {
+        self.epoch + Duration::from_millis(step.saturating_mul(STEP.as_millis() as u64))
+    }
+}
+
+fn phase_of_step(step: u64) -> usize {
+    (step % PHASES as u64) as usize
+}
+
+/// The same for a key in every process, so that an instance that takes over keeps the rhythm.
+fn phase(key: &impl Hash) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    (hasher.finish() % PHASES as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+    fn epoch() -> Instant {
+        Instant::now()
+    }
+
+    fn due(wheel: &mut Wheel<u32>, now: Instant) -> Vec<u32> {
+        let mut due = Vec::new();
+        wheel.due(now, &mut due);
+        due
+    }
+
+    fn wheel(keys: u32) -> (Wheel<u32>, Instant) {
+        let epoch = epoch();
+        let mut wheel = Wheel::new(epoch);
+        (0..keys).for_each(|key| wheel.insert(key));
+        (wheel, epoch)
+    }
+
+    #[test]
+    fn every_revision_ticks_once_in_each_period_at_its_own_phase() {
+        let (mut wheel, epoch) = wheel(10_000);
+        let mut first = HashMap::new();
+        let mut most = 0;
+        for round in 0..3 {
+            for step in 0..200 {
+                let at = round * 2000 + step * 10;
+                let keys = due(&mut wheel, epoch + Duration::from_millis(at));
+                most = most.max(keys.len());
+                for key in keys {
+                    if round == 0 {
+                        assert!(first.insert(key, at).is_none(), "{key} twice in a period");
+                    } else {
+                        assert_eq!(first[&key] + round * 2000, at, "the phase of {key}");
+                    }
+                }
+            }
+        }
+        assert_eq!(first.len(), 10_000);
+        assert!(most < 100, "10 000 revisions over 200 phases, and {most} at once");
+    }
+
+    #[test]
+    fn the_shell_sleeps_exactly_until_the_next_phase_in_use() {
+        let (mut wheel, epoch) = wheel(1);
+        let first = wheel.next_due(epoch).expect("one revision");
+        assert_eq!(due(&mut wheel, first - Duration::from_nanos(1)), [0; 0], "just before");
+        assert_eq!(wheel.next_due(epoch), Some(first));
+        assert_eq!(due(&mut wheel, first), [0]);
+        assert_eq!(wheel.next_due(first), Some(first + TICK));
+        assert_eq!(due(&mut wheel, first), [0; 0], "taken once");
+        assert!(wheel.remove(&0));
+        assert_eq!(wheel.next_due(first), None);
+    }
+
+    #[test]
+    fn a_late_shell_evaluates_each_revision_once() {
+        let (mut wheel, epoch) = wheel(50);
+        let mut keys = due(&mut wheel, epoch + 10 * TICK);
+        keys.sort_unstable();
+        assert_eq!(keys, (0..50).collect::<Vec<_>>());
+        assert!(wheel.next_due(epoch).is_some_and(|next| next > epoch + 10 * TICK), "no backlog is left");
+    }
+
+    #[test]
+    fn a_poke_is_due_at_once_and_once() {
+        let (mut wheel, epoch) = wheel(2);
+        wheel.due(epoch, &mut Vec::new());
+        assert!(wheel.poke(&1));
+        assert!(!wheel.poke(&1), "poked already");
+        assert!(!wheel.poke(&7), "unknown");
+        assert_eq!(wheel.next_due(epoch), Some(epoch));
+        assert_eq!(due(&mut wheel, epoch), [1]);
+        assert!(wheel.poke(&1), "taken, so it can be poked again");
+        assert_eq!(due(&mut wheel, epoch + TICK), [1, 0], "the poke first, and no tick beside it");
+    }
+
+    #[test]
+    fn what_is_removed_is_neither_ticked_nor_poked() {
+        let (mut wheel, epoch) = wheel(2);
+        assert!(wheel.poke(&0));
+        assert!(wheel.remove(&0));
+        assert!(!wheel.remove(&0), "it is gone");
+        assert_eq!(due(&mut wheel, epoch + TICK), [1]);
+        assert_eq!(wheel.len(), 1);
+        wheel.insert(0);
+        wheel.insert(0);
+        assert_eq!(wheel.len(), 2);
+        assert_eq!(due(&mut wheel, epoch + 2 * TICK).len(), 2);
+    }
+
+    #[test]
+    fn the_clock_going_back_takes_nothing_twice() {
+        let (mut wheel, epoch) = wheel(20);
+        assert_eq!(due(&mut wheel, epoch + TICK).len(), 20);
+        assert_eq!(due(&mut wheel, epoch), [0; 0]);
+        assert_eq!(due(&mut wheel, epoch + TICK), [0; 0]);
+    }
+}

@@ -1,0 +1,44 @@
+//! How many activators are put into a revision's path: enough for what its pods can bear and the burst on top.
+//!
+//! `max(2, ceil((ready · total_value + max(TBC, 0)) / activator_capacity))`; with a target burst capacity of 0, which
+//! needs activators at zero pods only, always 2.
+
+use common::scaling::BurstCapacity;
+
+/// Fewest activators in a path.
+const ACTIVATORS_MIN: i32 = 2;
+
+/// The number of activators for `ready` pods that bear `total_value` each.
+pub fn num_activators(ready: u32, total_value: f64, burst: BurstCapacity, activator_capacity: f64) -> i32 {
+    let burst = match burst {
+        BurstCapacity::AtZeroOnly => return ACTIVATORS_MIN,
+        BurstCapacity::Always => 0.0,
+        BurstCapacity::Limited(burst) => burst,
+    };
+    // Saturates.
+    (((f64::from(ready) * total_value + burst) / activator_capacity).ceil() as i32).max(ACTIVATORS_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Total 100, capacity 100 unless said.
+    #[test]
+    fn pods_and_burst_share_activators() {
+        let limited = BurstCapacity::Limited;
+        for (ready, burst, expected) in [
+            (0, limited(200.0), 2),
+            (1, limited(200.0), 3),
+            (15, limited(200.0), 17),
+            (100, BurstCapacity::AtZeroOnly, 2),
+            (5, BurstCapacity::Always, 5),
+            (0, BurstCapacity::Always, 2),
+            (0, limited(211.0), 3),
+            (1, limited(211.0), 4),
+            (10, limited(211.0), 13),
+        ] {
+            assert_eq!(num_activators(ready, 100.0, burst, 100.0), expected, "{ready} pods, {burst:?}");
+        }
+    }
+}

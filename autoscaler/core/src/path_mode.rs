@@ -1,0 +1,76 @@
+//! Whether traffic goes through the activators or straight to the pods.
+//!
+//! `Serve` if some pods are wanted and there is capacity to spare (excess burst capacity of 0 or more); else `Proxy`.
+//!
+//! # Where we differ
+//!
+//! - Upstream turns to `Proxy` whenever the wanted scale is unknown, so each restart moves all traffic of a cluster onto the activators and back. With
+//!   [`Input::keep_when_unknown`] the mode stays as it is (standalone).
+//! - A decider that has just taken over does not know the load yet: the mode stays until its window is full.
+//!
+//! Both only while pods are wanted or nothing is known: at a wanted scale of zero the mode is always `Proxy`.
+
+use serde::Serialize;
+
+/// Where a revision's traffic goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum PathMode {
+    /// Through the activators.
+    Proxy,
+    /// Straight to the pods.
+    Serve,
+}
+
+/// What the mode depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The scale that [`crate::scale_to_zero`] returned; none: unknown.
+    pub want: Option<i32>,
+    /// The decider's.
+    pub excess_burst_capacity: i32,
+    /// The mode now; none: there is no ServerlessService yet.
+    pub present: Option<PathMode>,
+    /// An unknown scale changes nothing.
+    pub keep_when_unknown: bool,
+    /// The decider took over, and its stable window is not full yet.
+    pub warming: bool,
+}
+
+/// The mode to be in.
+pub fn path_mode(input: &Input) -> PathMode {
+    let keep = input.present.filter(|_| match input.want {
+        None => input.keep_when_unknown || input.warming,
+        Some(want) => want > 0 && input.warming,
+    });
+    keep.unwrap_or(match input.want {
+        Some(want) if want > 0 && input.excess_burst_capacity >= 0 => PathMode::Serve,
+        _ => PathMode::Proxy,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_goes_straight_to_pods_only_with_capacity_to_spare() {
+        use PathMode::{Proxy, Serve};
+        // (want, EBC, present, keep when unknown, warming) -> mode
+        for (want, ebc, present, keep, warming, expected) in [
+            (Some(1), 0, Some(Proxy), false, false, Serve),
+            (Some(1), -1, Some(Serve), false, false, Proxy),
+            (Some(0), 5, Some(Serve), false, false, Proxy),
+            (None, 5, Some(Serve), false, false, Proxy),
+            (None, 5, Some(Serve), true, false, Serve),
+            (None, 5, Some(Proxy), true, false, Proxy),
+            (None, 5, None, true, false, Proxy),
+            (Some(3), 5, Some(Proxy), false, true, Proxy),
+            (Some(3), -5, Some(Serve), false, true, Serve),
+            (Some(3), 5, None, false, true, Serve),
+            (Some(0), 5, Some(Serve), true, true, Proxy), // At zero nothing else can answer.
+        ] {
+            let input = Input { want, excess_burst_capacity: ebc, present, keep_when_unknown: keep, warming };
+            assert_eq!(path_mode(&input), expected, "{input:?}");
+        }
+    }
+}

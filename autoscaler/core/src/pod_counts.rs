@@ -1,0 +1,107 @@
+//! How many of a revision's pods are ready, and what the others are doing.
+//!
+//! | pod | counted as |
+//! |---|---|
+//! | Pending, being deleted or not | pending and not ready |
+//! | Running and being deleted, even if ready | terminating and not ready |
+//! | Running and ready | ready |
+//! | Running otherwise | not ready |
+//! | Succeeded, Failed, Unknown, no phase | not at all |
+
+/// A pod's phase, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not all containers have started.
+    Pending,
+    /// They have.
+    Running,
+    /// Succeeded, failed, unknown, or not said.
+    Other,
+}
+
+impl Phase {
+    /// From `status.phase`.
+    pub fn parse(phase: Option<&str>) -> Self {
+        match phase {
+            Some("Pending") => Self::Pending,
+            Some("Running") => Self::Running,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What is counted of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its phase.
+    pub phase: Phase,
+    /// It has a deletion time stamp.
+    pub deleting: bool,
+    /// Its condition `Ready` is `True`.
+    pub ready: bool,
+}
+
+/// Pods by what they are doing. `pending` and `terminating` are part of `not_ready`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCounts {
+    /// Running and ready.
+    pub ready: u32,
+    /// Pending, terminating, or running and not ready.
+    pub not_ready: u32,
+    /// Not started yet.
+    pub pending: u32,
+    /// On their way out.
+    pub terminating: u32,
+}
+
+impl FromIterator<Pod> for PodCounts {
+    fn from_iter<I: IntoIterator<Item = Pod>>(pods: I) -> Self {
+        let mut counts = Self::default();
+        for pod in pods {
+            match pod {
+                Pod { phase: Phase::Pending, .. } => {
+                    counts.pending += 1;
+                    counts.not_ready += 1;
+                }
+                Pod { phase: Phase::Running, deleting: true, .. } => {
+                    counts.terminating += 1;
+                    counts.not_ready += 1;
+                }
+                Pod { phase: Phase::Running, ready: true, .. } => counts.ready += 1,
+                Pod { phase: Phase::Running, .. } => counts.not_ready += 1,
+                Pod { phase: Phase::Other, .. } => {}
+            }
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pod_is_counted_by_phase_deletion_and_readiness() {
+        let pod = |phase, deleting, ready| Pod { phase, deleting, ready };
+        let counts = |ready, not_ready, pending, terminating| PodCounts { ready, not_ready, pending, terminating };
+        for (pod, expected) in [
+            (pod(Phase::Pending, false, false), counts(0, 1, 1, 0)),
+            (pod(Phase::Pending, true, true), counts(0, 1, 1, 0)),
+            (pod(Phase::Running, true, true), counts(0, 1, 0, 1)),
+            (pod(Phase::Running, false, true), counts(1, 0, 0, 0)),
+            (pod(Phase::Running, false, false), counts(0, 1, 0, 0)),
+            (pod(Phase::Other, false, true), counts(0, 0, 0, 0)),
+        ] {
+            assert_eq!([pod].into_iter().collect::<PodCounts>(), expected, "{pod:?}");
+        }
+    }
+
+    #[test]
+    fn phases_are_kubernetes_words() {
+        assert_eq!(Phase::parse(Some("Running")), Phase::Running);
+        assert_eq!(Phase::parse(Some("Pending")), Phase::Pending);
+        for other in [Some("Succeeded"), Some("Failed"), Some("Unknown"), Some("running"), Some(""), None] {
+            assert_eq!(Phase::parse(other), Phase::Other, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Averages of the last so many seconds.
+//!
+//! A [`Window`] is a ring of slots, one for each second (granularity 1), that *sum* what is recorded into them: the
+//! design assumes that each source reports once a second. One window can hold several values that are always recorded
+//! together (concurrency and requests, say); they share the ring's bookkeeping.
+//!
+//! # Linear
+//!
+//! The mean of the slots from the oldest to the newest that was written, rounded to six digits, because a residue such
+//! as 3.6e-17 would otherwise round up to a whole pod. A young window averages over its real age; gaps inside the
+//! data count as zero; **silence at the end does not**: the slots that have expired leave, the others are averaged, and
+//! when the last one is as old as the window the average is 0.
+//!
+//! # Weighted exponential
+//!
+//! `Σ slot · α·(1−α)^age`, neither normalised nor rounded, with `α = max(1 − 0.0001^(1/N), 0.2)` for N slots. The base
+//! is the decimal 0.0001: the difference 1 − 0.9999, taken in doubles, is off by one part in 10¹³, enough to turn a
+//! whole number's `ceil`.
+//!
+//! # Odd cases, kept because decisions depend on them
+//!
+//! - A value exactly as old as the window is ignored; one that arrives exactly a window after the newest clears all.
+//! - Exactly one window after the newest value the window averages 0 and is *not* empty; a second later it is empty.
+//! - A resize moves the beginning of the data back to a full (old) window, so it dilutes a young average. If the data is
+//!   older than the old length all of it goes, yet the newest slot's time is remembered.
+//! - For granularities above a second, slots begin at multiples of it since the Unix epoch.
+//!
+//! # Memory
+//!
+//! The ring exists from the first value on, and goes once it has been silent for two windows ([`Window::release`]):
+//! a sleeping revision holds none.
+//!
+//! # Not here
+//!
+//! Which numbers are fit to be recorded ([`crate::metrics`]): a window adds whatever it is given.
+
+use std::time::Duration;
+
+use common::scaling::Aggregation;
+use common::time::Timestamp;
+
+/// Longest window that is honoured; what asks for more gets this. Annotations allow an hour.
+pub const WINDOW_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Averages are rounded to this many parts of one.
+const ROUNDING: f64 = 1e6;
+/// `1 − 0.9999`, as a decimal: the weight that may lie outside a weighted window.
+const WEIGHT_OUTSIDE: f64 = 0.0001;
+/// Least α: about 42 slots carry the rest.
+const ALPHA_MIN: f64 = 0.2;
+
+/// A ring of time slots with `K` values each. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Window<const K: usize = 1> {
+    /// Empty, or one element for each slot; slot `s` (an absolute number) lives at `s mod slots`.
+    ring: Vec<[f64; K]>,
+    /// The sum of the ring.
+    total: [f64; K],
+    /// Oldest slot of the data; none: older than anything.
+    first: Option<i64>,
+    /// Newest slot ever written.
+    last: Option<i64>,
+    length: Duration,
+    granularity_secs: u32,
+    slots: u32,
+    averaging: Averaging,
+}
+
+/// How slots become one number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Averaging {
+    Linear,
+    Weighted { alpha: f64 },
+}
+
+impl<const K: usize> Window<K> {
+    /// A window of one-second slots. Less than a second counts as one, more than [`WINDOW_MAX`] as that.
+    pub fn new(length: Duration, aggregation: Aggregation) -> Self {
+        Self::with_granularity(length, aggregation, 1)
+    }
+
+    /// A window of slots of `granularity_secs` (at least 1).
+    pub fn with_granularity(length: Duration, aggregation: Aggregation, granularity_secs: u32) -> Self {
+        let granularity_secs = granularity_secs.max(1);
+        let length = clamp_length(length);
+        let slots = slots(length, granularity_secs);
+        let averaging = averaging(aggregation, slots);
+        Self { ring: Vec::new(), total: [0.0; K], first: None, last: None, length, granularity_secs, slots, averaging }
+    }
+
+    /// The window's length.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// Adds `values` to the slot of `at`, which may lie before the newest slot, but not a whole window before.
+    pub fn record(&mut self, at: Timestamp, values: [f64; K]) {
+        let slot = self.slot(at);
+        let age = self.last.map(|last| last.saturating_sub(slot));
+        if age != Some(0) {
+            if age.is_some_and(|age| age >= self.span()) {
+                return; // Too old, exactly a window included.
+            }
+            if self.first.is_none_or(|first| slot < first) {
+                self.first = Some(slot);
+            }
+            match self.last {
+                Some(last) if slot < last => {} // Late: nothing to clear.
+                Some(last) if slot - last < self.span() => {
+                    self.clear_between(last, slot);
+                    self.last = Some(slot);
+                }
+                _ => {
+                    self.ring.fill([0.0; K]);
+                    self.total = [0.0; K];
+                    self.first = Some(slot);
+                    self.last = Some(slot);
+                }
+            }
+        }
+        if self.ring.is_empty() {
+            self.ring = vec![[0.0; K]; self.slots as usize];
+        }
+        let index = self.index(slot);
+        for (k, value) in values.into_iter().enumerate() {
+            self.ring[index][k] += value;
+            self.total[k] += value;
+        }
+    }
+
+    /// The averages at `now`, which may lie before the newest slot.
+    pub fn average(&self, now: Timestamp) -> [f64; K] {
+        let Some(last) = self.last else { return [0.0; K] };
+        let expired = self.slot(now).saturating_sub(last).max(0);
+        if expired >= self.span() || self.ring.is_empty() {
+            return [0.0; K];
+        }
+        match self.averaging {
+            Averaging::Linear => self.linear(last, expired),
+            Averaging::Weighted { alpha } => self.weighted(last, expired, alpha),
+        }
+    }
+
+    /// Whether the newest slot is more than the window's length older than that of `now`.
+    pub fn is_empty(&self, now: Timestamp) -> bool {
+        self.last.is_none_or(|last| {
+            let age = self.slot(now).saturating_sub(last).saturating_mul(i64::from(self.granularity_secs));
+            u64::try_from(age).is_ok_and(|age| Duration::from_secs(age) > self.length)
+        })
+    }
+
+    /// Changes length and way of averaging; the way takes effect at once, the length as the [module](self) says.
+    pub fn resize(&mut self, length: Duration, aggregation: Aggregation, now: Timestamp) {
+        let length = clamp_length(length);
+        if length != self.length {
+            let empty = self.is_empty(now);
+            let old_slots = self.slots;
+            let old_ring = std::mem::take(&mut self.ring);
+            self.slots = slots(length, self.granularity_secs);
+            self.length = length;
+            match self.last {
+                Some(last) if !empty => {
+                    self.first = Some(last - i64::from(old_slots) + 1);
+                    self.total = [0.0; K];
+                    if !old_ring.is_empty() {
+                        self.copy_newest(last, &old_ring);
+                    }
+                }
+                _ => {
+                    self.first = None;
+                    self.total = [0.0; K];
+                }
+            }
+        }
+        self.averaging = averaging(aggregation, self.slots);
+    }
+
+    /// Gives the ring back if nothing it holds can be read any more: two windows of silence, so that not even a late
+    /// record can bring an old slot back into a window that reaches `now`.
+    pub fn release(&mut self, now: Timestamp) {
+        if !self.ring.is_empty() && self.last.is_none_or(|last| self.slot(now).saturating_sub(last) >= 2 * self.span())
+        {
+            self.ring = Vec::new();
+            self.total = [0.0; K];
+        }
+    }
+
+    fn linear(&self, last: i64, expired: i64) -> [f64; K] {
+        let mut sum = self.total;
+        for slot in last + 1..=last + expired {
+            let gone = &self.ring[self.index(slot)];
+            for k in 0..K {
+                sum[k] -= gone[k];
+            }
+        }
+        let age = self.first.map_or(i64::MAX, |first| last.saturating_sub(first).saturating_add(1));
+        let divisor = age.min(self.span() - expired) as f64;
+        sum.map(|sum| (sum / divisor * ROUNDING).round() / ROUNDING)
+    }
+
+    fn weighted(&self, last: i64, expired: i64, alpha: f64) -> [f64; K] {
+        let mut sum = [0.0; K];
+        let mut weight = alpha * (1.0 - alpha).powi(expired as i32);
+        for age in 0..self.span() - expired {
+            let slot = &self.ring[self.index(last - age)];
+            for k in 0..K {
+                sum[k] += slot[k] * weight;
+            }
+            weight *= 1.0 - alpha;
+            if weight == 0.0 {
+                break; // Underflow: nothing older counts.
+            }
+        }
+        sum
+    }
+
+    /// Empties the slots after `last` up to `slot`.
+    fn clear_between(&mut self, last: i64, slot: i64) {
+        if self.ring.is_empty() {
+            return;
+        }
+        for gone in last + 1..=slot {
+            let index = self.index(gone);
+            let values = std::mem::replace(&mut self.ring[index], [0.0; K]);
+            for (total, value) in self.total.iter_mut().zip(values) {
+                *total -= value;
+            }
+        }
+    }
+
+    /// Takes over the newest slots of a ring of another length, each keeping its absolute number.
+    fn copy_newest(&mut self, last: i64, old: &[[f64; K]]) {
+        self.ring = vec![[0.0; K]; self.slots as usize];
+        for slot in last - self.span().min(old.len() as i64) + 1..=last {
+            let values = old[slot.rem_euclid(old.len() as i64) as usize];
+            let index = self.index(slot);
+            self.ring[index] = values;
+            for (total, value) in self.total.iter_mut().zip(values) {
+                *total += value;
+            }
+        }
+    }
+
+    fn slot(&self, at: Timestamp) -> i64 {
+        at.as_secs().div_euclid(i64::from(self.granularity_secs))
+    }
+
+    fn index(&self, slot: i64) -> usize {
+        slot.rem_euclid(self.span()) as usize
+    }
+
+    /// Number of slots. A slot `span` older than another is at least the window's length older.
+    fn span(&self) -> i64 {
+        i64::from(self.slots)
+    }
+}
+
+fn clamp_length(length: Duration) -> Duration {
+    length.clamp(Duration::from_secs(1), WINDOW_MAX)
+}
+
+/// Slots that cover `length`, at least one.
+fn slots(length: Duration, granularity_secs: u32) -> u32 {
+    let secs = length.as_secs() + u64::from(length.subsec_nanos() > 0);
+    u32::try_from(secs.div_ceil(u64::from(granularity_secs))).unwrap_or(u32::MAX).max(1)
+}
+
+fn averaging(aggregation: Aggregation, slots: u32) -> Averaging {
+    match aggregation {
+        Aggregation::Linear => Averaging::Linear,
+        Aggregation::WeightedExponential => Averaging::Weighted { alpha: alpha(slots) },
+    }
+}
+
+/// The weight of the newest of `slots` slots.
+fn alpha(slots: u32) -> f64 {
+    (1.0 - WEIGHT_OUTSIDE.powf(1.0 / f64::from(slots))).max(ALPHA_MIN)
+}
