@@ -3,11 +3,19 @@
 //! Everything here is pure: no I/O, no clock, no randomness, no Kubernetes client. Names and bytes are Knative's
 //! where Knative has one; what is ours alone lives under the prefix `zeroscale.dev/`.
 
+pub mod annotations;
 pub mod backend;
+pub mod config;
+pub mod field;
+pub mod golang;
+pub mod headers;
+pub mod host;
 pub mod key;
 pub mod names;
+pub mod ownership;
 pub mod scaling;
 pub mod stat;
 pub mod time;
+pub mod wire;
 
 pub use key::RevisionKey;

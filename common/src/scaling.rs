@@ -1,7 +1,7 @@
 //! The parameters of one decision loop, resolved from annotations and configuration.
 //!
-//! Resolution itself (which annotation beats which key) belongs beside the annotations; this is only the result,
-//! which the autoscaler's rules work from.
+//! Resolution itself (which annotation beats which key) is in [`crate::annotations`]; this is only the result, which
+//! the autoscaler's rules work from.
 
 use std::time::Duration;
 
@@ -80,6 +80,22 @@ impl BurstCapacity {
             Self::AtZeroOnly => 0.0,
             Self::Limited(n) => n,
         }
+    }
+}
+
+/// Least and most scale of a revision. Not part of a [`DeciderSpec`]: deciders do not know them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Bounds {
+    /// Least scale. A negative one, which only an unchecked annotation can hold, binds nothing.
+    pub min: i32,
+    /// Most scale; none: unlimited.
+    pub max: Option<i32>,
+}
+
+impl Bounds {
+    /// `scale` within the bounds. Where they contradict each other the least wins.
+    pub fn clamp(self, scale: i32) -> i32 {
+        if scale < self.min { self.min } else { self.max.map_or(scale, |max| scale.min(max)) }
     }
 }
 

@@ -1,0 +1,112 @@
+//! Readers of single annotations.
+
+use super::{CLASS, CLASS_HPA, CLASS_KPA, METRIC, METRIC_CONCURRENCY, METRIC_CPU};
+use crate::golang::{self, GoDuration};
+use std::collections::BTreeMap;
+
+/// Annotations of an object.
+pub type Annotations = BTreeMap<String, String>;
+
+/// Name of an annotation, perhaps with an older spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The spelling that comes first.
+    pub name: &'static str,
+    /// The spelling that counts where the first is absent.
+    pub alias: Option<&'static str>,
+}
+
+impl Key {
+    pub(super) const fn new(name: &'static str) -> Self {
+        Self { name, alias: None }
+    }
+
+    pub(super) const fn with_alias(name: &'static str, alias: &'static str) -> Self {
+        Self { name, alias: Some(alias) }
+    }
+
+    /// The spelling that is present, and its value.
+    pub fn entry<'a>(&self, annotations: &'a Annotations) -> Option<(&'static str, &'a str)> {
+        [Some(self.name), self.alias]
+            .into_iter()
+            .flatten()
+            .find_map(|name| annotations.get(name).map(|value| (name, value.as_str())))
+    }
+
+    /// The value as text.
+    pub fn text<'a>(&self, annotations: &'a Annotations) -> Option<&'a str> {
+        self.entry(annotations).map(|(_, value)| value)
+    }
+
+    /// The value as a 32-bit integer; malformed: none.
+    pub fn int32(&self, annotations: &Annotations) -> Option<i32> {
+        golang::parse_i32(self.text(annotations)?).ok()
+    }
+
+    /// The value as a float; malformed or NaN: none.
+    pub fn float(&self, annotations: &Annotations) -> Option<f64> {
+        golang::parse_float(self.text(annotations)?).ok().filter(|value| !value.is_nan())
+    }
+
+    /// The value as a duration, which may be negative; malformed: none.
+    pub fn duration(&self, annotations: &Annotations) -> Option<GoDuration> {
+        golang::parse_duration(self.text(annotations)?).ok()
+    }
+}
+
+/// The class: the annotation, else KPA, whatever the cluster's default is.
+pub fn class(annotations: &Annotations) -> &str {
+    CLASS.text(annotations).unwrap_or(CLASS_KPA)
+}
+
+/// Whether the class is KPA.
+pub fn is_kpa(annotations: &Annotations) -> bool {
+    class(annotations) == CLASS_KPA
+}
+
+/// Whether the class is HPA.
+pub fn is_hpa(annotations: &Annotations) -> bool {
+    class(annotations) == CLASS_HPA
+}
+
+/// The metric: the annotation, else the default of the class, which for a foreign class is empty.
+pub fn metric(annotations: &Annotations) -> &str {
+    METRIC.text(annotations).unwrap_or_else(|| match class(annotations) {
+        CLASS_KPA => METRIC_CONCURRENCY,
+        CLASS_HPA => METRIC_CPU,
+        _ => "",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::annotations::{MIN_SCALE, TARGET, WINDOW};
+    use crate::config::map;
+
+    #[test]
+    fn an_alias_counts_only_where_the_key_is_absent() {
+        let (kebab, camel) = ("autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/minScale");
+        assert_eq!(MIN_SCALE.int32(&map(&[(camel, "3")])), Some(3));
+        assert_eq!(MIN_SCALE.int32(&map(&[(camel, "3"), (kebab, "2")])), Some(2));
+        assert_eq!(MIN_SCALE.int32(&map(&[(camel, "3"), (kebab, "x")])), None, "malformed is not rescued");
+        assert_eq!(MIN_SCALE.int32(&map(&[])), None);
+    }
+
+    #[test]
+    fn whatever_parses_is_used() {
+        assert_eq!(MIN_SCALE.int32(&map(&[(MIN_SCALE.name, "-1")])), Some(-1));
+        assert_eq!(MIN_SCALE.int32(&map(&[(MIN_SCALE.name, "2147483648")])), None);
+        assert_eq!(TARGET.float(&map(&[(TARGET.name, "0")])), Some(0.0));
+        assert_eq!(TARGET.float(&map(&[(TARGET.name, "NaN")])), None);
+        assert_eq!(WINDOW.duration(&map(&[(WINDOW.name, "-1s")])), Some(GoDuration::from_secs(-1)));
+    }
+
+    #[test]
+    fn the_metric_defaults_by_class() {
+        assert_eq!(metric(&map(&[])), "concurrency");
+        assert_eq!(metric(&map(&[(CLASS.name, CLASS_HPA)])), "cpu");
+        assert_eq!(metric(&map(&[(CLASS.name, "other.example.com")])), "");
+        assert_eq!(metric(&map(&[(METRIC.name, "")])), "");
+    }
+}

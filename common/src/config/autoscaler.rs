@@ -1,0 +1,308 @@
+//! `config-autoscaler`: cluster-wide defaults and limits of scaling.
+
+use super::{ConfigError, Reader, ensure};
+use crate::golang::GoDuration;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Share of the requests-per-second target that pods are scaled for; not configurable for the cluster.
+pub const TARGET_UTILIZATION_RPS: f64 = 0.7;
+/// Least target, of requests in flight or requests a second.
+pub const TARGET_MIN: f64 = 0.01;
+/// Shortest stable window.
+pub const WINDOW_MIN: GoDuration = GoDuration::from_secs(6);
+/// Longest stable window.
+pub const WINDOW_MAX: GoDuration = GoDuration::from_secs(3600);
+
+/// Everything that `config-autoscaler` says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AutoscalerConfig {
+    /// `enable-scale-to-zero`, default true.
+    pub enable_scale_to_zero: bool,
+    /// `container-concurrency-target-percentage`, as a fraction in (0, 1], default 0.7. Values up to 1 are fractions
+    /// already: `1` means all of it.
+    pub container_concurrency_target_fraction: f64,
+    /// `container-concurrency-target-default`: requests in flight per pod without a hard limit, default 100. Times the
+    /// fraction it is at least [`TARGET_MIN`].
+    pub container_concurrency_target_default: f64,
+    /// `requests-per-second-target-default`, at least [`TARGET_MIN`], default 200.
+    pub rps_target_default: f64,
+    /// `target-burst-capacity`: 0 or more, or -1 for unlimited; default 211.
+    pub target_burst_capacity: f64,
+    /// `activator-capacity`: requests in flight that one activator can carry, at least 1, default 100.
+    pub activator_capacity: f64,
+    /// `allow-zero-initial-scale`, default false.
+    pub allow_zero_initial_scale: bool,
+    /// `initial-scale`, at least 1 (0 where allowed), default 1.
+    pub initial_scale: i32,
+    /// `min-scale`, at least 0, at most `max-scale` if that is set; default 0.
+    pub min_scale: i32,
+    /// `max-scale`; 0: unlimited, the default.
+    pub max_scale: i32,
+    /// `max-scale-limit`: the most that `max-scale` may say; 0: no limit, the default.
+    pub max_scale_limit: i32,
+    /// `max-scale-up-rate`, more than 1, default 1000.
+    pub max_scale_up_rate: f64,
+    /// `max-scale-down-rate`, more than 1, default 2.
+    pub max_scale_down_rate: f64,
+    /// `stable-window`, whole seconds from 6 s to 1 h, default 60 s.
+    pub stable_window: Duration,
+    /// `panic-window-percentage` of the stable window, from 1 to 100, default 10.
+    pub panic_window_percentage: f64,
+    /// `panic-threshold-percentage` of what the ready pods can take, default 200; any number.
+    pub panic_threshold_percentage: f64,
+    /// `scale-to-zero-grace-period`, more than 0, default 30 s.
+    pub scale_to_zero_grace_period: Duration,
+    /// `scale-to-zero-pod-retention-period`, default 0.
+    pub scale_to_zero_pod_retention_period: Duration,
+    /// `scale-down-delay`, whole seconds, default 0.
+    pub scale_down_delay: Duration,
+    /// `pod-autoscaler-class`, what a PodAutoscaler without a class is admitted as.
+    pub pod_autoscaler_class: String,
+}
+
+impl Default for AutoscalerConfig {
+    fn default() -> Self {
+        Self {
+            enable_scale_to_zero: true,
+            container_concurrency_target_fraction: 0.7,
+            container_concurrency_target_default: 100.0,
+            rps_target_default: 200.0,
+            target_burst_capacity: 211.0,
+            activator_capacity: 100.0,
+            allow_zero_initial_scale: false,
+            initial_scale: 1,
+            min_scale: 0,
+            max_scale: 0,
+            max_scale_limit: 0,
+            max_scale_up_rate: 1000.0,
+            max_scale_down_rate: 2.0,
+            stable_window: Duration::from_secs(60),
+            panic_window_percentage: 10.0,
+            panic_threshold_percentage: 200.0,
+            scale_to_zero_grace_period: Duration::from_secs(30),
+            scale_to_zero_pod_retention_period: Duration::ZERO,
+            scale_down_delay: Duration::ZERO,
+            pod_autoscaler_class: crate::annotations::CLASS_KPA.to_owned(),
+        }
+    }
+}
+
+impl AutoscalerConfig {
+    /// Reads and checks the map's data.
+    ///
+    /// # Errors
+    /// The first value that cannot be read; else the first rule that is broken, in upstream's order.
+    pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let read = Reader(data);
+        let default = Self::default();
+        let enable_scale_to_zero = read.boolean("enable-scale-to-zero", default.enable_scale_to_zero)?;
+        let allow_zero_initial_scale = read.boolean("allow-zero-initial-scale", default.allow_zero_initial_scale)?;
+        let max_scale_up_rate = read.float("max-scale-up-rate", default.max_scale_up_rate)?;
+        let max_scale_down_rate = read.float("max-scale-down-rate", default.max_scale_down_rate)?;
+        let percentage = read
+            .float("container-concurrency-target-percentage", default.container_concurrency_target_fraction)
+            .map(|value| if value > 1.0 { value / 100.0 } else { value })?;
+        let concurrency_default =
+            read.float("container-concurrency-target-default", default.container_concurrency_target_default)?;
+        let rps_target_default = read.float("requests-per-second-target-default", default.rps_target_default)?;
+        let target_burst_capacity = read.float("target-burst-capacity", default.target_burst_capacity)?;
+        let panic_window_percentage = read.float("panic-window-percentage", default.panic_window_percentage)?;
+        let activator_capacity = read.float("activator-capacity", default.activator_capacity)?;
+        let panic_threshold_percentage =
+            read.float("panic-threshold-percentage", default.panic_threshold_percentage)?;
+        let initial_scale = read.int32("initial-scale", default.initial_scale)?;
+        let min_scale = read.int32("min-scale", default.min_scale)?;
+        let max_scale = read.int32("max-scale", default.max_scale)?;
+        let max_scale_limit = read.int32("max-scale-limit", default.max_scale_limit)?;
+        let stable_window = read.duration(&["stable-window"], default.stable_window.into())?;
+        let grace = read.duration(&["scale-to-zero-grace-period"], default.scale_to_zero_grace_period.into())?;
+        let retention =
+            read.duration(&["scale-to-zero-pod-retention-period"], default.scale_to_zero_pod_retention_period.into())?;
+        let delay = read.duration(&["scale-down-delay"], default.scale_down_delay.into())?;
+
+        // Durations are checked while they still have a sign.
+        ensure(grace > GoDuration::ZERO, "scale-to-zero-grace-period", grace, "must be positive")?;
+        ensure(delay >= GoDuration::ZERO, "scale-down-delay", delay, "cannot be negative")?;
+        ensure(delay.is_whole_seconds(), "scale-down-delay", delay, WHOLE_SECONDS)?;
+        ensure(retention >= GoDuration::ZERO, "scale-to-zero-pod-retention-period", retention, "cannot be negative")?;
+        let config = Self {
+            enable_scale_to_zero,
+            container_concurrency_target_fraction: percentage,
+            container_concurrency_target_default: concurrency_default,
+            rps_target_default,
+            target_burst_capacity,
+            activator_capacity,
+            allow_zero_initial_scale,
+            initial_scale,
+            min_scale,
+            max_scale,
+            max_scale_limit,
+            max_scale_up_rate,
+            max_scale_down_rate,
+            stable_window: stable_window.to_std(),
+            panic_window_percentage,
+            panic_threshold_percentage,
+            scale_to_zero_grace_period: grace.to_std(),
+            scale_to_zero_pod_retention_period: retention.to_std(),
+            scale_down_delay: delay.to_std(),
+            pod_autoscaler_class: read.text("pod-autoscaler-class", &default.pod_autoscaler_class),
+        };
+        config.check_targets()?;
+        config.check_rates()?;
+        ensure(
+            (WINDOW_MIN..=WINDOW_MAX).contains(&stable_window),
+            "stable-window",
+            stable_window,
+            format!("must be in [{WINDOW_MIN}; {WINDOW_MAX}] range"),
+        )?;
+        ensure(stable_window.is_whole_seconds(), "stable-window", stable_window, WHOLE_SECONDS)?;
+        let panic = config.panic_window_percentage;
+        ensure((1.0..=100.0).contains(&panic), "panic-window-percentage", panic, "must be in [1, 100] interval")?;
+        config.check_scales()?;
+        Ok(config)
+    }
+
+    fn check_targets(&self) -> Result<(), ConfigError> {
+        let burst = self.target_burst_capacity;
+        let rule = "must be either non-negative or -1 (for unlimited)";
+        ensure(burst >= 0.0 || burst == -1.0, "target-burst-capacity", burst, rule)?;
+        let fraction = self.container_concurrency_target_fraction;
+        let key = "container-concurrency-target-percentage";
+        ensure(fraction > 0.0 && fraction <= 1.0, key, fraction, "is outside of the valid range of (0, 100]")?;
+        let target = fraction * self.container_concurrency_target_default;
+        let keys = "container-concurrency-target-percentage and container-concurrency-target-default";
+        ensure(
+            target >= TARGET_MIN,
+            keys,
+            target,
+            format!("the target concurrency they yield can't be less than {TARGET_MIN}"),
+        )?;
+        let rps = self.rps_target_default;
+        let rule = format!("must be at least {TARGET_MIN}");
+        ensure(rps >= TARGET_MIN, "requests-per-second-target-default", rps, rule)
+    }
+
+    fn check_rates(&self) -> Result<(), ConfigError> {
+        let capacity = self.activator_capacity;
+        ensure(capacity >= 1.0, "activator-capacity", capacity, "must be at least 1")?;
+        let (up, down) = (self.max_scale_up_rate, self.max_scale_down_rate);
+        ensure(up > 1.0, "max-scale-up-rate", up, "must be greater than 1.0")?;
+        ensure(down > 1.0, "max-scale-down-rate", down, "must be greater than 1.0")
+    }
+
+    fn check_scales(&self) -> Result<(), ConfigError> {
+        let (initial, min, max, limit) = (self.initial_scale, self.min_scale, self.max_scale, self.max_scale_limit);
+        let rule = "must be at least 0 (or at least 1 when allow-zero-initial-scale is false)";
+        ensure(initial > 0 || (initial == 0 && self.allow_zero_initial_scale), "initial-scale", initial, rule)?;
+        ensure(min >= 0, "min-scale", min, "must be at least 0")?;
+        if limit > 0 {
+            let rule = format!("must be in [1, max-scale-limit({limit})] range");
+            ensure((1..=limit).contains(&max), "max-scale", max, rule)?;
+        } else {
+            ensure(max >= 0, "max-scale", max, "must be at least 0")?;
+        }
+        ensure(limit >= 0, "max-scale-limit", limit, "must be at least 0")?;
+        ensure(max == 0 || min <= max, "min-scale", min, format!("must be at most max-scale ({max})"))
+    }
+}
+
+const WHOLE_SECONDS: &str = "must be specified with at most second precision";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::map;
+
+    fn failing_key(entries: &[(&str, &str)]) -> Option<String> {
+        AutoscalerConfig::from_map(&map(entries)).err().map(|error| error.key)
+    }
+
+    #[test]
+    fn an_empty_map_means_the_defaults() {
+        assert_eq!(AutoscalerConfig::from_map(&BTreeMap::new()), Ok(AutoscalerConfig::default()));
+    }
+
+    #[test]
+    fn unknown_keys_and_the_example_are_ignored() {
+        let data = map(&[("_example", "stable-window: x"), ("tick-interval", "x"), ("Stable-Window", "x")]);
+        assert_eq!(AutoscalerConfig::from_map(&data), Ok(AutoscalerConfig::default()));
+    }
+
+    #[test]
+    fn percentages_up_to_one_are_fractions() {
+        for (text, fraction) in [("1", 1.0), ("0.7", 0.7), ("70", 0.7), ("100", 1.0), ("1.5", 0.015), ("1e2", 1.0)] {
+            let config = AutoscalerConfig::from_map(&map(&[("container-concurrency-target-percentage", text)]));
+            assert_eq!(config.map(|c| c.container_concurrency_target_fraction), Ok(fraction), "{text}");
+        }
+    }
+
+    /// Both sides of every bound.
+    #[test]
+    fn bounds_are_held_on_both_sides() {
+        let good = [
+            ("requests-per-second-target-default", "0.01"),
+            ("target-burst-capacity", "-1"),
+            ("target-burst-capacity", "0"),
+            ("stable-window", "6s"),
+            ("stable-window", "1h"),
+            ("panic-window-percentage", "1"),
+            ("panic-window-percentage", "100"),
+            ("panic-threshold-percentage", "-5"),
+            ("max-scale-up-rate", "1.0000001"),
+            ("activator-capacity", "1"),
+            ("scale-to-zero-grace-period", "1ns"),
+            ("scale-to-zero-pod-retention-period", "1500ms"),
+            ("scale-down-delay", "25h"),
+        ];
+        for entry in good {
+            assert_eq!(failing_key(&[entry]), None, "{entry:?}");
+        }
+        let bad = [
+            ("requests-per-second-target-default", "0.0099"),
+            ("target-burst-capacity", "-0.5"),
+            ("target-burst-capacity", "-2"),
+            ("stable-window", "5.999s"),
+            ("stable-window", "1h1s"),
+            ("stable-window", "6500ms"),
+            ("panic-window-percentage", "0.99"),
+            ("panic-window-percentage", "100.01"),
+            ("max-scale-up-rate", "1"),
+            ("max-scale-down-rate", "1.0"),
+            ("activator-capacity", "0.99"),
+            ("activator-capacity", "NaN"),
+            ("scale-to-zero-grace-period", "0"),
+            ("scale-to-zero-pod-retention-period", "-1ns"),
+            ("scale-down-delay", "1500ms"),
+            ("initial-scale", "0"),
+            ("min-scale", "-1"),
+            ("max-scale", "-1"),
+            ("max-scale-limit", "-1"),
+            ("container-concurrency-target-percentage", "0"),
+            ("container-concurrency-target-percentage", "100.1"),
+        ];
+        for entry in bad {
+            assert_eq!(failing_key(&[entry]).as_deref(), Some(entry.0), "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn keys_that_belong_together_are_checked_together() {
+        assert_eq!(failing_key(&[("allow-zero-initial-scale", "true"), ("initial-scale", "0")]), None);
+        assert_eq!(failing_key(&[("max-scale-limit", "5")]).as_deref(), Some("max-scale"));
+        assert_eq!(failing_key(&[("max-scale-limit", "5"), ("max-scale", "6")]).as_deref(), Some("max-scale"));
+        assert_eq!(failing_key(&[("max-scale-limit", "5"), ("max-scale", "5")]), None);
+        assert_eq!(failing_key(&[("min-scale", "5"), ("max-scale", "4")]).as_deref(), Some("min-scale"));
+        assert_eq!(failing_key(&[("min-scale", "5")]), None);
+    }
+
+    #[test]
+    fn an_unreadable_value_comes_before_a_broken_rule() {
+        let entries = [("min-scale", "-1"), ("scale-down-delay", "1d")];
+        let error = AutoscalerConfig::from_map(&map(&entries)).expect_err("both are wrong");
+        assert_eq!(
+            error.to_string(),
+            "scale-down-delay = 1d: it is a duration with the unknown unit \"d\" (ns, us, ms, s, m, h)"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! `config-leader-election`: timing of the leases, and into how many buckets revisions are shared out.
+//!
+//! Not here: `map-lease-prefix.*`, which the autoscaler does not heed because it names its leases itself.
+
+use super::{ConfigError, Reader, ensure};
+use crate::golang::{self, GoDuration};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Most owner buckets.
+const BUCKETS_MAX: u32 = 10;
+/// A retry may take this much longer than its period, and must still come before the renew deadline.
+const RETRY_JITTER: f64 = 1.2;
+
+/// What `config-leader-election` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElectionConfig {
+    /// `buckets`, from 1 to 10, default 1.
+    pub buckets: u32,
+    /// `lease-duration`: a lease not renewed for so long may be taken, default 60 s.
+    pub lease_duration: Duration,
+    /// `renew-deadline`: a holder that cannot renew for so long steps down; less than the lease, default 40 s.
+    pub renew_deadline: Duration,
+    /// `retry-period` between attempts; times 1.2 less than the deadline, default 10 s.
+    pub retry_period: Duration,
+}
+
+impl Default for LeaderElectionConfig {
+    fn default() -> Self {
+        Self {
+            buckets: 1,
+            lease_duration: Duration::from_secs(60),
+            renew_deadline: Duration::from_secs(40),
+            retry_period: Duration::from_secs(10),
+        }
+    }
+}
+
+impl LeaderElectionConfig {
+    /// Reads and checks the map's data. Each key has an alias in camelCase, which the kebab-case one beats.
+    ///
+    /// # Errors
+    /// The first value that cannot be read; else the first rule that is broken.
+    pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let read = Reader(data);
+        let default = Self::default();
+        let lease = read.duration(&["lease-duration", "leaseDuration"], default.lease_duration.into())?;
+        let renew = read.duration(&["renew-deadline", "renewDeadline"], default.renew_deadline.into())?;
+        let retry = read.duration(&["retry-period", "retryPeriod"], default.retry_period.into())?;
+        let buckets = read.parse(&["buckets"], i64::from(default.buckets), golang::parse_i64)?;
+
+        let rule = format!("must be from 1 to {BUCKETS_MAX}");
+        let count = u32::try_from(buckets).unwrap_or(0);
+        ensure((1..=BUCKETS_MAX).contains(&count), "buckets", buckets, rule)?;
+        ensure(retry > GoDuration::ZERO, "retry-period", retry, "must be positive")?;
+        let rule = format!("must be less than lease-duration ({lease})");
+        ensure(renew < lease, "renew-deadline", renew, rule)?;
+        let rule = format!("times {RETRY_JITTER} must be less than renew-deadline ({renew})");
+        ensure(retry.as_secs_f64() * RETRY_JITTER < renew.as_secs_f64(), "retry-period", retry, rule)?;
+        Ok(Self {
+            buckets: count,
+            lease_duration: lease.to_std(),
+            renew_deadline: renew.to_std(),
+            retry_period: retry.to_std(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::map;
+
+    fn read(entries: &[(&str, &str)]) -> Result<LeaderElectionConfig, String> {
+        LeaderElectionConfig::from_map(&map(entries)).map_err(|error| error.key)
+    }
+
+    #[test]
+    fn kebab_case_beats_camel_case() {
+        let config = read(&[("leaseDuration", "90s"), ("lease-duration", "70s"), ("renewDeadline", "50s")]);
+        let config = config.expect("valid");
+        assert_eq!((config.lease_duration.as_secs(), config.renew_deadline.as_secs()), (70, 50));
+        assert_eq!(read(&[]), Ok(LeaderElectionConfig::default()));
+    }
+
+    #[test]
+    fn timings_must_leave_room_for_each_other() {
+        assert_eq!(read(&[("renew-deadline", "60s")]), Err("renew-deadline".into()));
+        assert_eq!(read(&[("retry-period", "34s")]), Err("retry-period".into()));
+        assert_eq!(read(&[("retry-period", "0s")]), Err("retry-period".into()));
+        assert!(read(&[("retry-period", "33s")]).is_ok());
+        for (buckets, good) in [("0", false), ("1", true), ("10", true), ("11", false), ("-1", false), ("x", false)] {
+            assert_eq!(read(&[("buckets", buckets)]).is_ok(), good, "{buckets}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Config maps as typed structs: one file for each map.
+//!
+//! Only keys that are present override a default. Unknown keys, `_example` among them, are ignored. All keys of a map
+//! are read first and its rules checked after that, in a fixed order, and the first failure aborts: a caller keeps
+//! what it had. Booleans, numbers and durations are not trimmed (see [`crate::golang`]), texts are.
+//!
+//! One difference from upstream: `NaN` is refused wherever a number is read. Upstream takes it and poisons decisions.
+//!
+//! Not here: config-observability and config-logging (the runtime's affair), and every key that neither plane reads.
+
+mod autoscaler;
+mod deployment;
+mod leader_election;
+mod network;
+
+pub use autoscaler::{AutoscalerConfig, TARGET_MIN, TARGET_UTILIZATION_RPS, WINDOW_MAX, WINDOW_MIN};
+pub use deployment::DeploymentConfig;
+pub use leader_election::LeaderElectionConfig;
+pub use network::{MeshMode, NetworkConfig};
+
+use crate::golang::{self, GoDuration, ParseError};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// Name of the config map that [`AutoscalerConfig`] reads.
+pub const AUTOSCALER: &str = "config-autoscaler";
+/// Name of the config map that [`DeploymentConfig`] reads.
+pub const DEPLOYMENT: &str = "config-deployment";
+/// Default name of the config map that [`LeaderElectionConfig`] reads.
+pub const LEADER_ELECTION: &str = "config-leader-election";
+/// Name of the config map that [`NetworkConfig`] reads.
+pub const NETWORK: &str = "config-network";
+
+/// A value that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: {rule}")]
+pub struct ConfigError {
+    /// The key, or the keys that contradict each other.
+    pub key: String,
+    /// The value as resolved or, if it could not be read, as written.
+    pub value: String,
+    /// What it should have been.
+    pub rule: String,
+}
+
+/// Fails with `rule` unless `holds`.
+fn ensure(holds: bool, key: &str, value: impl Display, rule: impl Into<String>) -> Result<(), ConfigError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ConfigError { key: key.to_owned(), value: value.to_string(), rule: rule.into() })
+}
+
+/// Reads single values out of a config map.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a BTreeMap<String, String>);
+
+impl<'a> Reader<'a> {
+    /// Value of the first of `keys` that is present.
+    fn first(self, keys: &[&'a str]) -> Option<(&'a str, &'a str)> {
+        keys.iter().find_map(|key| self.0.get(*key).map(|value| (*key, value.as_str())))
+    }
+
+    fn parse<T>(
+        self,
+        keys: &[&'a str],
+        default: T,
+        parse: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<T, ConfigError> {
+        let Some((key, value)) = self.first(keys) else { return Ok(default) };
+        parse(value).map_err(|error| ConfigError {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            rule: format!("it {}", error.problem),
+        })
+    }
+
+    fn boolean(self, key: &'a str, default: bool) -> Result<bool, ConfigError> {
+        self.parse(&[key], default, golang::parse_bool)
+    }
+
+    fn int32(self, key: &'a str, default: i32) -> Result<i32, ConfigError> {
+        self.parse(&[key], default, golang::parse_i32)
+    }
+
+    fn float(self, key: &'a str, default: f64) -> Result<f64, ConfigError> {
+        let value = self.parse(&[key], default, golang::parse_float)?;
+        ensure(!value.is_nan(), key, value, "must be a number")?;
+        Ok(value)
+    }
+
+    fn duration(self, keys: &[&'a str], default: GoDuration) -> Result<GoDuration, ConfigError> {
+        self.parse(keys, default, golang::parse_duration)
+    }
+
+    fn text(self, key: &'a str, default: &str) -> String {
+        self.0.get(key).map_or(default, |value| value.trim()).to_owned()
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}

@@ -1,0 +1,291 @@
+//! `time.Duration`: parsing and formatting.
+
+use super::{ParseError, Problem};
+use std::fmt;
+use std::time::Duration;
+
+/// Units, longest spelling first where one is a prefix of another. Both code points for micro are Go's.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+/// One above the largest magnitude of a duration; the negative end reaches it.
+const MAGNITUDE_MAX: u64 = 1 << 63;
+
+/// A signed duration in nanoseconds, at most some 292 years.
+///
+/// Annotations may hold negative ones. Where a rule has no use for those, [`GoDuration::to_std`] makes them zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GoDuration(i64);
+
+impl GoDuration {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// One second.
+    pub const SECOND: Self = Self(1_000_000_000);
+
+    /// From nanoseconds.
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// From whole seconds, saturating.
+    pub const fn from_secs(secs: i64) -> Self {
+        Self(secs.saturating_mul(Self::SECOND.0))
+    }
+
+    /// In nanoseconds.
+    pub const fn as_nanos(self) -> i64 {
+        self.0
+    }
+
+    /// In seconds.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// Whether it has no fraction of a second.
+    pub const fn is_whole_seconds(self) -> bool {
+        self.0 % Self::SECOND.0 == 0
+    }
+
+    /// As an unsigned duration; negative ones become zero.
+    pub fn to_std(self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
+    }
+}
+
+impl From<Duration> for GoDuration {
+    /// Saturates at some 292 years.
+    fn from(duration: Duration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
+/// As Go prints it: `1h0m0s`, `1m30s`, `1.5s`, `20ms`, `0s`.
+impl fmt::Display for GoDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.unsigned_abs();
+        if self.0 < 0 {
+            f.write_str("-")?;
+        }
+        match nanos {
+            0 => return f.write_str("0s"),
+            1..1_000 => return write!(f, "{nanos}ns"),
+            1_000..1_000_000 => return write!(f, "{}\u{b5}s", decimal(nanos, 1_000)),
+            1_000_000..1_000_000_000 => return write!(f, "{}ms", decimal(nanos, 1_000_000)),
+            _ => {}
+        }
+        let minutes = nanos / 60_000_000_000;
+        if minutes >= 60 {
+            write!(f, "{}h", minutes / 60)?;
+        }
+        if minutes > 0 {
+            write!(f, "{}m", minutes % 60)?;
+        }
+        write!(f, "{}s", decimal(nanos % 60_000_000_000, 1_000_000_000))
+    }
+}
+
+/// `nanos / unit` with as many decimals as it takes.
+fn decimal(nanos: u64, unit: u64) -> String {
+    let (whole, rest) = (nanos / unit, nanos % unit);
+    if rest == 0 {
+        return whole.to_string();
+    }
+    let width = unit.ilog10() as usize;
+    format!("{whole}.{}", format!("{rest:0width$}").trim_end_matches('0'))
+}
+
+/// Reads a duration: an optional sign, then numbers with units in any order; or a bare `0`.
+///
+/// # Errors
+/// Anything else, a number without a unit included, and durations beyond 63 bits of nanoseconds.
+pub fn parse_duration(text: &str) -> Result<GoDuration, ParseError> {
+    let fail = |problem| Err(ParseError::new(text, problem));
+    let (negative, mut rest) = match text.as_bytes().first() {
+        Some(b'+') => (false, &text[1..]),
+        Some(b'-') => (true, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Ok(GoDuration::ZERO);
+    }
+    if rest.is_empty() {
+        return fail(Problem::Duration);
+    }
+    let mut total: u64 = 0;
+    while !rest.is_empty() {
+        let number = match Number::take(&mut rest) {
+            Ok(number) => number,
+            Err(problem) => return fail(problem),
+        };
+        let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        rest = after;
+        if name.is_empty() {
+            return fail(Problem::MissingUnit);
+        }
+        let Some(&(_, unit)) = UNITS.iter().find(|(unit, _)| *unit == name) else {
+            return fail(Problem::UnknownUnit(name.to_owned()));
+        };
+        match number.times(unit).and_then(|nanos| total.checked_add(nanos)) {
+            Some(sum) if sum <= MAGNITUDE_MAX => total = sum,
+            _ => return fail(Problem::DurationRange),
+        }
+    }
+    let signed = if negative { 0_i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() };
+    signed.map(GoDuration).map_or_else(|| fail(Problem::DurationRange), Ok)
+}
+
+/// A number before a unit: `whole + fraction / scale`.
+struct Number {
+    whole: u64,
+    fraction: u64,
+    scale: f64,
+}
+
+impl Number {
+    /// Takes digits, perhaps with a point among them, from the head of `rest`.
+    fn take(rest: &mut &str) -> Result<Self, Problem> {
+        let whole_digits = take_digits(rest);
+        let mut whole: u64 = 0;
+        for digit in whole_digits.bytes() {
+            whole = whole.checked_mul(10).and_then(|n| n.checked_add(u64::from(digit - b'0'))).unwrap_or(u64::MAX);
+            if whole > MAGNITUDE_MAX {
+                return Err(Problem::DurationRange);
+            }
+        }
+        let (mut fraction, mut scale) = (0_u64, 1.0);
+        let mut fraction_digits = "";
+        if let Some(after) = rest.strip_prefix('.') {
+            *rest = after;
+            fraction_digits = take_digits(rest);
+            for digit in fraction_digits.bytes() {
+                // Digits that no longer fit are dropped: they are far below a nanosecond.
+                match fraction.checked_mul(10).and_then(|n| n.checked_add(u64::from(digit - b'0'))) {
+                    Some(longer) if longer <= MAGNITUDE_MAX => (fraction, scale) = (longer, scale * 10.0),
+                    _ => break,
+                }
+            }
+        }
+        if whole_digits.is_empty() && fraction_digits.is_empty() {
+            return Err(Problem::Duration);
+        }
+        Ok(Self { whole, fraction, scale })
+    }
+
+    /// In nanoseconds, rounded down; none if too large.
+    fn times(&self, unit: u64) -> Option<u64> {
+        let fraction = self.fraction as f64 * (unit as f64 / self.scale);
+        self.whole.checked_mul(unit)?.checked_add(fraction as u64).filter(|&nanos| nanos <= MAGNITUDE_MAX)
+    }
+}
+
+/// Splits the leading ASCII digits off.
+fn take_digits<'a>(rest: &mut &'a str) -> &'a str {
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (digits, after) = rest.split_at(end);
+    *rest = after;
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: i64 = 1_000_000;
+    const S: i64 = 1_000 * MS;
+
+    #[test]
+    fn durations_follow_go() {
+        let cases = [
+            ("0", 0),
+            ("-0", 0),
+            ("5s", 5 * S),
+            ("+5s", 5 * S),
+            ("-5s", -5 * S),
+            ("1h2m3.5s", 3_723 * S + 500 * MS),
+            (".5m", 30 * S),
+            ("1.m", 60 * S),
+            ("0.1m", 6 * S),
+            ("0.0025h", 9 * S),
+            ("7000000us", 7 * S),
+            ("7000000\u{b5}s", 7 * S),
+            ("7000000\u{3bc}s", 7 * S),
+            ("1s1h", 3_601 * S),
+            ("0.3333333333333333333h", 1_200 * S),
+            ("0.1ns", 0),
+            ("9223372036854775807ns", i64::MAX),
+            ("-9223372036854775808ns", i64::MIN),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_duration(text).map(GoDuration::as_nanos), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused() {
+        use Problem::{Duration, DurationRange, MissingUnit};
+        let unknown = |unit: &str| Problem::UnknownUnit(unit.to_owned());
+        let cases = [
+            ("", Duration),
+            ("-", Duration),
+            ("m", Duration),
+            (".s", Duration),
+            (" 60s", Duration),
+            ("60", MissingUnit),
+            ("1h30", MissingUnit),
+            ("1d", unknown("d")),
+            ("60s ", unknown("s ")),
+            ("1m 30s", unknown("m ")),
+            ("1S", unknown("S")),
+            ("9223372036854775808ns", DurationRange),
+            ("3000000h", DurationRange),
+            ("99999999999999999999s", DurationRange),
+        ];
+        for (text, problem) in cases {
+            assert_eq!(parse_duration(text).map_err(|e| e.problem), Err(problem), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_print_as_in_go() {
+        let cases = [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_100, "1.1\u{b5}s"),
+            (2_200_000, "2.2ms"),
+            (1_500 * MS, "1.5s"),
+            (60 * S, "1m0s"),
+            (3_600 * S, "1h0m0s"),
+            (3_601 * S + 1, "1h0m1.000000001s"),
+            (-90 * S, "-1m30s"),
+            (i64::MIN, "-2562047h47m16.854775808s"),
+        ];
+        for (nanos, expected) in cases {
+            assert_eq!(GoDuration::from_nanos(nanos).to_string(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn durations_never_panic(text in "[-+]?[0-9.hmsnu\u{b5} x]{0,30}|.{0,30}") {
+            let _ = parse_duration(&text);
+        }
+
+        /// Up to 2^53 ns, beyond which a fraction of a second is no longer exact in Go either.
+        #[test]
+        fn what_is_printed_can_be_read(nanos in -(1_i64 << 53)..1_i64 << 53) {
+            let printed = GoDuration::from_nanos(nanos).to_string();
+            prop_assert_eq!(parse_duration(&printed), Ok(GoDuration::from_nanos(nanos)), "{}", printed);
+        }
+    }
+}

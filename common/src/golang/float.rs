@@ -1,0 +1,244 @@
+//! `strconv.ParseFloat` for 64 bits.
+//!
+//! Decimal with optional exponent, hexadecimal with mandatory binary exponent, `Inf`, `Infinity` and `NaN` in any case
+//! (only the first two take a sign). Underscores may separate digits. What rounds to infinity is out of range; what
+//! rounds to zero is zero.
+
+use super::{ParseError, Problem};
+
+/// Binary digits of the significand that are kept exactly; more only tell whether anything is left over.
+const SIGNIFICAND_BITS_KEPT: u32 = 64;
+/// Exponents beyond this are infinite or zero whatever the significand; keeps the arithmetic from overflowing.
+const EXPONENT_MAX: i64 = 1 << 40;
+
+/// Reads a float.
+///
+/// # Errors
+/// Text that is no number, and numbers too large for 64 bits.
+pub fn parse_float(text: &str) -> Result<f64, ParseError> {
+    let syntax = || ParseError::new(text, Problem::Float);
+    let (negative, magnitude) = match text.as_bytes().first() {
+        Some(b'+') => (false, &text[1..]),
+        Some(b'-') => (true, &text[1..]),
+        _ => (false, text),
+    };
+    let sign = if negative { -1.0 } else { 1.0 };
+    if magnitude.eq_ignore_ascii_case("inf") || magnitude.eq_ignore_ascii_case("infinity") {
+        return Ok(sign * f64::INFINITY);
+    }
+    if text.eq_ignore_ascii_case("nan") {
+        return Ok(f64::NAN);
+    }
+    let hex = magnitude.strip_prefix("0x").or_else(|| magnitude.strip_prefix("0X"));
+    if !underscores_separate_digits(hex.unwrap_or(magnitude), hex.is_some()) {
+        return Err(syntax());
+    }
+    let value = match hex {
+        Some(digits) => parse_hex(digits).ok_or_else(syntax)?,
+        None => parse_decimal(magnitude).ok_or_else(syntax)?,
+    };
+    if value.is_infinite() {
+        return Err(ParseError::new(text, Problem::FloatRange));
+    }
+    Ok(sign * value)
+}
+
+/// Whether every underscore has a digit (or the prefix `0x`) before and a digit after it.
+fn underscores_separate_digits(text: &str, hex: bool) -> bool {
+    let mut after_digit = hex;
+    let mut pending = false;
+    for byte in text.bytes() {
+        let digit = byte.is_ascii_digit() || (hex && byte.is_ascii_hexdigit());
+        if (pending && !digit) || (byte == b'_' && !after_digit) {
+            return false;
+        }
+        pending = byte == b'_';
+        after_digit = digit;
+    }
+    !pending
+}
+
+/// An unsigned decimal: digits with at most one point, at least one digit, then perhaps an exponent.
+fn parse_decimal(text: &str) -> Option<f64> {
+    let plain: String = text.chars().filter(|&c| c != '_').collect();
+    let (significand, exponent) = match plain.find(['e', 'E']) {
+        Some(at) => (&plain[..at], Some(&plain[at + 1..])),
+        None => (plain.as_str(), None),
+    };
+    let (whole, fraction) = significand.split_once('.').unwrap_or((significand, ""));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    if exponent.is_some_and(|e| parse_exponent(e).is_none()) {
+        return None;
+    }
+    plain.parse().ok()
+}
+
+/// What follows `0x`: hexadecimal digits with at most one point, then `p` and a power of two.
+fn parse_hex(text: &str) -> Option<f64> {
+    let at = text.find(['p', 'P'])?;
+    let plain: String = text[..at].chars().filter(|&c| c != '_').collect();
+    let mut exponent = parse_exponent(&text[at + 1..].replace('_', ""))?;
+    let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let mut significand: u64 = 0;
+    let mut sticky = false; // Whether a digit other than zero was left out.
+    for (in_fraction, digit) in whole.chars().map(|c| (false, c)).chain(fraction.chars().map(|c| (true, c))) {
+        let digit = digit.to_digit(16)?;
+        if significand.leading_zeros() >= 4 {
+            significand = significand << 4 | u64::from(digit);
+            exponent -= if in_fraction { 4 } else { 0 };
+        } else {
+            sticky |= digit != 0;
+            exponent += if in_fraction { 0 } else { 4 };
+        }
+    }
+    Some(round_to_float(significand, sticky, exponent))
+}
+
+/// An optional sign and at least one digit; clamped where more makes no difference.
+fn parse_exponent(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'+') => (false, &text[1..]),
+        Some(b'-') => (true, &text[1..]),
+        _ => (false, text),
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let magnitude =
+        digits.bytes().fold(0_i64, |n, b| n.saturating_mul(10).saturating_add(i64::from(b - b'0')).min(EXPONENT_MAX));
+    Some(if negative { -magnitude } else { magnitude })
+}
+
+/// `(significand + a bit if sticky) * 2^exponent`, rounded half to even.
+fn round_to_float(significand: u64, sticky: bool, exponent: i64) -> f64 {
+    if significand == 0 {
+        return 0.0;
+    }
+    let shift = significand.leading_zeros();
+    let significand = significand << shift; // Now in [2^63, 2^64).
+    let exponent = exponent - i64::from(shift) + i64::from(SIGNIFICAND_BITS_KEPT) - 1; // Of the leading bit.
+    if exponent > 1023 {
+        return f64::INFINITY;
+    }
+    // Normal numbers keep 53 bits; below 2^-1022 one less for each step.
+    let keep = if exponent >= -1022 { 53 } else { 53 - (-1022 - exponent) };
+    if keep < 0 {
+        return 0.0;
+    }
+    let drop = u32::try_from(i64::from(SIGNIFICAND_BITS_KEPT) - keep).unwrap_or(SIGNIFICAND_BITS_KEPT);
+    let wide = u128::from(significand);
+    let (kept, rest, half) = (wide >> drop, wide & ((1 << drop) - 1), 1_u128 << (drop - 1));
+    let up = rest > half || (rest == half && (sticky || kept & 1 == 1));
+    let kept = kept + u128::from(up);
+    // Exact from here on: at most 53 bits, times powers of two in two halves so that neither overflows.
+    let power = exponent - 63 + i64::from(drop);
+    let power = i32::try_from(power).unwrap_or(0);
+    kept as f64 * 2_f64.powi(power / 2) * 2_f64.powi(power - power / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Among them what rounds half to even, and the edges of the range.
+    #[test]
+    fn numbers_follow_go() {
+        let cases = [
+            ("0", 0.0),
+            ("1.", 1.0),
+            (".5", 0.5),
+            ("+5", 5.0),
+            ("-0.5", -0.5),
+            ("1e3", 1000.0),
+            ("1E3", 1000.0),
+            ("1_23.50_0_0e+1_2", 1.235e14),
+            ("0x1p4", 16.0),
+            ("0X1P-1", 0.5),
+            ("0x_1_2.3_4_5p+1_2", 74565.0),
+            ("0x1.fffffffffffffp1023", f64::MAX),
+            ("0x1p-1074", 5e-324),
+            ("0x1p-1075", 0.0),
+            ("0x1.8p-1075", 5e-324),
+            ("0x1.00000000000008p0", 1.0),
+            ("0x1.000000000000081p0", 1.000_000_000_000_000_2),
+            ("0x1.00000000000018p0", 1.000_000_000_000_000_4),
+            ("1e-400", 0.0),
+            ("0x0p99999999999999999999", 0.0),
+            ("Inf", f64::INFINITY),
+            ("-infinity", f64::NEG_INFINITY),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_float(text), Ok(expected), "{text}");
+        }
+        assert!(parse_float("NaN").is_ok_and(f64::is_nan));
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused() {
+        for text in [
+            "",
+            "+",
+            ".",
+            "e3",
+            "1e",
+            "1e+",
+            " 1",
+            "1 ",
+            "1,5",
+            "x",
+            "100}",
+            "0x1",
+            "0x",
+            "0xp1",
+            "0x.p1",
+            "-nan",
+            "_1",
+            "1_",
+            "1__2",
+            "1_.5",
+            "1._5",
+            "1e_2",
+            "0x1p1_",
+            "infinit",
+            "1.2.3",
+            "0x1.2.3p0",
+            "é",
+        ] {
+            assert_eq!(parse_float(text).map_err(|e| e.is_out_of_range()), Err(false), "{text}");
+        }
+        for text in ["1e400", "-1e400", "0x1p1024", "0x1.fffffffffffff8p1023", "0x1p99999999999999999999"] {
+            assert_eq!(parse_float(text).map_err(|e| e.is_out_of_range()), Err(true), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn floats_never_panic(text in ".{0,40}") {
+            let _ = parse_float(&text);
+        }
+
+        #[test]
+        fn near_floats_never_panic(text in "[-+]?(0x)?[0-9a-f_.]{0,30}([ep][-+]?[0-9_]{0,8})?") {
+            let _ = parse_float(&text);
+        }
+
+        /// Hexadecimal is exact, so any float survives being written that way.
+        #[test]
+        fn hexadecimal_gives_every_float_back(bits in any::<u64>()) {
+            let value = f64::from_bits(bits);
+            prop_assume!(value.is_finite());
+            let (sign, exponent) = (bits >> 63, (bits >> 52 & 0x7ff) as i64);
+            let fraction = bits & ((1 << 52) - 1);
+            let (lead, power) = if exponent == 0 { (0, -1022) } else { (1, exponent - 1023) };
+            let text = format!("{}0x{lead}.{fraction:013x}p{power}", if sign == 1 { "-" } else { "" });
+            prop_assert_eq!(parse_float(&text).map(f64::to_bits), Ok(bits), "{}", text);
+        }
+    }
+}

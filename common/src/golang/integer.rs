@@ -1,0 +1,55 @@
+//! `strconv.ParseInt` in base 10.
+
+use super::{ParseError, Problem};
+use std::num::IntErrorKind;
+use std::str::FromStr;
+
+/// Reads a signed 32-bit integer: an optional sign, then digits.
+///
+/// # Errors
+/// Anything else, and integers that do not fit.
+pub fn parse_i32(text: &str) -> Result<i32, ParseError> {
+    parse(text)
+}
+
+/// Reads a signed 64-bit integer: an optional sign, then digits.
+///
+/// # Errors
+/// Anything else, and integers that do not fit.
+pub fn parse_i64(text: &str) -> Result<i64, ParseError> {
+    parse(text)
+}
+
+fn parse<T: FromStr<Err = std::num::ParseIntError>>(text: &str) -> Result<T, ParseError> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(ParseError::new(text, Problem::Integer));
+    }
+    text.parse().map_err(|error: std::num::ParseIntError| {
+        let problem = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => Problem::IntegerRange,
+            _ => Problem::Integer,
+        };
+        ParseError::new(text, problem)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_take_a_sign_and_leading_zeros_and_nothing_else() {
+        let cases = [("0", 0), ("+3", 3), ("-3", -3), ("007", 7), ("2147483647", i32::MAX), ("-2147483648", i32::MIN)];
+        for (text, expected) in cases {
+            assert_eq!(parse_i32(text), Ok(expected), "{text}");
+        }
+        for text in ["", "+", "-", " 3", "3 ", "1.0", "1e1", "0x10", "1_000", "x", "--1"] {
+            assert_eq!(parse_i32(text).map_err(|e| e.is_out_of_range()), Err(false), "{text}");
+        }
+        for text in ["2147483648", "-2147483649", "9223372036854775808"] {
+            assert_eq!(parse_i32(text).map_err(|e| e.is_out_of_range()), Err(true), "{text}");
+        }
+        assert_eq!(parse_i64("2147483648"), Ok(2_147_483_648));
+    }
+}

@@ -1,0 +1,238 @@
+//! Which revision a `Host` means: pure functions over names.
+//!
+//! A host is compared without case, port and trailing dot. What stands in a table of hosts is a [`HostPattern`]: a
+//! name, or `*.` and a domain, which matches every name below that domain, however deep, but not the domain itself.
+//! [`lookup_keys`] gives the keys under which a matching entry could stand, best first: the name itself, then the
+//! wildcards from the longest to the shortest.
+//!
+//! Not here: the table, who owns a host, and addresses of pods (a bare `NAME` means the caller's namespace).
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+/// Longest host name (RFC 1035).
+const HOST_LENGTH_MAX: usize = 253;
+/// Longest label of a host name.
+const LABEL_LENGTH_MAX: usize = 63;
+
+/// An entry in a table of hosts; lower case.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HostPattern {
+    /// This name alone.
+    Exact(String),
+    /// Every name that ends in `.` and this domain.
+    Wildcard(String),
+}
+
+impl HostPattern {
+    /// Reads `name` or `*.domain`; case and a trailing dot do not matter. None if it is neither.
+    pub fn parse(text: &str) -> Option<Self> {
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        match name.strip_prefix("*.") {
+            Some(domain) => is_name(domain).then(|| Self::Wildcard(domain.to_owned())),
+            None => is_name(&name).then_some(Self::Exact(name)),
+        }
+    }
+
+    /// Whether a normalized host matches.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Exact(name) => name == host,
+            Self::Wildcard(domain) => {
+                host.strip_suffix(domain.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+        }
+    }
+}
+
+/// `name` or `*.domain`: the same text that [`lookup_keys`] yields.
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Wildcard(domain) => write!(f, "*.{domain}"),
+        }
+    }
+}
+
+/// A `Host` header or authority without port and trailing dot, in lower case. None if nothing is left, or if it is
+/// not a host at all. An IPv6 address is returned without its brackets.
+pub fn normalize(host: &str) -> Option<String> {
+    let name = if let Some(bracketed) = host.strip_prefix('[') {
+        let (address, rest) = bracketed.split_once(']')?;
+        let good = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        return (good && address.parse::<Ipv6Addr>().is_ok()).then(|| address.to_ascii_lowercase());
+    } else if host.parse::<Ipv6Addr>().is_ok() {
+        return Some(host.to_ascii_lowercase());
+    } else {
+        match host.split_once(':') {
+            Some((name, port)) if is_port(port) => name,
+            Some(_) => return None,
+            None => host,
+        }
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let printable = name.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b'@' | b'[' | b']'));
+    (!name.is_empty() && name.len() <= HOST_LENGTH_MAX && printable).then(|| name.to_ascii_lowercase())
+}
+
+/// Keys under which an entry for a normalized host could stand: `a.b.c`, `*.b.c`, `*.c`.
+pub fn lookup_keys(host: &str) -> impl Iterator<Item = String> {
+    let domains = host.match_indices('.').map(|(at, _)| format!("*{}", &host[at..]));
+    std::iter::once(host.to_owned()).chain(domains)
+}
+
+/// The pattern that matches a normalized host best: an exact one, else the longest wildcard.
+pub fn best_match<'a>(host: &str, patterns: impl IntoIterator<Item = &'a HostPattern>) -> Option<&'a HostPattern> {
+    patterns.into_iter().filter(|pattern| pattern.matches(host)).max_by_key(|pattern| match pattern {
+        HostPattern::Exact(_) => usize::MAX,
+        HostPattern::Wildcard(domain) => domain.len(),
+    })
+}
+
+/// A Service in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceName<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its namespace; none in a bare name, which means the caller's.
+    pub namespace: Option<&'a str>,
+}
+
+/// Reads a normalized host as `NAME`, `NAME.NS`, `NAME.NS.svc` or `NAME.NS.svc.DOMAIN`. None if it is none of them:
+/// too many labels, another domain, or an address.
+pub fn service_name<'a>(host: &'a str, cluster_domain: &str) -> Option<ServiceName<'a>> {
+    if !is_name(host) {
+        return None;
+    }
+    let Some((name, rest)) = host.split_once('.') else { return Some(ServiceName { name: host, namespace: None }) };
+    let (namespace, rest) = match rest.split_once('.') {
+        Some((namespace, rest)) => (namespace, Some(rest)),
+        None => (rest, None),
+    };
+    let in_cluster = match rest {
+        None | Some("svc") => true,
+        Some(rest) => rest.strip_prefix("svc.").is_some_and(|domain| domain.eq_ignore_ascii_case(cluster_domain)),
+    };
+    let number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
+    // The last label of a name is never a number; `10.0.0.1` is an address.
+    (in_cluster && !number(host.rsplit('.').next()?)).then_some(ServiceName { name, namespace: Some(namespace) })
+}
+
+/// A DNS name in lower case: labels of letters, digits, `-` and `_`, not empty, not too long.
+fn is_name(name: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= LABEL_LENGTH_MAX
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+    };
+    name.len() <= HOST_LENGTH_MAX && name.split('.').all(label)
+}
+
+/// What follows a colon: digits, or nothing.
+fn is_port(text: &str) -> bool {
+    text.len() <= 5 && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn case_port_and_trailing_dot_do_not_matter() {
+        let rows = [
+            ("Hello.Example.com", Some("hello.example.com")),
+            ("hello.example.com.", Some("hello.example.com")),
+            ("hello.example.com.:8080", Some("hello.example.com")),
+            ("hello:", Some("hello")),
+            ("10.0.0.1:80", Some("10.0.0.1")),
+            ("[::1]:8080", Some("::1")),
+            ("[2001:DB8::1]", Some("2001:db8::1")),
+            ("::1", Some("::1")),
+            ("", None),
+            (".", None),
+            (":80", None),
+            ("a:b", None),
+            ("a:80:80", None),
+            ("[::1", None),
+            ("[::1]x", None),
+            ("[zz]", None),
+            ("a/b", None),
+            ("user@a", None),
+            ("a b", None),
+        ];
+        for (host, expected) in rows {
+            assert_eq!(normalize(host).as_deref(), expected, "{host:?}");
+        }
+        assert_eq!(normalize(&"a".repeat(254)), None);
+    }
+
+    #[test]
+    fn services_are_found_in_all_spellings_of_their_name() {
+        let rows = [
+            ("hello", Some(("hello", None))),
+            ("hello.ns", Some(("hello", Some("ns")))),
+            ("hello.ns.svc", Some(("hello", Some("ns")))),
+            ("hello.ns.svc.cluster.local", Some(("hello", Some("ns")))),
+            ("hello.ns.svc.cluster", None),
+            ("hello.ns.svc.example.com", None),
+            ("hello.ns.example.com", None),
+            ("hello..svc", None),
+            (".ns", None),
+            ("10.0.0.1", None),
+            ("10.1", None),
+            ("::1", None),
+        ];
+        for (host, expected) in rows {
+            let found = service_name(host, "cluster.local").map(|service| (service.name, service.namespace));
+            assert_eq!(found, expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_longest_wildcard_wins_and_an_exact_name_beats_it() {
+        let patterns: Vec<HostPattern> = ["*.com", "*.example.com", "a.example.com", "*.b.example.com"]
+            .into_iter()
+            .filter_map(HostPattern::parse)
+            .collect();
+        let rows = [
+            ("a.example.com", Some("a.example.com")),
+            ("x.example.com", Some("*.example.com")),
+            ("x.b.example.com", Some("*.b.example.com")),
+            ("example.com", Some("*.com")),
+            ("com", None),
+            ("badexample.com", Some("*.com")),
+            ("example.org", None),
+        ];
+        for (host, expected) in rows {
+            let best = best_match(host, &patterns).map(ToString::to_string);
+            assert_eq!(best.as_deref(), expected, "{host}");
+            let by_key = lookup_keys(host).find(|key| patterns.iter().any(|pattern| pattern.to_string() == *key));
+            assert_eq!(by_key.as_deref(), expected, "a table of keys finds the same for {host}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_names_or_wildcards_and_nothing_else() {
+        for text in ["", "*", "*.", "a.*.b", "**.a", "a..b", "-a.b", "a:80", "http://a", "*a.b", "é.com"] {
+            assert_eq!(HostPattern::parse(text), None, "{text}");
+        }
+        assert_eq!(HostPattern::parse("*.Example.com."), Some(HostPattern::Wildcard("example.com".into())));
+    }
+
+    proptest! {
+        #[test]
+        fn hosts_never_panic_and_normalizing_is_stable(host in ".{0,30}|[a-zA-Z0-9.:\\[\\]-]{0,30}") {
+            if let Some(once) = normalize(&host) {
+                let _ = service_name(&once, "cluster.local");
+                if !once.ends_with('.') {
+                    prop_assert_eq!(normalize(&once), Some(once.clone()));
+                }
+                prop_assert!(lookup_keys(&once).count() <= once.len() + 1);
+            }
+        }
+    }
+}

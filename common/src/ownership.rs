@@ -1,0 +1,217 @@
+//! Who is responsible for what: a hash that picks some of a set of names for a target.
+//!
+//! Two choices are made with it, and both must come out as upstream's, because replicas of both may run side by side:
+//! the bucket (a lease, held by one autoscaler) that owns a revision, and the activators that carry a revision's
+//! traffic.
+//!
+//! # The rule
+//!
+//! Names lie on a circle of 2048 slots, anew for each target: a name's slot is FNV-1a 64 of `name + target`, modulo
+//! 2048. A name whose slot is taken appends the hash so far, in hexadecimal, to what is hashed, until a slot is free;
+//! names come in byte order, so the result does not depend on theirs. From a start angle, a hash of the target, the
+//! first name at or after it is picked (wrapping), then again from one step further, the step being another hash of
+//! the target; a name already picked yields to the next free one.
+//!
+//! # Odd cases
+//!
+//! - No name: no owner. One name owns everything.
+//! - Asking for as many as there are gives all of them, in byte order.
+//! - More than 2048 names: upstream never returns. Here the circle grows to the next power of two that leaves half the
+//!   slots free, and a search that has not ended after [`REHASHES_MAX`] takes the next free slot.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Slots on the circle, unless there are more names.
+const SLOTS: usize = 2048;
+/// Rehashes of one name. A full circle needs 2048 on average for the last free slot; far more means a cycle.
+const REHASHES_MAX: u32 = 1 << 16;
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+/// Prefix of the names of buckets, and so of the hosts under which their owners are reached.
+const BUCKET_PREFIX: &str = "autoscaler-bucket";
+
+/// The bucket that owns `key` (`namespace/name` of a revision). None without buckets.
+pub fn owner<'a, S: AsRef<str>>(buckets: &'a [S], key: &str) -> Option<&'a str> {
+    let names = sorted(buckets);
+    match names.as_slice() {
+        [] => None,
+        [only] => Some(only),
+        _ => pick(&names, 1, key).first().copied(),
+    }
+}
+
+/// `n` of `from` for `target`, in the order of picking; all of them, in byte order, if there are no more than `n`.
+/// Repeated names count once.
+pub fn subset<'a, S: AsRef<str>>(from: &'a [S], n: usize, target: &str) -> Vec<&'a str> {
+    let names = sorted(from);
+    if n >= names.len() { names } else { pick(&names, n, target) }
+}
+
+/// Name of bucket `index` of `count`: of its lease, its Service and its EndpointSlice.
+pub fn bucket_name(index: u32, count: u32) -> String {
+    format!("{BUCKET_PREFIX}-{index:02}-of-{count:02}")
+}
+
+/// Names of all buckets.
+pub fn bucket_names(count: u32) -> Vec<String> {
+    (0..count).map(|index| bucket_name(index, count)).collect()
+}
+
+/// The bucket whose owner a `Host` header asks for; none for any other host, an address or a Service's for example.
+/// Whether a bucket of that name exists is another question: a port without a domain before it, for one, makes a name
+/// that never does.
+pub fn bucket_of_host(host: &str) -> Option<&str> {
+    host.starts_with(BUCKET_PREFIX).then(|| host.split('.').next().unwrap_or(host))
+}
+
+/// Who holds a lease: `<POD_NAME>_<POD_IP>`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// The holder's pod.
+    pub pod_name: String,
+    /// Its address.
+    pub pod_ip: IpAddr,
+}
+
+impl Holder {
+    /// Reads an identity. None without `_`, or if no address follows the first one.
+    pub fn parse(identity: &str) -> Option<Self> {
+        let (pod_name, pod_ip) = identity.split_once('_')?;
+        Some(Self { pod_name: pod_name.to_owned(), pod_ip: pod_ip.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}", self.pod_name, self.pod_ip)
+    }
+}
+
+fn sorted<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
+    let mut names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Picks `n` of sorted `names`, of which there are more than `n`.
+fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
+    let size = if names.len() <= SLOTS { SLOTS } else { (names.len() * 2).next_power_of_two() };
+    let size = size as u64;
+    let angle_of = |salt: &str| fnv1a(fnv1a(FNV_OFFSET, target), salt) % size;
+    let (mut angle, step) = (angle_of("start-angle-salt"), angle_of("step-angle-salt"));
+    let ring: Vec<(u64, &str)> = place(names, target, size).into_iter().collect();
+    let mut picked = vec![false; ring.len()];
+    let mut picks = Vec::with_capacity(n);
+    for _ in 0..n {
+        let first = ring.partition_point(|(slot, _)| *slot < angle);
+        let free = (first..ring.len()).chain(0..first).find(|&index| !picked[index]);
+        if let Some(index) = free {
+            picked[index] = true;
+            picks.push(ring[index].1);
+        }
+        angle = (angle + step) % size;
+    }
+    picks
+}
+
+/// The slot of each name.
+fn place<'a>(names: &[&'a str], target: &str, size: u64) -> BTreeMap<u64, &'a str> {
+    let mut ring = BTreeMap::new();
+    for name in names {
+        let mut hash = fnv1a(fnv1a(FNV_OFFSET, name), target);
+        let mut rehashes = 0;
+        while ring.contains_key(&(hash % size)) {
+            rehashes += 1;
+            // FNV-1a goes on where it stopped: appending to the text is hashing what is appended.
+            hash = if rehashes < REHASHES_MAX { fnv1a(hash, &format!("{hash:x}")) } else { hash.wrapping_add(1) };
+        }
+        ring.insert(hash % size, *name);
+    }
+    ring
+}
+
+fn fnv1a(state: u64, text: &str) -> u64 {
+    text.bytes().fold(state, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Key, then the owner's index among 2, 3, 5 and 10 buckets.
+    #[test]
+    fn owners_are_the_same_as_upstream() {
+        let rows = [
+            ("default/hello-00001", [1, 0, 0, 5]),
+            ("default/hello-00002", [1, 1, 1, 8]),
+            ("default/autoscale-go-00001", [1, 0, 2, 2]),
+            ("prod/checkout-00042", [0, 0, 2, 8]),
+            ("ns1/rev1", [0, 1, 1, 3]),
+            ("ns1/rev2", [0, 1, 0, 5]),
+        ];
+        for (key, owners) in rows {
+            for (count, expected) in [2, 3, 5, 10].into_iter().zip(owners) {
+                assert_eq!(owner(&bucket_names(count), key), Some(bucket_name(expected, count).as_str()), "{key}");
+            }
+        }
+        let fixture = ["as-bucket-01-of-02", "as-bucket-00-of-02"];
+        assert_eq!(owner(&fixture, "knative-testing/succulent"), Some("as-bucket-00-of-02"));
+        assert_eq!(owner(&fixture, "knative-testing/plant"), Some("as-bucket-01-of-02"));
+        assert_eq!(owner::<String>(&[], "a/b"), None);
+    }
+
+    #[test]
+    fn colliding_buckets_are_told_apart_as_upstream_does() {
+        assert_eq!(owner(&["b-8", "b-174"], "ns/rev"), Some("b-8"));
+        assert_eq!(owner(&["b-8", "b-174"], "x/y"), Some("b-174"));
+    }
+
+    #[test]
+    fn subsets_are_picked_in_upstreams_order() {
+        let two_nets: Vec<String> =
+            (1..=2).flat_map(|net| (1..=4).map(move |host| format!("10.1.{net}.{host}"))).collect();
+        assert_eq!(
+            subset(&two_nets, 5, "to-proxy-with-subset"),
+            ["10.1.2.4", "10.1.2.3", "10.1.1.1", "10.1.2.2", "10.1.1.4"]
+        );
+        let ten: Vec<String> = (1..=10).map(|host| format!("10.0.0.{host}")).collect();
+        assert_eq!(subset(&ten, 3, "hello-00001"), ["10.0.0.8", "10.0.0.4", "10.0.0.6"]);
+        assert_eq!(subset(&ten, 2, "hello-00002"), ["10.0.0.10", "10.0.0.6"]);
+        // Two of these share slot 211; byte order gives it to .120.
+        assert_eq!(subset(&["10.0.0.1", "10.0.0.3", "10.0.0.120"], 2, "hello-00001"), ["10.0.0.3", "10.0.0.120"]);
+        assert_eq!(subset(&["b", "a", "b"], 5, "x"), ["a", "b"]);
+        assert!(subset(&["b", "a"], 0, "x").is_empty());
+    }
+
+    #[test]
+    fn any_number_of_names_comes_to_an_end() {
+        for count in [2048, 2049, 5000] {
+            let names: Vec<String> = (0..count).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
+            let mut picks = subset(&names, count - 1, "many");
+            picks.sort_unstable();
+            picks.dedup();
+            assert_eq!(picks.len(), count - 1);
+        }
+    }
+
+    #[test]
+    fn names_and_identities_are_upstreams() {
+        assert_eq!(bucket_name(0, 10), "autoscaler-bucket-00-of-10");
+        assert_eq!(bucket_name(10, 10), "autoscaler-bucket-10-of-10");
+        assert_eq!(bucket_name(10, 1), "autoscaler-bucket-10-of-01");
+        assert!(bucket_names(0).is_empty());
+        assert_eq!(bucket_of_host("autoscaler-bucket-00-of-03.ns.svc:8080"), Some("autoscaler-bucket-00-of-03"));
+        assert_eq!(bucket_of_host("autoscaler-bucket-non-exits"), Some("autoscaler-bucket-non-exits"));
+        assert_eq!(bucket_of_host("autoscaler.ns"), None);
+        let holder = Holder::parse("as_1.2.3.4").expect("valid");
+        assert_eq!((holder.pod_name.as_str(), holder.to_string().as_str()), ("as", "as_1.2.3.4"));
+        assert_eq!(Holder::parse("as_fd00::1").map(|h| h.pod_ip.is_ipv6()), Some(true));
+        for identity in ["1.2.3.4", "as_", "as_b_1.2.3.4", ""] {
+            assert_eq!(Holder::parse(identity), None, "{identity}");
+        }
+    }
+}
