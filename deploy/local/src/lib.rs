@@ -1,3 +1,4 @@
 //! A small Kubernetes in one process: API server, controllers, node, ingress, and both planes.
 
+pub mod controllers;
 pub mod ingress;

@@ -1,0 +1,294 @@
+//! A Deployment: one ReplicaSet for each template it has had, all at zero but the newest.
+//!
+//! The newest template's set is found by comparing templates, or created as `NAME-HASH`. Then either strategy moves the
+//! replicas over: `RollingUpdate` within bounds ([`super::rolling`]), `Recreate` by waiting for the end of every old pod.
+//! Old sets beyond `revisionHistoryLimit` are deleted once the roll is complete. A paused Deployment is scaled, not
+//! rolled. The status is [`super::deployment_status`].
+//!
+//! # Not here
+//!
+//! Events, and rollbacks by annotation (removed from Kubernetes long ago; `kubectl rollout undo` patches the template).
+
+use super::claim::claim;
+use super::deployment_status::{Outcome, status};
+use super::hash::{POD_TEMPLATE_HASH, template_hash};
+use super::index::{Index, Plan, Write, is_finished, owned_by, selects};
+use super::rolling::{Set, bounds, new_replicas, old_replicas};
+use super::store::ObjectKey;
+use super::write::Request;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Annotation on Deployments and ReplicaSets: which template in order of use.
+pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
+const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+/// Annotations of a Deployment that say something about it, not about its pods.
+const NOT_COPIED: [&str; 4] =
+    ["kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED_REPLICAS, MAX_REPLICAS];
+
+/// What is to be done for the Deployment `key` at `now`.
+pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
+    let Some(deployment) = index.deployments.get(key) else { return Plan::default() };
+    let Some(spec) = deployment.spec.as_ref() else { return Plan::default() };
+    if !selects(&spec.selector, template_labels(&spec.template)) {
+        return Plan::default(); // Refused by the API server; it would make pods without end.
+    }
+    let claim = claim(deployment.as_ref(), &spec.selector, index.replica_sets.in_namespace(&key.namespace));
+    let mut writes: Vec<_> = claim.writes.into_iter().map(Write::ReplicaSet).collect();
+    let mut sets = claim.owned;
+    sets.sort_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|t| t.0), set.name_any()));
+    let newest = sets.iter().position(|set| has_template(set, &spec.template)).map(|at| sets.remove(at));
+    let rollout = Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets };
+
+    let mut outcome = Outcome { newest: newest.as_ref(), old: &sets, created: false, collided: false };
+    if deployment.metadata.deletion_timestamp.is_none() {
+        writes.extend(rollout.advance(&mut outcome));
+    }
+    let (status, again_after) = status(deployment, spec, &outcome, now);
+    writes.extend(
+        Request::update_status(deployment.as_ref(), deployment.status.as_ref(), &status).map(Write::Deployment),
+    );
+    Plan { writes, again_after }
+}
+
+/// One Deployment with its sets.
+struct Rollout<'a> {
+    index: &'a Index,
+    deployment: &'a Arc<Deployment>,
+    spec: &'a DeploymentSpec,
+    newest: Option<&'a Arc<ReplicaSet>>,
+    /// Oldest first.
+    old: &'a [Arc<ReplicaSet>],
+}
+
+impl Rollout<'_> {
+    /// The next step.
+    fn advance(&self, outcome: &mut Outcome<'_>) -> Vec<Write> {
+        if self.spec.paused == Some(true) {
+            return self.scale_active();
+        }
+        if self.is_recreate() {
+            let emptied: Vec<_> = self.old.iter().filter_map(|set| self.scaled(set, 0)).collect();
+            if !emptied.is_empty() || self.old_pods_live() {
+                return emptied;
+            }
+        }
+        let Some(newest) = self.newest else { return self.create(outcome) };
+        let mut writes: Vec<_> = self.revision_writes(newest);
+        let grown = self.new_replicas(replicas_of(newest));
+        if let Some(write) = self.scaled_and_annotated(newest, grown) {
+            writes.push(write);
+            if grown != replicas_of(newest) {
+                return writes;
+            }
+        }
+        let shrunk = self.old_replicas(newest);
+        let shrinking = self.old.iter().zip(&shrunk).filter_map(|(set, replicas)| self.scaled(set, *replicas));
+        writes.extend(shrinking);
+        writes.extend(self.expired(newest));
+        writes
+    }
+
+    fn is_recreate(&self) -> bool {
+        self.spec.strategy.as_ref().and_then(|s| s.type_.as_deref()) == Some("Recreate")
+    }
+
+    fn desired(&self) -> i32 {
+        self.spec.replicas.unwrap_or(1)
+    }
+
+    fn bounds(&self) -> super::rolling::Bounds {
+        let rolling = self.spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+        bounds(
+            rolling.and_then(|r| r.max_surge.as_ref()),
+            rolling.and_then(|r| r.max_unavailable.as_ref()),
+            self.desired(),
+        )
+    }
+
+    /// What the new set should have, when it has `current`.
+    fn new_replicas(&self, current: i32) -> i32 {
+        if self.is_recreate() {
+            return self.desired();
+        }
+        let old: i32 = self.old.iter().map(replicas_of).sum();
+        new_replicas(self.desired(), self.bounds(), current, old.saturating_add(current))
+    }
+
+    fn old_replicas(&self, newest: &Arc<ReplicaSet>) -> Vec<i32> {
+        let old: Vec<Set> = self.old.iter().map(as_set).collect();
+        old_replicas(self.desired(), self.bounds(), as_set(newest), &old)
+    }
+
+    /// Whether any pod of an old set has yet to end.
+    fn old_pods_live(&self) -> bool {
+        let uids: Vec<_> = self.old.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
+        let namespace = self.deployment.namespace().unwrap_or_default();
+        self.index.pods.in_namespace(&namespace).any(|pod| {
+            let owner = super::index::controller_of(pod.as_ref());
+            owner.is_some_and(|owner| uids.contains(&owner.uid.as_str())) && !is_finished(pod)
+        })
+    }
+
+    /// A paused Deployment keeps its one active set, or else the newest, at the desired number.
+    fn scale_active(&self) -> Vec<Write> {
+        let mut active = self.old.iter().chain(self.newest).filter(|set| replicas_of(set) > 0);
+        match (active.next(), active.next()) {
+            (Some(only), None) => self.scaled(only, self.desired()).into_iter().collect(),
+            (None, _) => self.newest.and_then(|set| self.scaled(set, self.desired())).into_iter().collect(),
+            _ => Vec::new(), // In the middle of a roll: it stays as it is.
+        }
+    }
+
+    /// The ReplicaSet for the current template.
+    fn create(&self, outcome: &mut Outcome<'_>) -> Vec<Write> {
+        let collisions = self.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
+        let hash = template_hash(&self.spec.template, collisions);
+        let name = format!("{}-{hash}", self.deployment.name_any());
+        let namespace = self.deployment.namespace().unwrap_or_default();
+        if self.index.replica_sets.get(&ObjectKey::new(namespace, name.clone())).is_some() {
+            outcome.collided = true; // Another template, or another owner, has that name: hash again.
+            return Vec::new();
+        }
+        outcome.created = true;
+        let mut template = self.spec.template.clone();
+        let meta = template.metadata.get_or_insert_default();
+        meta.labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash.clone());
+        let labels = meta.labels.clone();
+        let mut selector = self.spec.selector.clone();
+        selector.match_labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash);
+        let revision = self.next_revision();
+        let mut annotations = self.annotations();
+        annotations.insert(REVISION.into(), revision.to_string());
+        let set = ReplicaSet {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: self.deployment.namespace(),
+                labels,
+                annotations: Some(annotations),
+                owner_references: Some(vec![owned_by(self.deployment.as_ref())]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(ReplicaSetSpec {
+                min_ready_seconds: self.spec.min_ready_seconds,
+                replicas: Some(self.new_replicas(0)),
+                selector,
+                template: Some(template),
+            }),
+            status: None,
+        };
+        let mut writes = vec![Write::ReplicaSet(Request::Create(Box::new(set)))];
+        writes.extend(self.revised(revision));
+        writes
+    }
+
+    /// What a set learns from its Deployment.
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let own = self.deployment.annotations().iter().filter(|(name, _)| !NOT_COPIED.contains(&name.as_str()));
+        let mut annotations: BTreeMap<_, _> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let surge = if self.is_recreate() { 0 } else { self.bounds().surge };
+        annotations.insert(DESIRED_REPLICAS.into(), self.desired().to_string());
+        annotations.insert(MAX_REPLICAS.into(), self.desired().saturating_add(surge).to_string());
+        annotations
+    }
+
+    /// One more than any old set's revision.
+    fn next_revision(&self) -> i64 {
+        self.old.iter().map(revision_of).max().unwrap_or(0) + 1
+    }
+
+    /// The Deployment's own revision annotation.
+    fn revised(&self, revision: i64) -> Option<Write> {
+        let mut revised = Deployment::clone(self.deployment);
+        revised.annotations_mut().insert(REVISION.into(), revision.to_string());
+        Request::update(self.deployment.as_ref(), &revised).map(Write::Deployment)
+    }
+
+    /// A set that is in use again (a rollback) becomes the latest revision.
+    fn revision_writes(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
+        self.revised(revision_of(newest).max(self.next_revision())).into_iter().collect()
+    }
+
+    /// The newest set with its annotations brought up to date, at `replicas`.
+    fn scaled_and_annotated(&self, newest: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
+        let mut changed = ReplicaSet::clone(newest);
+        let revision = revision_of(newest).max(self.next_revision());
+        changed.annotations_mut().extend(self.annotations());
+        changed.annotations_mut().insert(REVISION.into(), revision.to_string());
+        if let Some(spec) = &mut changed.spec {
+            spec.replicas = Some(replicas);
+            spec.min_ready_seconds = self.spec.min_ready_seconds;
+        }
+        Request::update(newest.as_ref(), &changed).map(Write::ReplicaSet)
+    }
+
+    /// `set` at `replicas`; absent if it is there.
+    fn scaled(&self, set: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
+        if replicas_of(set) == replicas {
+            return None;
+        }
+        let mut changed = ReplicaSet::clone(set);
+        changed.annotations_mut().insert(DESIRED_REPLICAS.into(), self.desired().to_string());
+        changed.spec.as_mut()?.replicas = Some(replicas);
+        Request::update(set.as_ref(), &changed).map(Write::ReplicaSet)
+    }
+
+    /// Old sets beyond the history limit, once the roll is complete.
+    fn expired(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
+        let limit = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
+        let complete = as_set(newest).available >= self.desired() && self.old.iter().all(|set| replicas_of(set) == 0);
+        if !complete || self.old.len() <= limit {
+            return Vec::new();
+        }
+        let mut oldest: Vec<_> = self.old.iter().collect();
+        oldest.sort_by_key(|set| revision_of(set));
+        let surplus = oldest.len() - limit;
+        let unused = |set: &&&Arc<ReplicaSet>| {
+            set.status.as_ref().is_none_or(|s| s.replicas == 0) && set.metadata.deletion_timestamp.is_none()
+        };
+        oldest[..surplus].iter().filter(unused).map(|set| Write::ReplicaSet(Request::delete(set.as_ref()))).collect()
+    }
+}
+
+/// A template's labels.
+fn template_labels(template: &PodTemplateSpec) -> &BTreeMap<String, String> {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    template.metadata.as_ref().and_then(|m| m.labels.as_ref()).unwrap_or(&NONE)
+}
+
+/// Whether `set` is of this template, its own hash label aside.
+fn has_template(set: &ReplicaSet, template: &PodTemplateSpec) -> bool {
+    let Some(mut own) = set.spec.as_ref().and_then(|s| s.template.clone()) else { return false };
+    if let Some(labels) = own.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
+        labels.remove(POD_TEMPLATE_HASH);
+    }
+    let mut wanted = template.clone();
+    if let Some(labels) = wanted.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
+        labels.remove(POD_TEMPLATE_HASH);
+    }
+    own == wanted
+}
+
+/// Replicas a set should have.
+pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
+    set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+}
+
+fn revision_of(set: &Arc<ReplicaSet>) -> i64 {
+    set.annotations().get(REVISION).and_then(|r| r.parse().ok()).unwrap_or(0)
+}
+
+fn as_set(set: &Arc<ReplicaSet>) -> Set {
+    let available = set.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0);
+    Set { replicas: replicas_of(set), available }
+}
+
+#[cfg(test)]
+#[path = "deployment_tests.rs"]
+mod tests;

@@ -1,0 +1,191 @@
+//! A Deployment's status: counts summed over its ReplicaSets, and three conditions.
+//!
+//! - `Available`: at least `replicas - maxUnavailable` pods are available.
+//! - `Progressing`: the roll moves or is complete; False with `ProgressDeadlineExceeded` when nothing has moved for
+//!   `progressDeadlineSeconds`. What counts as moving is a new set, or a change of counts in the right direction.
+//! - `ReplicaFailure`: copied from the newest set, while the API server refuses its pods.
+//!
+//! A condition's transition time changes with its status alone, its update time also whenever the roll moves.
+
+use super::deployment::replicas_of;
+use super::rolling::bounds;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of this pass.
+#[derive(Debug)]
+pub(crate) struct Outcome<'a> {
+    /// The set of the current template, if there is one.
+    pub(crate) newest: Option<&'a Arc<ReplicaSet>>,
+    /// All other sets.
+    pub(crate) old: &'a [Arc<ReplicaSet>],
+    /// The set of the current template is being created.
+    pub(crate) created: bool,
+    /// Its name is taken.
+    pub(crate) collided: bool,
+}
+
+/// The status at `now`, and when to look again because of a deadline.
+pub(crate) fn status(
+    deployment: &Deployment,
+    spec: &DeploymentSpec,
+    outcome: &Outcome<'_>,
+    now: Timestamp,
+) -> (DeploymentStatus, Option<Duration>) {
+    let was = deployment.status.clone().unwrap_or_default();
+    let desired = spec.replicas.unwrap_or(1);
+    let sum = |count: fn(&k8s_openapi::api::apps::v1::ReplicaSetStatus) -> i32| -> i32 {
+        outcome.newest.iter().copied().chain(outcome.old).filter_map(|set| set.status.as_ref()).map(count).sum()
+    };
+    let some = |n: i32| (n != 0).then_some(n);
+    let specified: i32 = outcome.newest.iter().copied().chain(outcome.old).map(replicas_of).sum();
+    let available = sum(|s| s.available_replicas.unwrap_or(0));
+    let updated = outcome.newest.and_then(|set| set.status.as_ref()).map_or(0, |s| s.replicas);
+    let collisions = was.collision_count.unwrap_or(0) + i32::from(outcome.collided);
+    let mut status = DeploymentStatus {
+        observed_generation: deployment.metadata.generation,
+        replicas: some(sum(|s| s.replicas)),
+        updated_replicas: some(updated),
+        ready_replicas: some(sum(|s| s.ready_replicas.unwrap_or(0))),
+        available_replicas: some(available),
+        unavailable_replicas: some((specified - available).max(0)),
+        terminating_replicas: Some(sum(|s| s.terminating_replicas.unwrap_or(0))),
+        collision_count: some(collisions),
+        conditions: None,
+    };
+    let mut conditions = Conditions { held: was.conditions.clone().unwrap_or_default(), now };
+
+    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+    let recreate = spec.strategy.as_ref().and_then(|s| s.type_.as_deref()) == Some("Recreate");
+    let unavailable_max = if recreate || desired == 0 {
+        0
+    } else {
+        bounds(rolling.and_then(|r| r.max_surge.as_ref()), rolling.and_then(|r| r.max_unavailable.as_ref()), desired)
+            .unavailable
+    };
+    if available >= desired - unavailable_max {
+        conditions.set("Available", true, "MinimumReplicasAvailable", "Deployment has minimum availability.");
+    } else {
+        let message = "Deployment does not have minimum availability.";
+        conditions.set("Available", false, "MinimumReplicasUnavailable", message);
+    }
+
+    let name = outcome.newest.map_or_else(|| deployment.name_any(), |set| set.name_any());
+    let subject = if outcome.newest.is_some() { "ReplicaSet" } else { "Deployment" };
+    let replicas = status.replicas.unwrap_or(0);
+    let complete = outcome.newest.is_some() && updated == desired && replicas == desired && available == desired;
+    let old_before = was.replicas.unwrap_or(0) - was.updated_replicas.unwrap_or(0);
+    let moved = updated > was.updated_replicas.unwrap_or(0)
+        || replicas - updated < old_before
+        || status.ready_replicas > was.ready_replicas
+        || available > was.available_replicas.unwrap_or(0);
+    let again = if spec.paused == Some(true) {
+        conditions.set_progress_paused();
+        None
+    } else if outcome.created {
+        conditions.set("Progressing", true, "NewReplicaSetCreated", "Created a new ReplicaSet");
+        conditions.touch("Progressing");
+        None
+    } else if complete {
+        let message = format!("{subject} \"{name}\" has successfully progressed.");
+        conditions.set("Progressing", true, "NewReplicaSetAvailable", &message);
+        None
+    } else if moved || conditions.get("Progressing").is_none() {
+        conditions.set("Progressing", true, "ReplicaSetUpdated", &format!("{subject} \"{name}\" is progressing."));
+        conditions.touch("Progressing");
+        deadline_left(&conditions, spec, now)
+    } else {
+        let left = deadline_left(&conditions, spec, now);
+        if left.is_none() && conditions.get("Progressing").is_some_and(may_time_out) {
+            let message = format!("{subject} \"{name}\" has timed out progressing.");
+            conditions.set("Progressing", false, "ProgressDeadlineExceeded", &message);
+        }
+        left
+    };
+
+    let failure = outcome
+        .newest
+        .and_then(|set| set.status.as_ref()?.conditions.as_ref())
+        .and_then(|all| all.iter().find(|c| c.type_ == "ReplicaFailure" && c.status == "True"));
+    match failure {
+        Some(failure) => conditions.set(
+            "ReplicaFailure",
+            true,
+            failure.reason.as_deref().unwrap_or("FailedCreate"),
+            failure.message.as_deref().unwrap_or_default(),
+        ),
+        None => conditions.held.retain(|c| c.type_ != "ReplicaFailure"),
+    }
+    status.conditions = Some(conditions.held);
+    (status, again)
+}
+
+/// A roll that is complete, or has timed out, waits for nothing.
+fn may_time_out(progressing: &DeploymentCondition) -> bool {
+    !matches!(progressing.reason.as_deref(), Some("NewReplicaSetAvailable" | "ProgressDeadlineExceeded"))
+}
+
+/// How long until the roll has not moved for too long; absent if it never counts as that, or already does.
+fn deadline_left(conditions: &Conditions, spec: &DeploymentSpec, now: Timestamp) -> Option<Duration> {
+    let progressing = conditions.get("Progressing").filter(|c| may_time_out(c))?;
+    let deadline = i64::from(spec.progress_deadline_seconds.unwrap_or(600));
+    if deadline >= i64::from(i32::MAX) {
+        return Some(Duration::from_secs(u64::from(u32::MAX))); // Kubernetes' way to say "never".
+    }
+    let since = progressing.last_update_time.as_ref().map_or(now, |t| t.0);
+    let end = since.checked_add(jiff::SignedDuration::from_secs(deadline)).ok()?;
+    Duration::try_from(end.duration_since(now)).ok().filter(|left| !left.is_zero())
+}
+
+/// The conditions as they will be.
+struct Conditions {
+    held: Vec<DeploymentCondition>,
+    now: Timestamp,
+}
+
+impl Conditions {
+    fn get(&self, type_: &str) -> Option<&DeploymentCondition> {
+        self.held.iter().find(|c| c.type_ == type_)
+    }
+
+    /// Sets a condition; nothing changes if status and reason are as they were.
+    fn set(&mut self, type_: &str, status: bool, reason: &str, message: &str) {
+        self.put(type_, if status { "True" } else { "False" }, reason, message);
+    }
+
+    fn set_progress_paused(&mut self) {
+        self.put("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
+    }
+
+    fn put(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
+        let now = Some(Time(self.now));
+        let new = DeploymentCondition {
+            type_: type_.into(),
+            status: status.into(),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            last_update_time: now.clone(),
+            last_transition_time: now,
+        };
+        match self.held.iter_mut().find(|c| c.type_ == type_) {
+            Some(held) if held.status == status && held.reason.as_deref() == Some(reason) => {}
+            Some(held) => {
+                let since = held.last_transition_time.take().filter(|_| held.status == status);
+                *held = DeploymentCondition { last_transition_time: since.or(new.last_transition_time.clone()), ..new };
+            }
+            None => self.held.push(new),
+        }
+    }
+
+    /// The roll moved.
+    fn touch(&mut self, type_: &str) {
+        let now = self.now;
+        if let Some(condition) = self.held.iter_mut().find(|c| c.type_ == type_) {
+            condition.last_update_time = Some(Time(now));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Deployments over their whole life, against an index that answers as a server would.
+
+use super::*;
+use crate::controllers::fixture::{self, deployment, next_version, now};
+use crate::controllers::replica_set;
+use k8s_openapi::api::apps::v1::DeploymentStatus;
+use serde_json::json;
+
+fn key() -> ObjectKey {
+    ObjectKey::new("ns", "a")
+}
+
+/// A cluster in an index: every planned write is carried out at once, pods become ready when told to.
+struct World {
+    index: Index,
+}
+
+impl World {
+    fn new(deployment: Deployment) -> Self {
+        let mut index = Index::default();
+        index.deployments.written(deployment);
+        Self { index }
+    }
+
+    fn edit(&mut self, edit: impl FnOnce(&mut Deployment)) {
+        let mut changed = Deployment::clone(self.index.deployments.get(&key()).expect("the Deployment"));
+        edit(&mut changed);
+        changed.metadata.resource_version = Some(next_version());
+        changed.metadata.generation = changed.metadata.generation.map(|g| g + 1);
+        self.index.deployments.written(changed);
+    }
+
+    /// Plans and writes once for every key; whether anything changed.
+    fn step(&mut self) -> bool {
+        let mut writes = plan(&self.index, &key(), now()).writes;
+        for set in self.index.replica_sets.all() {
+            writes.extend(replica_set::plan(&self.index, &ObjectKey::of(set.as_ref()), now()).writes);
+        }
+        let changed = !writes.is_empty();
+        for write in writes {
+            match write {
+                Write::Deployment(Request::Patch { key, patch, .. }) => {
+                    patched(&mut self.index.deployments, &key, &patch)
+                }
+                Write::ReplicaSet(Request::Patch { key, patch, .. }) => {
+                    patched(&mut self.index.replica_sets, &key, &patch)
+                }
+                Write::ReplicaSet(Request::Create(mut set)) => {
+                    set.metadata.uid = set.metadata.name.clone();
+                    set.metadata.generation = Some(1);
+                    set.metadata.resource_version = Some(next_version());
+                    self.index.replica_sets.written(*set);
+                }
+                Write::ReplicaSet(Request::Delete { key, uid }) => drop(self.index.replica_sets.removed(&key, &uid)),
+                Write::Pod(Request::Create(mut pod)) => {
+                    let version = next_version();
+                    pod.metadata.name = Some(format!("p{version}"));
+                    pod.metadata.uid = pod.metadata.name.clone();
+                    pod.metadata.resource_version = Some(version);
+                    self.index.pods.written(*pod);
+                }
+                Write::Pod(Request::Delete { key, uid }) => drop(self.index.pods.removed(&key, &uid)),
+                other => panic!("not expected here: {other:?}"),
+            }
+        }
+        changed
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("the controllers never come to rest");
+    }
+
+    /// One pod that is not ready becomes so.
+    fn ready_one(&mut self) -> bool {
+        let Some(pod) = self.index.pods.all().find(|p| p.status.is_none()).cloned() else { return false };
+        let mut pod = fixture::ready(Pod::clone(&pod), 0);
+        pod.metadata.resource_version = Some(next_version());
+        self.index.pods.written(pod);
+        true
+    }
+
+    fn status(&self) -> DeploymentStatus {
+        self.index.deployments.get(&key()).and_then(|d| d.status.clone()).unwrap_or_default()
+    }
+
+    fn pods(&self) -> usize {
+        self.index.pods.all().count()
+    }
+
+    fn ready_pods(&self) -> usize {
+        self.index.pods.all().filter(|p| p.status.is_some()).count()
+    }
+
+    fn condition(&self, type_: &str) -> (String, String) {
+        let condition = self.status().conditions.into_iter().flatten().find(|c| c.type_ == type_).expect("set");
+        (condition.status, condition.reason.unwrap_or_default())
+    }
+}
+
+use k8s_openapi::api::core::v1::Pod;
+
+fn patched<K: super::super::write::Kind>(
+    store: &mut super::super::store::Store<K>,
+    key: &ObjectKey,
+    patch: &serde_json::Value,
+) {
+    let old = store.get(key).expect("patched objects exist");
+    let mut value = serde_json::to_value(old.as_ref()).expect("serializable");
+    json_patch::merge(&mut value, patch);
+    let mut object: K = serde_json::from_value(value).expect("readable");
+    object.meta_mut().resource_version = Some(next_version());
+    store.written(object);
+}
+
+#[test]
+fn a_deployment_at_zero_makes_a_set_and_no_pods() {
+    let mut world = World::new(deployment(0, "1"));
+    world.settle();
+    assert_eq!((world.index.replica_sets.all().count(), world.pods()), (1, 0));
+    let set = world.index.replica_sets.all().next().expect("a set").clone();
+    assert_eq!(set.annotations().get(REVISION).map(String::as_str), Some("1"));
+    assert!(set.labels().contains_key(POD_TEMPLATE_HASH));
+    assert_eq!(world.condition("Available"), ("True".into(), "MinimumReplicasAvailable".into()));
+    assert_eq!(world.status().observed_generation, Some(1));
+}
+
+#[test]
+fn scaling_changes_pods_and_status() {
+    let mut world = World::new(deployment(0, "1"));
+    world.settle();
+    world.edit(|d| d.spec.as_mut().expect("a spec").replicas = Some(2));
+    world.settle();
+    let status = world.status();
+    assert_eq!(
+        (status.replicas, status.unavailable_replicas, status.updated_replicas, status.observed_generation),
+        (Some(2), Some(2), Some(2), Some(2))
+    );
+    while world.ready_one() {}
+    world.settle();
+    assert_eq!((world.status().available_replicas, world.status().unavailable_replicas), (Some(2), None));
+    assert_eq!(world.condition("Progressing"), ("True".into(), "NewReplicaSetAvailable".into()));
+    world.edit(|d| d.spec.as_mut().expect("a spec").replicas = Some(0));
+    world.settle();
+    assert_eq!((world.pods(), world.status().replicas), (0, None));
+}
+
+/// Goal: a new template replaces every pod, never more than surge above nor more than unavailable below. Method: one pod
+/// becomes ready between rests; bounds are checked after every single step.
+#[test]
+fn a_new_template_rolls_within_its_bounds() {
+    let mut world = World::new(deployment(4, "1"));
+    world.settle();
+    while world.ready_one() {}
+    world.settle();
+    world.edit(|d| d.spec = deployment(4, "2").spec);
+    loop {
+        while world.step() {
+            assert!(world.pods() <= 5, "at most one more than desired, not {}", world.pods());
+            assert!(world.ready_pods() >= 3, "at most one less than desired, not {}", world.ready_pods());
+        }
+        if !world.ready_one() {
+            break;
+        }
+    }
+    assert!(world.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("2")));
+    assert_eq!((world.pods(), world.ready_pods()), (4, 4));
+    let revision = world.index.deployments.get(&key()).expect("it").annotations().get(REVISION).cloned();
+    assert_eq!(revision.as_deref(), Some("2"));
+    // Back again: the first set is used again and becomes the latest revision.
+    world.edit(|d| d.spec = deployment(4, "1").spec);
+    while world.step() || world.ready_one() {}
+    assert_eq!(world.index.replica_sets.all().count(), 2);
+    assert!(world.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("1")));
+    let revision = world.index.deployments.get(&key()).expect("it").annotations().get(REVISION).cloned();
+    assert_eq!(revision.as_deref(), Some("3"));
+}
+
+#[test]
+fn recreate_waits_for_the_end_of_every_old_pod() {
+    let recreate = |label: &str| {
+        let mut deployment = deployment(2, label);
+        let spec = deployment.spec.as_mut().expect("a spec");
+        spec.strategy = serde_json::from_value(json!({"type": "Recreate"})).ok();
+        deployment
+    };
+    let mut world = World::new(recreate("1"));
+    world.settle();
+    while world.ready_one() {}
+    world.settle();
+    world.edit(|d| d.spec = recreate("2").spec);
+    while world.step() {
+        let versions: std::collections::BTreeSet<_> =
+            world.index.pods.all().filter_map(|p| p.labels().get("version").cloned()).collect();
+        assert!(versions.len() <= 1, "never both templates at once");
+    }
+    assert_eq!(world.pods(), 2);
+}
+
+#[test]
+fn a_taken_name_leads_to_another_hash() {
+    let mut world = World::new(deployment(1, "1"));
+    let hash = template_hash(&deployment(1, "1").spec.expect("a spec").template, 0);
+    let mut foreign = fixture::replica_set(0).0.replica_sets.all().next().expect("a set").as_ref().clone();
+    foreign.metadata.name = Some(format!("a-{hash}"));
+    foreign.metadata.owner_references = Some(vec![owned_by(&{
+        let mut other = deployment(1, "1");
+        other.metadata.uid = Some("other".into());
+        other
+    })]);
+    world.index.replica_sets.written(foreign);
+    world.settle();
+    assert_eq!(world.status().collision_count, Some(1));
+    assert_eq!(world.pods(), 1);
+}
+
+#[test]
+fn a_paused_deployment_is_scaled_and_not_rolled() {
+    let mut world = World::new(deployment(1, "1"));
+    world.settle();
+    world.edit(|d| {
+        d.spec = deployment(3, "2").spec;
+        d.spec.as_mut().expect("a spec").paused = Some(true);
+    });
+    world.settle();
+    assert_eq!(world.pods(), 3);
+    assert!(world.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("1")));
+}
+
+#[test]
+fn old_sets_beyond_the_history_limit_go() {
+    let with_history = |label: &str| {
+        let mut deployment = deployment(1, label);
+        deployment.spec.as_mut().expect("a spec").revision_history_limit = Some(1);
+        deployment
+    };
+    let mut world = World::new(with_history("1"));
+    for label in ["2", "3", "4"] {
+        while world.step() || world.ready_one() {}
+        world.edit(|d| d.spec = with_history(label).spec);
+    }
+    while world.step() || world.ready_one() {}
+    assert_eq!(world.index.replica_sets.all().count(), 2, "the current one and one more");
+}
+
+#[test]
+fn a_roll_that_does_not_move_exceeds_its_deadline() {
+    let mut world = World::new(deployment(1, "1"));
+    world.settle();
+    let late = now() + jiff::SignedDuration::from_secs(601);
+    assert!(plan(&world.index, &key(), now()).again_after.is_some(), "it is looked at again without any event");
+    let writes = plan(&world.index, &key(), late).writes;
+    let Some(Write::Deployment(Request::Patch { patch, .. })) = writes.first() else { panic!("a status: {writes:?}") };
+    assert!(patch.to_string().contains("ProgressDeadlineExceeded"), "{patch}");
+}

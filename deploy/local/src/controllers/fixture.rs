@@ -1,0 +1,113 @@
+//! Objects for the controllers' tests.
+
+use super::index::{Index, owned_by};
+use super::store::ObjectKey;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use serde_json::json;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Versions rise over all objects, as in a server.
+pub(crate) fn next_version() -> String {
+    static VERSION: AtomicU64 = AtomicU64::new(1);
+    VERSION.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
+/// 1000 s after the epoch.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1000)
+}
+
+pub(crate) fn deployment(replicas: i32, label: &str) -> Deployment {
+    serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "d", "generation": 1, "resourceVersion": next_version()},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {
+                "metadata": {"labels": {"app": "a", "version": label}},
+                "spec": {"containers": [{"name": "main", "command": ["x"]}]},
+            },
+        },
+    }))
+    .expect("a valid Deployment")
+}
+
+/// An index with one ReplicaSet `a-1`.
+pub(crate) fn replica_set(replicas: i32) -> (Index, ObjectKey) {
+    let mut index = Index::default();
+    let set: ReplicaSet = serde_json::from_value(json!({
+        "metadata": {"name": "a-1", "namespace": "ns", "uid": "rs", "generation": 1, "resourceVersion": next_version()},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "main", "command": ["x"]}]},
+            },
+        },
+    }))
+    .expect("a valid ReplicaSet");
+    index.replica_sets.written(set);
+    (index, ObjectKey::new("ns", "a-1"))
+}
+
+pub(crate) fn scale(index: &mut Index, key: &ObjectKey, replicas: i32) {
+    let mut set = ReplicaSet::clone(index.replica_sets.get(key).expect("the set"));
+    set.spec.as_mut().expect("a spec").replicas = Some(replicas);
+    set.metadata.resource_version = Some(next_version());
+    index.replica_sets.written(set);
+}
+
+pub(crate) fn pod(name: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": name, "labels": {"app": "a"}, "resourceVersion": next_version(),
+        },
+        "spec": {"containers": [{"name": "main", "ports": [{"name": "web", "containerPort": 8080}]}]},
+    }))
+    .expect("a valid Pod")
+}
+
+pub(crate) fn owned(mut pod: Pod, index: &Index, set: &ObjectKey) -> Pod {
+    let set = index.replica_sets.get(set).expect("the set");
+    pod.owner_references_mut().push(owned_by(set.as_ref()));
+    pod
+}
+
+pub(crate) fn on_node(mut pod: Pod) -> Pod {
+    pod.spec.as_mut().expect("a spec").node_name = Some("node".into());
+    pod
+}
+
+pub(crate) fn running(mut pod: Pod) -> Pod {
+    let status = pod.status.get_or_insert_default();
+    status.phase = Some("Running".into());
+    pod
+}
+
+/// Ready since that many seconds after the epoch.
+pub(crate) fn ready(pod: Pod, since: i64) -> Pod {
+    let mut pod = running(pod);
+    let status: &mut PodStatus = pod.status.get_or_insert_default();
+    status.conditions = Some(vec![PodCondition {
+        type_: "Ready".into(),
+        status: "True".into(),
+        last_transition_time: Some(Time(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(since))),
+        ..PodCondition::default()
+    }]);
+    pod
+}
+
+pub(crate) fn cost(mut pod: Pod, cost: i32) -> Pod {
+    pod.annotations_mut().insert("controller.kubernetes.io/pod-deletion-cost".into(), cost.to_string());
+    pod
+}
+
+pub(crate) fn with_ip(mut pod: Pod, ip: &str) -> Pod {
+    pod.status.get_or_insert_default().pod_ip = Some(ip.into());
+    pod
+}

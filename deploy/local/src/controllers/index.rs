@@ -1,0 +1,254 @@
+//! Everything the controllers know, and which of them a change concerns.
+//!
+//! ```text
+//! Deployment ──owns── ReplicaSet ──owns── Pod ──matched by── Service ──names── EndpointSlices, Endpoints
+//! ```
+//!
+//! A change marks the keys of those that read the changed object, by its labels before and after. Marking too much costs
+//! one comparison; marking too little would lose a change, for nothing is ever looked at again by itself.
+
+use super::store::{Change, ObjectKey, Store};
+use super::write::{Kind, Request};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use kube::core::{Selector, SelectorExt};
+use kube::{Resource, ResourceExt};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Label on an EndpointSlice: the Service it is for.
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// What can be reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    /// A Deployment's ReplicaSets and status.
+    Deployment(ObjectKey),
+    /// A ReplicaSet's pods and status.
+    ReplicaSet(ObjectKey),
+    /// A Service's EndpointSlices and Endpoints.
+    Service(ObjectKey),
+    /// The Endpoints that a deleted Service left behind.
+    LeftEndpoints(ObjectKey),
+    /// The slices that mirror Endpoints of a Service without a selector.
+    Mirror(ObjectKey),
+}
+
+/// One write of any kind.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "each variant is its kind")]
+pub(crate) enum Write {
+    Deployment(Request<Deployment>),
+    ReplicaSet(Request<ReplicaSet>),
+    Pod(Request<Pod>),
+    Slice(Request<EndpointSlice>),
+    Endpoints(Request<Endpoints>),
+}
+
+/// What is to be done for one key: all writes side by side, and maybe another look later.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Independent writes.
+    pub(crate) writes: Vec<Write>,
+    /// Look again after that long, whatever happens.
+    pub(crate) again_after: Option<Duration>,
+}
+
+/// Everything the controllers know.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    pub(crate) deployments: Store<Deployment>,
+    pub(crate) replica_sets: Store<ReplicaSet>,
+    pub(crate) pods: Store<Pod>,
+    pub(crate) services: Store<Service>,
+    pub(crate) slices: Store<EndpointSlice>,
+    pub(crate) endpoints: Store<Endpoints>,
+    /// Why the last creation of a pod failed, by ReplicaSet.
+    pub(crate) create_failures: HashMap<ObjectKey, String>,
+}
+
+impl Index {
+    /// Whether every kind has been listed once. Before, nothing may be decided: what is not known seems missing.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.deployments.is_synced()
+            && self.replica_sets.is_synced()
+            && self.pods.is_synced()
+            && self.services.is_synced()
+            && self.slices.is_synced()
+            && self.endpoints.is_synced()
+    }
+
+    /// Every key there is, for the first round.
+    pub(crate) fn all_keys(&self) -> Vec<Key> {
+        let mut keys: Vec<Key> = Vec::new();
+        keys.extend(self.deployments.all().map(|o| Key::Deployment(ObjectKey::of(o.as_ref()))));
+        keys.extend(self.replica_sets.all().map(|o| Key::ReplicaSet(ObjectKey::of(o.as_ref()))));
+        keys.extend(self.services.all().map(|o| Key::Service(ObjectKey::of(o.as_ref()))));
+        keys.extend(self.endpoints.all().map(|o| Key::Mirror(ObjectKey::of(o.as_ref()))));
+        keys
+    }
+
+    /// Whom a changed Deployment concerns.
+    pub(crate) fn deployment_changed(&self, change: &Change<Deployment>) -> Vec<Key> {
+        keys_of(change).map(Key::Deployment).collect()
+    }
+
+    /// Whom a changed ReplicaSet concerns: itself, its Deployment, or those that might adopt it.
+    pub(crate) fn replica_set_changed(&self, change: &Change<ReplicaSet>) -> Vec<Key> {
+        let mut keys: Vec<_> = keys_of(change).map(Key::ReplicaSet).collect();
+        for object in both(change) {
+            match controller_of(object.as_ref()) {
+                Some(owner) => {
+                    keys.push(Key::Deployment(ObjectKey::new(namespace(object.as_ref()), owner.name.clone())))
+                }
+                None => keys.extend(
+                    self.deployments
+                        .in_namespace(&namespace(object.as_ref()))
+                        .filter(|d| d.spec.as_ref().is_some_and(|s| selects(&s.selector, object.labels())))
+                        .map(|d| Key::Deployment(ObjectKey::of(d.as_ref()))),
+                ),
+            }
+        }
+        keys
+    }
+
+    /// Whom a changed pod concerns: its ReplicaSet (at its end also the Deployment, which may wait for that), or those
+    /// that might adopt it; and the Services that select it or did.
+    pub(crate) fn pod_changed(&self, change: &Change<Pod>) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for pod in both(change) {
+            let namespace = namespace(pod.as_ref());
+            match controller_of(pod.as_ref()) {
+                Some(owner) => {
+                    let owner = ObjectKey::new(namespace.clone(), owner.name.clone());
+                    if change.new.as_ref().is_none_or(|p| is_finished(p))
+                        && let Some(set) = self.replica_sets.get(&owner)
+                        && let Some(deployment) = controller_of(set.as_ref())
+                    {
+                        keys.push(Key::Deployment(ObjectKey::new(namespace.clone(), deployment.name.clone())));
+                    }
+                    keys.push(Key::ReplicaSet(owner));
+                }
+                None => keys.extend(
+                    self.replica_sets
+                        .in_namespace(&namespace)
+                        .filter(|r| r.spec.as_ref().is_some_and(|s| selects(&s.selector, pod.labels())))
+                        .map(|r| Key::ReplicaSet(ObjectKey::of(r.as_ref()))),
+                ),
+            }
+            keys.extend(
+                self.services
+                    .in_namespace(&namespace)
+                    .filter(|service| selector_of(service).is_some_and(|s| matches_all(s, pod.labels())))
+                    .map(|service| Key::Service(ObjectKey::of(service.as_ref()))),
+            );
+        }
+        keys
+    }
+
+    /// Whom a changed Service concerns.
+    pub(crate) fn service_changed(&self, change: &Change<Service>) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for key in keys_of(change) {
+            if change.new.is_none() {
+                keys.push(Key::LeftEndpoints(key.clone()));
+            }
+            keys.extend([Key::Service(key.clone()), Key::Mirror(key)]);
+        }
+        keys
+    }
+
+    /// Whom a changed EndpointSlice concerns: the Service it is for, in case somebody tampered with it.
+    pub(crate) fn slice_changed(&self, change: &Change<EndpointSlice>) -> Vec<Key> {
+        both(change)
+            .filter_map(|slice| {
+                Some(ObjectKey::new(namespace(slice.as_ref()), slice.labels().get(SERVICE_NAME)?.clone()))
+            })
+            .flat_map(|key| [Key::Service(key.clone()), Key::Mirror(key)])
+            .collect()
+    }
+
+    /// Whom changed Endpoints concern.
+    pub(crate) fn endpoints_changed(&self, change: &Change<Endpoints>) -> Vec<Key> {
+        keys_of(change).flat_map(|key| [Key::Service(key.clone()), Key::Mirror(key)]).collect()
+    }
+
+    /// The slices of a Service that `manager` keeps, by name.
+    pub(crate) fn slices_of<'a>(
+        &'a self,
+        service: &'a ObjectKey,
+        manager: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<EndpointSlice>> {
+        self.slices.in_namespace(&service.namespace).filter(move |slice| {
+            slice.labels().get(SERVICE_NAME) == Some(&service.name)
+                && slice.labels().get("endpointslice.kubernetes.io/managed-by").map(String::as_str) == Some(manager)
+                && slice.metadata.deletion_timestamp.is_none()
+        })
+    }
+}
+
+/// Old and new.
+fn both<K>(change: &Change<K>) -> impl Iterator<Item = &Arc<K>> {
+    change.old.iter().chain(change.new.iter())
+}
+
+/// The key of the changed object.
+fn keys_of<K: Kind>(change: &Change<K>) -> impl Iterator<Item = ObjectKey> {
+    both(change).next().map(|object| ObjectKey::of(object.as_ref())).into_iter()
+}
+
+fn namespace<K: Resource>(object: &K) -> String {
+    object.meta().namespace.clone().unwrap_or_default()
+}
+
+/// The owner that controls `object`.
+pub(crate) fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
+    object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+}
+
+/// The owner reference that makes `owner` control a dependent, and wait for it in a foreground deletion.
+pub(crate) fn owned_by<K: Kind>(owner: &K) -> OwnerReference {
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: owner.name_any(),
+        uid: owner.meta().uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Whether a label selector matches. One that is empty, or not valid, selects nothing here: for a Deployment or
+/// ReplicaSet the API server refuses both.
+pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let empty = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
+    !empty && Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
+}
+
+/// A Service's selector; absent if it has none, or is only an alias for a name.
+pub(crate) fn selector_of(service: &Service) -> Option<&BTreeMap<String, String>> {
+    let spec = service.spec.as_ref()?;
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return None;
+    }
+    spec.selector.as_ref().filter(|selector| !selector.is_empty())
+}
+
+/// Whether `labels` hold everything that `selector` asks for.
+pub(crate) fn matches_all(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+}
+
+/// Whether a pod has come to its end.
+pub(crate) fn is_finished(pod: &Pod) -> bool {
+    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
+}
+
+/// A pod's condition of that type, if it is True.
+pub(crate) fn true_condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a k8s_openapi::api::core::v1::PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == type_ && c.status == "True")
+}

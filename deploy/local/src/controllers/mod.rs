@@ -1,0 +1,275 @@
+//! What Kubernetes' controller manager does for workloads: Deployment → ReplicaSet → Pods, and Services → EndpointSlices
+//! and Endpoints.
+//!
+//! All of it is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start: a watch event marks the
+//! keys it concerns, each key is planned by a pure function over the index, the plan's writes are sent at once and side by
+//! side, and their answers go into the index before the watch confirms them, so that the next controller in the chain
+//! acts without waiting for an event. Nothing is batched, nothing is listed again, there is no resync.
+//!
+//! ```text
+//! watches ──► Index ──► Queue ──► plan (pure) ──► writes ──► API server
+//!               ▲                                    │ answers
+//!               └────────────────────────────────────┘
+//! ```
+//!
+//! It is a plain client and works with any API server that runs no controllers of its own for these kinds.
+//!
+//! # Not here
+//!
+//! Leader election (one instance is assumed), Jobs, StatefulSets, DaemonSets, garbage collection and the end of namespaces,
+//! Events. Each module's header lists what it leaves out of its own job.
+
+mod claim;
+mod core_endpoints;
+mod deployment;
+mod deployment_status;
+#[cfg(test)]
+mod fixture;
+mod hash;
+mod index;
+mod mirror;
+mod ports;
+mod queue;
+mod replica_set;
+mod rolling;
+mod slices;
+mod store;
+mod write;
+
+use futures::stream::{self, BoxStream, FuturesUnordered, StreamExt};
+use index::{Index, Key, Plan, Write};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use queue::Queue;
+use std::sync::Arc;
+use store::ObjectKey;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use write::{Answer, Kind, Request};
+
+/// Keys reconciled at once. Each waits for the API server most of the time; more would only queue up there.
+const CONCURRENCY_MAX: usize = 64;
+/// Writes of one plan under way at once.
+const WRITES_MAX: usize = 32;
+
+/// Runs all controllers until `shutdown`.
+///
+/// A watch that breaks is taken up again with growing delays, for as long as it takes; meanwhile what is known goes on
+/// being acted upon.
+///
+/// # Errors
+/// None at present; a cluster that cannot be reached is waited for.
+pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let shared = Arc::new(Shared { client: client.clone(), index: Mutex::new(Index::default()) });
+    let mut events = stream::select_all([
+        watch::<Deployment>(&client, Event::Deployment),
+        watch::<ReplicaSet>(&client, Event::ReplicaSet),
+        watch::<Pod>(&client, Event::Pod),
+        watch::<Service>(&client, Event::Service),
+        watch::<EndpointSlice>(&client, Event::Slice),
+        watch::<Endpoints>(&client, Event::Endpoints),
+    ]);
+    let mut queue: Queue<Key> = Queue::default();
+    let mut running = FuturesUnordered::new();
+    let mut synced = false;
+    loop {
+        while synced && running.len() < CONCURRENCY_MAX {
+            let Some(key) = queue.next(Instant::now().into_std()) else { break };
+            running.push(reconcile(shared.clone(), key));
+        }
+        let due = queue.due().filter(|_| synced).map(Instant::from_std);
+        let alarm = async {
+            match due {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Ends first; then events, so that a plan sees all that is known.
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ok(()),
+            Some(event) = events.next() => {
+                let mut index = shared.index.lock();
+                let keys = event.apply(&mut index);
+                if synced {
+                    keys.into_iter().for_each(|key| queue.mark(key));
+                } else if index.is_synced() {
+                    synced = true;
+                    index.all_keys().into_iter().for_each(|key| queue.mark(key));
+                }
+            }
+            Some(done) = running.next() => {
+                let now = Instant::now().into_std();
+                let Done { key, marked, again_after, succeeded } = done;
+                marked.into_iter().for_each(|key| queue.mark(key));
+                if let Some(at) = again_after.and_then(|after| now.checked_add(after)) {
+                    queue.mark_at(key.clone(), at);
+                }
+                queue.done(key, succeeded, now);
+            }
+            () = alarm => {}
+        }
+    }
+}
+
+/// What all reconciliations share.
+struct Shared {
+    client: Client,
+    /// Locked for one plan or one change at a time, never across an await.
+    index: Mutex<Index>,
+}
+
+/// How one reconciliation ended.
+struct Done {
+    key: Key,
+    /// Keys that its writes concern.
+    marked: Vec<Key>,
+    again_after: Option<std::time::Duration>,
+    succeeded: bool,
+}
+
+/// Plans and writes for one key.
+async fn reconcile(shared: Arc<Shared>, key: Key) -> Done {
+    let plan = plan(&shared.index.lock(), &key);
+    let again_after = plan.again_after;
+    let results: Vec<_> = stream::iter(plan.writes.into_iter().map(|write| carry_out(&shared, &key, write)))
+        .buffer_unordered(WRITES_MAX)
+        .collect()
+        .await;
+    let succeeded = results.iter().all(Option::is_some);
+    let marked = results.into_iter().flatten().flatten().collect();
+    Done { key, marked, again_after, succeeded }
+}
+
+fn plan(index: &Index, key: &Key) -> Plan {
+    let now = Timestamp::now();
+    match key {
+        Key::Deployment(key) => deployment::plan(index, key, now),
+        Key::ReplicaSet(key) => replica_set::plan(index, key, now),
+        Key::Service(key) => slices::plan(index, key),
+        Key::LeftEndpoints(key) => mirror::plan_left(index, key),
+        Key::Mirror(key) => mirror::plan(index, key),
+    }
+}
+
+/// Carries out one write; answers with the keys it concerns, or nothing if it failed.
+async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Option<Vec<Key>> {
+    let client = &shared.client;
+    let outcome = match write {
+        Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(answered(a))),
+        Write::ReplicaSet(request) => request.execute(client).await.map(|a| Event::ReplicaSet(answered(a))),
+        Write::Slice(request) => request.execute(client).await.map(|a| Event::Slice(answered(a))),
+        Write::Endpoints(request) => request.execute(client).await.map(|a| Event::Endpoints(answered(a))),
+        Write::Pod(request) => {
+            let is_creation = matches!(request, Request::Create(_));
+            let outcome = request.execute(client).await;
+            if let (true, Key::ReplicaSet(set)) = (is_creation, key) {
+                note_creation(&mut shared.index.lock(), set, outcome.as_ref().err());
+            }
+            outcome.map(|a| Event::Pod(answered(a)))
+        }
+    };
+    match outcome {
+        Ok(event) => Some(event.apply(&mut shared.index.lock())),
+        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {
+            tracing::debug!(?key, %status, "overtaken; trying again with what the watch brings");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(?key, %error, "a controller's write failed; trying again later");
+            None
+        }
+    }
+}
+
+/// Keeps why pods of `set` could not be created, for its status.
+fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&kube::Error>) {
+    match error {
+        Some(error) => drop(index.create_failures.insert(set.clone(), error.to_string())),
+        None => drop(index.create_failures.remove(set)),
+    }
+}
+
+/// One thing learned about one kind.
+enum Event {
+    Deployment(Learned<Deployment>),
+    ReplicaSet(Learned<ReplicaSet>),
+    Pod(Learned<Pod>),
+    Service(Learned<Service>),
+    Slice(Learned<EndpointSlice>),
+    Endpoints(Learned<Endpoints>),
+}
+
+/// From where.
+enum Learned<K> {
+    Watch(watcher::Event<K>),
+    Answer(Answer<K>),
+}
+
+fn answered<K>(answer: Answer<K>) -> Learned<K> {
+    Learned::Answer(answer)
+}
+
+impl Event {
+    /// Takes it into the index; the keys it concerns.
+    fn apply(self, index: &mut Index) -> Vec<Key> {
+        fn changes<K: Kind>(store: &mut store::Store<K>, learned: Learned<K>) -> Vec<store::Change<K>> {
+            match learned {
+                Learned::Watch(event) => store.apply_event(event),
+                Learned::Answer(Answer::Written(object)) => store.written(*object).into_iter().collect(),
+                Learned::Answer(Answer::Gone { key, uid }) => store.removed(&key, &uid).into_iter().collect(),
+            }
+        }
+        match self {
+            Event::Deployment(learned) => {
+                let changes = changes(&mut index.deployments, learned);
+                changes.iter().flat_map(|c| index.deployment_changed(c)).collect()
+            }
+            Event::ReplicaSet(learned) => {
+                let changes = changes(&mut index.replica_sets, learned);
+                for gone in changes.iter().filter(|c| c.new.is_none()).filter_map(|c| c.old.as_ref()) {
+                    index.create_failures.remove(&ObjectKey::of(gone.as_ref()));
+                }
+                changes.iter().flat_map(|c| index.replica_set_changed(c)).collect()
+            }
+            Event::Pod(learned) => {
+                let changes = changes(&mut index.pods, learned);
+                changes.iter().flat_map(|c| index.pod_changed(c)).collect()
+            }
+            Event::Service(learned) => {
+                let changes = changes(&mut index.services, learned);
+                changes.iter().flat_map(|c| index.service_changed(c)).collect()
+            }
+            Event::Slice(learned) => {
+                let changes = changes(&mut index.slices, learned);
+                changes.iter().flat_map(|c| index.slice_changed(c)).collect()
+            }
+            Event::Endpoints(learned) => {
+                let changes = changes(&mut index.endpoints, learned);
+                changes.iter().flat_map(|c| index.endpoints_changed(c)).collect()
+            }
+        }
+    }
+}
+
+/// All objects of one kind in every namespace, without `managedFields`.
+fn watch<K: Kind>(client: &Client, wrap: fn(Learned<K>) -> Event) -> BoxStream<'static, Event> {
+    watcher(Api::<K>::all(client.clone()), watcher::Config::default())
+        .default_backoff()
+        .filter_map(move |result| {
+            let event = match result {
+                Ok(event) => Some(wrap(Learned::Watch(event.modify(|object| object.meta_mut().managed_fields = None)))),
+                Err(error) => {
+                    tracing::debug!(kind = %K::kind(&()), %error, "a watch broke; taking it up again");
+                    None
+                }
+            };
+            std::future::ready(event)
+        })
+        .boxed()
+}

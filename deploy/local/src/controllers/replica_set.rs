@@ -1,0 +1,248 @@
+//! A ReplicaSet: as many pods of one template as it says.
+//!
+//! Missing pods are created, at most [`BURST_MAX`] in one pass; surplus ones are deleted, those first whose loss hurts
+//! least ([`deletion_order`]). Pods that are finished or going away do not count. The status tells how many there are,
+//! how many are ready, and how many have been so for `minReadySeconds`.
+//!
+//! # Not here
+//!
+//! Spreading deletions over nodes (upstream prefers pods on nodes that hold many of the same owner), Events, and the
+//! slow start of creations: all missing pods are asked for at once, and a refusal is in the status as `ReplicaFailure`
+//! and tried again with growing delays.
+
+use super::claim::claim;
+use super::index::{Index, Plan, Write, is_finished, matches_all, owned_by, true_condition};
+use super::store::ObjectKey;
+use super::write::Request;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::ResourceExt;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most pods created or deleted in one pass; the next follows at once.
+const BURST_MAX: usize = 500;
+/// Annotation: pods with a lower cost are deleted first.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// What is to be done for the ReplicaSet `key` at `now`.
+pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
+    let Some(set) = index.replica_sets.get(key) else { return Plan::default() };
+    let Some(spec) = set.spec.as_ref() else { return Plan::default() };
+    let claim = claim(set.as_ref(), &spec.selector, index.pods.in_namespace(&key.namespace));
+    let mut writes: Vec<_> = claim.writes.into_iter().map(Write::Pod).collect();
+    let (active, ending): (Vec<_>, Vec<_>) = claim
+        .owned
+        .into_iter()
+        .filter(|pod| !is_finished(pod))
+        .partition(|pod| pod.metadata.deletion_timestamp.is_none());
+    if set.metadata.deletion_timestamp.is_none() {
+        let desired = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
+        match desired.checked_sub(active.len()) {
+            Some(missing) => {
+                let template = spec.template.clone().unwrap_or_default();
+                let pod = Request::Create(Box::new(pod_of(set, template)));
+                writes.extend(std::iter::repeat_n(Write::Pod(pod), missing.min(BURST_MAX)));
+            }
+            None => {
+                let mut surplus = active.clone();
+                surplus.sort_by_cached_key(|pod| deletion_order(pod));
+                surplus.truncate((active.len() - desired).min(BURST_MAX));
+                writes.extend(surplus.iter().map(|pod| Write::Pod(Request::delete(pod.as_ref()))));
+            }
+        }
+    }
+    let min_ready = Duration::from_secs(u64::try_from(spec.min_ready_seconds.unwrap_or(0)).unwrap_or(0));
+    let availability: Vec<_> = active.iter().map(|pod| availability(pod, min_ready, now)).collect();
+    let failure = index.create_failures.get(key).map(String::as_str);
+    let status = status(set, &active, ending.len(), &availability, failure, now);
+    writes.extend(Request::update_status(set.as_ref(), set.status.as_ref(), &status).map(Write::ReplicaSet));
+    let again_after =
+        availability.iter().filter_map(|a| if let Availability::In(d) = a { Some(*d) } else { None }).min();
+    Plan { writes, again_after }
+}
+
+/// A new pod of `set`.
+fn pod_of(set: &ReplicaSet, template: PodTemplateSpec) -> Pod {
+    let meta = template.metadata.unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            namespace: set.namespace(),
+            generate_name: Some(format!("{}-", set.name_any())),
+            labels: meta.labels,
+            annotations: meta.annotations,
+            finalizers: meta.finalizers,
+            owner_references: Some(vec![owned_by(set)]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec,
+        status: None,
+    }
+}
+
+/// Sorts pods so that those to delete come first: on no node, then not started, not ready, of low deletion cost, ready
+/// for a short time, restarted often, young. Names break ties, so that equal inputs give equal plans.
+fn deletion_order(pod: &Pod) -> impl Ord + use<> {
+    let assigned = pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !n.is_empty());
+    let phase = match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
+        Some("Running") => 2,
+        Some("Unknown") => 1,
+        _ => 0,
+    };
+    let ready_since = true_condition(pod, "Ready").map(|c| c.last_transition_time.as_ref().map(|t| t.0));
+    let cost: i32 = pod.annotations().get(DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0);
+    let restarts = pod
+        .status
+        .as_ref()
+        .and_then(|s| s.container_statuses.as_ref())
+        .and_then(|all| all.iter().map(|c| c.restart_count).max())
+        .unwrap_or(0);
+    let born = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    (
+        (assigned, phase, ready_since.is_some(), cost),
+        Reverse(ready_since.flatten()),
+        (Reverse(restarts), Reverse(born), pod.name_any()),
+    )
+}
+
+/// Whether a pod counts as available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Availability {
+    NotReady,
+    /// Ready, and available after that long.
+    In(Duration),
+    Now,
+}
+
+fn availability(pod: &Pod, min_ready: Duration, now: Timestamp) -> Availability {
+    let Some(ready) = true_condition(pod, "Ready") else { return Availability::NotReady };
+    let since = ready.last_transition_time.as_ref().map_or(now, |t| t.0);
+    let ready_for = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
+    match min_ready.checked_sub(ready_for) {
+        Some(left) if !left.is_zero() => Availability::In(left),
+        _ => Availability::Now,
+    }
+}
+
+/// The status that tells what is there.
+fn status(
+    set: &ReplicaSet,
+    active: &[Arc<Pod>],
+    ending: usize,
+    availability: &[Availability],
+    failure: Option<&str>,
+    now: Timestamp,
+) -> ReplicaSetStatus {
+    let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    let some = |n: usize| (n > 0).then_some(count(n));
+    let template_labels =
+        set.spec.as_ref().and_then(|s| s.template.as_ref()?.metadata.as_ref()?.labels.clone()).unwrap_or_default();
+    let old = set.status.clone().unwrap_or_default();
+    let mut conditions = old.conditions.unwrap_or_default();
+    let held = conditions.iter().position(|c| c.type_ == "ReplicaFailure");
+    match (failure, held) {
+        (Some(message), None) => conditions.push(ReplicaSetCondition {
+            type_: "ReplicaFailure".into(),
+            status: "True".into(),
+            reason: Some("FailedCreate".into()),
+            message: Some(message.into()),
+            last_transition_time: Some(Time(now)),
+        }),
+        (Some(message), Some(at)) => conditions[at].message = Some(message.into()),
+        (None, Some(at)) => drop(conditions.remove(at)),
+        (None, None) => {}
+    }
+    ReplicaSetStatus {
+        replicas: count(active.len()),
+        fully_labeled_replicas: some(active.iter().filter(|p| matches_all(&template_labels, p.labels())).count()),
+        ready_replicas: some(availability.iter().filter(|a| **a != Availability::NotReady).count()),
+        available_replicas: some(availability.iter().filter(|a| **a == Availability::Now).count()),
+        terminating_replicas: Some(count(ending)),
+        observed_generation: set.metadata.generation,
+        conditions: (!conditions.is_empty()).then_some(conditions),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::fixture::{self, pod};
+
+    #[test]
+    fn missing_pods_are_created_and_counted_only_once() {
+        let (mut index, key) = fixture::replica_set(3);
+        let plan = plan(&index, &key, fixture::now());
+        let created: Vec<_> = plan
+            .writes
+            .iter()
+            .filter_map(|w| if let Write::Pod(Request::Create(pod)) = w { Some(pod) } else { None })
+            .collect();
+        assert_eq!(created.len(), 3);
+        assert_eq!(created[0].metadata.generate_name.as_deref(), Some("a-1-"));
+        assert_eq!(created[0].owner_references()[0].kind, "ReplicaSet");
+        // The answers are known before the watch tells of them: nothing is created twice.
+        for n in 0..3 {
+            index.pods.written(fixture::owned(pod(&format!("p{n}")), &index, &key));
+        }
+        let again = super::plan(&index, &key, fixture::now());
+        assert!(!again.writes.iter().any(|w| matches!(w, Write::Pod(_))), "{:?}", again.writes);
+    }
+
+    /// Goal: scaling down takes what is worth least. Method: one pod of each rank, taken away one by one.
+    #[test]
+    fn the_least_useful_pods_go_first() {
+        let (mut index, key) = fixture::replica_set(6);
+        let pods = [
+            fixture::ready(fixture::on_node(pod("old-ready")), 0),
+            fixture::ready(fixture::on_node(pod("young-ready")), 60),
+            fixture::cost(fixture::ready(fixture::on_node(pod("cheap")), 0), -1),
+            fixture::running(fixture::on_node(pod("not-ready"))),
+            fixture::on_node(pod("pending")),
+            pod("unassigned"),
+        ];
+        for pod in pods {
+            index.pods.written(fixture::owned(pod, &index, &key));
+        }
+        let order = ["unassigned", "pending", "not-ready", "cheap", "young-ready", "old-ready"];
+        for surplus in 1..=order.len() {
+            fixture::scale(&mut index, &key, i32::try_from(order.len() - surplus).unwrap_or(0));
+            let plan = plan(&index, &key, fixture::now());
+            let mut deleted: Vec<_> = plan
+                .writes
+                .iter()
+                .filter_map(|w| if let Write::Pod(Request::Delete { key, .. }) = w { Some(&key.name) } else { None })
+                .collect();
+            let mut expected: Vec<_> = order[..surplus].iter().collect();
+            deleted.sort();
+            expected.sort();
+            assert_eq!(deleted, expected);
+        }
+    }
+
+    #[test]
+    fn a_ready_pod_is_available_after_min_ready_seconds() {
+        let pod = fixture::ready(pod("p"), 0);
+        let at = |s: i64| fixture::now() + jiff::SignedDuration::from_secs(s - 1000);
+        assert_eq!(availability(&pod, Duration::from_secs(10), at(9)), Availability::In(Duration::from_secs(1)));
+        assert_eq!(availability(&pod, Duration::from_secs(10), at(10)), Availability::Now);
+        assert_eq!(availability(&fixture::pod("q"), Duration::ZERO, at(9)), Availability::NotReady);
+    }
+
+    #[test]
+    fn finished_pods_are_replaced_and_ending_ones_do_not_count() {
+        let (mut index, key) = fixture::replica_set(2);
+        let mut finished = pod("finished");
+        finished.status =
+            Some(k8s_openapi::api::core::v1::PodStatus { phase: Some("Failed".into()), ..Default::default() });
+        let mut ending = pod("ending");
+        ending.metadata.deletion_timestamp = Some(Time(fixture::now()));
+        for pod in [finished, ending] {
+            index.pods.written(fixture::owned(pod, &index, &key));
+        }
+        let plan = plan(&index, &key, fixture::now());
+        assert_eq!(plan.writes.iter().filter(|w| matches!(w, Write::Pod(Request::Create(_)))).count(), 2);
+    }
+}

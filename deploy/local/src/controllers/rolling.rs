@@ -1,0 +1,167 @@
+//! How many pods of the new and of each old template there may be while one replaces the other.
+//!
+//! With `desired` replicas, at most `desired + surge` pods exist and at least `desired - unavailable` are available at
+//! any time. Both bounds come from the Deployment as numbers or percentages of `desired`; surge is rounded up,
+//! unavailability down, and if both come out as zero one pod may be unavailable, or nothing would ever move.
+//!
+//! One pass does one thing: it grows the new set, and only if there is nothing to grow it shrinks old ones, first by
+//! pods that are not available anyway.
+//!
+//! # Not here
+//!
+//! Proportional scaling: upstream spreads a change of `replicas` in the middle of a roll over all sets. Here the new set
+//! grows first and the old ones shrink as availability allows, within the same bounds.
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+/// The two bounds of a rolling update, as numbers of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Pods beyond the desired number.
+    pub(crate) surge: i32,
+    /// Pods below the desired number that need not be available.
+    pub(crate) unavailable: i32,
+}
+
+/// One ReplicaSet, as far as a roll is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// Pods it should have.
+    pub(crate) replicas: i32,
+    /// Pods of it that are available.
+    pub(crate) available: i32,
+}
+
+/// Resolves both bounds for `desired` replicas. What is not a number or a percentage counts as 0.
+pub(crate) fn bounds(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, desired: i32) -> Bounds {
+    let quarter = IntOrString::String("25%".into());
+    let surge = resolve(surge.unwrap_or(&quarter), desired, true);
+    let unavailable = resolve(unavailable.unwrap_or(&quarter), desired, false);
+    if surge == 0 && unavailable == 0 {
+        return Bounds { surge, unavailable: 1 };
+    }
+    Bounds { surge, unavailable: unavailable.min(desired) }
+}
+
+/// `value` of `total`, rounded up or down.
+fn resolve(value: &IntOrString, total: i32, up: bool) -> i32 {
+    match value {
+        IntOrString::Int(number) => (*number).max(0),
+        IntOrString::String(text) => {
+            let percent: i64 = text.strip_suffix('%').and_then(|p| p.parse().ok()).unwrap_or(0).max(0);
+            let hundredths = percent.saturating_mul(i64::from(total));
+            let rounded = if up { hundredths.saturating_add(99) / 100 } else { hundredths / 100 };
+            i32::try_from(rounded).unwrap_or(i32::MAX)
+        }
+    }
+}
+
+/// How many replicas the new set should have now, `all` being the replicas of every set, the new one included.
+pub(crate) fn new_replicas(desired: i32, bounds: Bounds, new: i32, all: i32) -> i32 {
+    if new >= desired {
+        return desired; // It is complete, or the Deployment was scaled down.
+    }
+    let room = desired.saturating_add(bounds.surge).saturating_sub(all);
+    new + room.clamp(0, desired - new)
+}
+
+/// How many replicas each old set should have now, in the order given (oldest first).
+pub(crate) fn old_replicas(desired: i32, bounds: Bounds, new: Set, old: &[Set]) -> Vec<i32> {
+    let mut replicas: Vec<i32> = old.iter().map(|set| set.replicas).collect();
+    let all = old.iter().map(|set| set.replicas).sum::<i32>().saturating_add(new.replicas);
+    let least_available = if desired == 0 { 0 } else { desired - bounds.unavailable };
+    let new_unavailable = (new.replicas - new.available).max(0);
+    let mut removable = all - least_available - new_unavailable;
+    if removable <= 0 {
+        return replicas;
+    }
+    // Pods that are not available cost nothing.
+    for (replicas, set) in replicas.iter_mut().zip(old) {
+        let unhealthy = (set.replicas - set.available).clamp(0, removable);
+        *replicas -= unhealthy;
+        removable -= unhealthy;
+    }
+    let available = old.iter().map(|set| set.available.min(set.replicas)).sum::<i32>() + new.available;
+    let mut spare = (available - least_available).max(0);
+    for replicas in &mut replicas {
+        let fewer = spare.min(*replicas);
+        *replicas -= fewer;
+        spare -= fewer;
+    }
+    replicas
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn percent(text: &str) -> Option<IntOrString> {
+        Some(IntOrString::String(text.into()))
+    }
+
+    #[test]
+    fn bounds_round_surge_up_and_unavailability_down() {
+        let rows = [
+            (percent("25%"), percent("25%"), 4, (1, 1)),
+            (percent("25%"), percent("25%"), 3, (1, 0)),
+            (percent("25%"), percent("25%"), 10, (3, 2)),
+            (None, None, 10, (3, 2)),
+            (Some(IntOrString::Int(0)), percent("10%"), 5, (0, 1)), // Both zero: one may be missing.
+            (Some(IntOrString::Int(2)), Some(IntOrString::Int(0)), 5, (2, 0)),
+            (percent("nonsense"), Some(IntOrString::Int(9)), 5, (0, 5)),
+        ];
+        for (surge, unavailable, desired, expected) in rows {
+            let bounds = bounds(surge.as_ref(), unavailable.as_ref(), desired);
+            assert_eq!((bounds.surge, bounds.unavailable), expected, "{surge:?} {unavailable:?} of {desired}");
+        }
+    }
+
+    /// Goal: a roll from one template to another ends, and keeps both bounds at every step, in whatever order pods become
+    /// available. Method: random bounds; after each pass a random number of new pods becomes available.
+    fn roll(desired: i32, surge: i32, unavailable: i32, progress: &[i32]) -> Result<(), TestCaseError> {
+        let bounds = bounds(Some(&IntOrString::Int(surge)), Some(&IntOrString::Int(unavailable)), desired);
+        let (mut old, mut new) = (Set { replicas: desired, available: desired }, Set { replicas: 0, available: 0 });
+        for step in 0..(4 * desired + 8) {
+            let before = (old, new);
+            let grown = new_replicas(desired, bounds, new.replicas, new.replicas + old.replicas);
+            if grown == new.replicas {
+                old.replicas = old_replicas(desired, bounds, new, &[old])[0];
+                old.available = old.available.min(old.replicas);
+            }
+            new.replicas = grown;
+            prop_assert!(old.replicas + new.replicas <= desired + bounds.surge, "surge: {old:?} {new:?}");
+            prop_assert!(old.available + new.available >= desired - bounds.unavailable, "available: {old:?} {new:?}");
+            let ready = progress.get(step as usize % progress.len().max(1)).copied().unwrap_or(1);
+            new.available = (new.available + ready).min(new.replicas);
+            if (old, new) == before && new.available == new.replicas && ready > 0 {
+                break;
+            }
+        }
+        prop_assert_eq!((old.replicas, new.replicas), (0, desired));
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn a_roll_keeps_its_bounds_and_ends(
+            desired in 0..30, surge in 0..10, unavailable in 0..10, progress in proptest::collection::vec(1..4, 1..10)
+        ) {
+            roll(desired, surge, unavailable, &progress)?;
+        }
+    }
+
+    #[test]
+    fn unavailable_old_pods_go_first() {
+        let bounds = Bounds { surge: 1, unavailable: 1 };
+        let old = [Set { replicas: 3, available: 0 }, Set { replicas: 3, available: 3 }];
+        assert_eq!(old_replicas(4, bounds, Set { replicas: 1, available: 0 }, &old), [0, 3]);
+    }
+
+    #[test]
+    fn nothing_is_kept_available_at_zero_desired() {
+        let bounds = bounds(None, None, 0);
+        let old = [Set { replicas: 3, available: 3 }];
+        assert_eq!(old_replicas(0, bounds, Set { replicas: 0, available: 0 }, &old), [0]);
+    }
+}

@@ -1,0 +1,191 @@
+//! What slices are made of, and that they change as little as they can.
+
+use super::*;
+use crate::controllers::fixture::{next_version, now, pod, ready, running, with_ip};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+fn service(extra: serde_json::Value) -> Service {
+    let mut spec = json!({
+        "selector": {"app": "a"},
+        "ports": [{"name": "http", "port": 80, "targetPort": "web"}],
+        "clusterIP": "127.1.128.1",
+    });
+    json_patch::merge(&mut spec, &extra);
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "a", "namespace": "ns", "uid": "s", "labels": {"team": "x"}, "resourceVersion": next_version(),
+        },
+        "spec": spec,
+    }))
+    .expect("a valid Service")
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::new("ns", "a")
+}
+
+fn index(service: Service, pods: impl IntoIterator<Item = Pod>) -> Index {
+    let mut index = Index::default();
+    index.services.written(service);
+    for pod in pods {
+        index.pods.written(pod);
+    }
+    index
+}
+
+/// Carries the planned slice writes out, as a server would.
+fn settle(index: &mut Index) -> usize {
+    let writes = plan(index, &key()).writes;
+    let mut slices = 0;
+    for write in writes {
+        match write {
+            Write::Slice(Request::Create(mut slice)) => {
+                slice.metadata.name = Some(format!("a-{}", next_version()));
+                slice.metadata.uid = slice.metadata.name.clone();
+                slice.metadata.resource_version = Some(next_version());
+                index.slices.written(*slice);
+                slices += 1;
+            }
+            Write::Slice(Request::Patch { key, patch, .. }) => {
+                let old = index.slices.get(&key).expect("patched slices exist");
+                let mut value = serde_json::to_value(old.as_ref()).expect("serializable");
+                json_patch::merge(&mut value, &patch);
+                let mut slice: EndpointSlice = serde_json::from_value(value).expect("readable");
+                slice.metadata.resource_version = Some(next_version());
+                index.slices.written(slice);
+                slices += 1;
+            }
+            Write::Slice(Request::Delete { key, uid }) => {
+                index.slices.removed(&key, &uid);
+                slices += 1;
+            }
+            _ => {}
+        }
+    }
+    slices
+}
+
+fn only_slice(index: &Index) -> &EndpointSlice {
+    let mut all = index.slices.all();
+    let slice = all.next().expect("a slice");
+    assert!(all.next().is_none(), "only one slice");
+    slice
+}
+
+#[test]
+fn a_slice_holds_ready_and_other_pods_each_with_its_conditions() {
+    let mut ending = with_ip(ready(pod("ending"), 0), "127.1.0.3");
+    ending.metadata.deletion_timestamp = Some(Time(now()));
+    let mut finished = with_ip(pod("finished"), "127.1.0.4");
+    finished.status.get_or_insert_default().phase = Some("Succeeded".into());
+    let pods = [
+        with_ip(ready(pod("ready"), 0), "127.1.0.1"),
+        with_ip(running(pod("starting")), "127.1.0.2"),
+        ending,
+        finished,
+        running(pod("without-address")),
+    ];
+    let mut index = index(service(json!({})), pods);
+    settle(&mut index);
+    let slice = only_slice(&index);
+    let labels = slice.labels();
+    assert_eq!(labels.get("team").map(String::as_str), Some("x"), "the Service's labels are copied");
+    assert_eq!(labels.get(MANAGED_BY).map(String::as_str), Some(CONTROLLER));
+    assert_eq!(labels.get(SERVICE_NAME).map(String::as_str), Some("a"));
+    assert_eq!(slice.owner_references()[0].kind, "Service");
+    assert_eq!(slice.ports.as_ref().map(|p| p[0].port), Some(Some(8080)), "the name is resolved in the pod");
+    let mut conditions: Vec<_> = slice
+        .endpoints
+        .iter()
+        .flatten()
+        .map(|e| {
+            let c = e.conditions.clone().expect("conditions");
+            (e.addresses[0].clone(), c.ready == Some(true), c.serving == Some(true), c.terminating == Some(true))
+        })
+        .collect();
+    conditions.sort();
+    let expected =
+        [("127.1.0.1", true, true, false), ("127.1.0.2", false, false, false), ("127.1.0.3", false, true, true)];
+    assert_eq!(conditions, expected.map(|(ip, r, s, t)| (ip.to_owned(), r, s, t)));
+    assert_eq!(settle(&mut index), 0, "nothing more to do");
+}
+
+#[test]
+fn publish_not_ready_addresses_calls_every_address_ready() {
+    let pods = [with_ip(running(pod("starting")), "127.1.0.2")];
+    let mut index = index(service(json!({"publishNotReadyAddresses": true})), pods);
+    settle(&mut index);
+    let conditions =
+        only_slice(&index).endpoints.as_ref().expect("endpoints")[0].conditions.clone().expect("conditions");
+    assert_eq!((conditions.ready, conditions.serving), (Some(true), Some(false)));
+}
+
+/// Goal: from zero pods to one and back is one write each, to the same slice.
+#[test]
+fn the_empty_slice_is_used_again() {
+    let mut index = index(service(json!({})), []);
+    assert_eq!(settle(&mut index), 1);
+    let name = only_slice(&index).name_any();
+    index.pods.written(with_ip(running(pod("p")), "127.1.0.1"));
+    assert_eq!(settle(&mut index), 1);
+    assert_eq!(only_slice(&index).name_any(), name);
+    let uid = "p".to_owned();
+    index.pods.removed(&ObjectKey::new("ns", "p"), &uid);
+    assert_eq!(settle(&mut index), 1);
+    let slice = only_slice(&index);
+    assert_eq!(slice.name_any(), name);
+    assert!(slice.endpoints.as_ref().is_none_or(Vec::is_empty));
+}
+
+#[test]
+fn a_changed_target_port_changes_the_slice() {
+    let mut index = index(service(json!({})), [with_ip(ready(pod("p"), 0), "127.1.0.1")]);
+    settle(&mut index);
+    index.services.written(service(json!({"ports": [{"name": "http", "port": 80, "targetPort": 9000}]})));
+    assert!(settle(&mut index) > 0);
+    assert_eq!(only_slice(&index).ports.as_ref().expect("ports")[0].port, Some(9000));
+}
+
+#[test]
+fn a_slice_is_full_at_a_hundred_endpoints_and_room_is_filled_first() {
+    let many =
+        |n: usize| (0..n).map(|i| with_ip(ready(pod(&format!("p{i}")), 0), &format!("127.1.{}.{}", i / 250, i % 250)));
+    let mut index = index(service(json!({})), many(250));
+    settle(&mut index);
+    let sizes = |index: &Index| {
+        let mut sizes: Vec<_> = index.slices.all().map(|s| s.endpoints.as_ref().map_or(0, Vec::len)).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    assert_eq!(sizes(&index), [50, 100, 100]);
+    index.pods.written(with_ip(ready(pod("another"), 0), "127.1.9.9"));
+    assert_eq!(settle(&mut index), 1, "only the slice with room changes");
+    assert_eq!(sizes(&index), [51, 100, 100]);
+}
+
+/// Goal: whatever a Service's history, its slices are left alone once the selector is gone.
+#[test]
+fn a_service_that_loses_its_selector_keeps_its_slices() {
+    let mut index = index(service(json!({})), [with_ip(ready(pod("p"), 0), "127.1.0.1")]);
+    settle(&mut index);
+    index.services.written(service(json!({"selector": null})));
+    index.pods.removed(&ObjectKey::new("ns", "p"), "p");
+    assert!(plan(&index, &key()).writes.is_empty());
+}
+
+#[test]
+fn endpoints_separate_ready_from_not_ready() {
+    let pods = [with_ip(ready(pod("r"), 0), "127.1.0.1"), with_ip(running(pod("s")), "127.1.0.2")];
+    let index = index(service(json!({})), pods);
+    let writes = plan(&index, &key()).writes;
+    let created = writes.iter().find_map(|w| match w {
+        Write::Endpoints(Request::Create(endpoints)) => Some(endpoints),
+        _ => None,
+    });
+    let subsets = created.expect("Endpoints").subsets.clone().expect("subsets");
+    assert_eq!(subsets.len(), 1);
+    assert_eq!(subsets[0].addresses.as_ref().map(|a| a[0].ip.as_str()), Some("127.1.0.1"));
+    assert_eq!(subsets[0].not_ready_addresses.as_ref().map(|a| a[0].ip.as_str()), Some("127.1.0.2"));
+    assert_eq!(subsets[0].ports.as_ref().map(|p| (p[0].port, p[0].name.as_deref())), Some((8080, Some("http"))));
+}

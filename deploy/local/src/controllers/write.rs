@@ -1,0 +1,210 @@
+//! What a controller wants changed, and how it is carried out.
+//!
+//! Changes to existing objects are JSON merge patches that hold only what differs, so two writers of different fields
+//! (the autoscaler sets `spec.replicas`, we set the status) never conflict. A field that goes is a null in the patch.
+
+use super::store::ObjectKey;
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::fmt::Debug;
+
+/// A kind of object that controllers handle.
+pub(crate) trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// One change to one object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Request<K> {
+    /// Create it; the server may complete its name.
+    Create(Box<K>),
+    /// Merge these fields.
+    Patch {
+        /// Which object.
+        key: ObjectKey,
+        /// Through the status subresource.
+        status: bool,
+        /// The differing fields.
+        patch: Value,
+    },
+    /// Delete it if it is still the one with that uid, dependents in the background.
+    Delete {
+        /// Which object.
+        key: ObjectKey,
+        /// Its uid.
+        uid: String,
+    },
+}
+
+/// How the server answered.
+#[derive(Debug)]
+pub(crate) enum Answer<K> {
+    /// The object as it is now.
+    Written(Box<K>),
+    /// It is gone.
+    Gone {
+        /// Which object.
+        key: ObjectKey,
+        /// Its uid.
+        uid: String,
+    },
+}
+
+impl<K: Kind> Request<K> {
+    /// The patch that makes `old` into `new`, apart from its status; absent if they are equal.
+    pub(crate) fn update(old: &K, new: &K) -> Option<Self> {
+        let (old_value, new_value) = (without_status(old), without_status(new));
+        let patch = merge_patch(&old_value, &new_value)?;
+        Some(Request::Patch { key: ObjectKey::of(old), status: false, patch })
+    }
+
+    /// The patch that makes the status of `old` into `new`; absent if they are equal.
+    pub(crate) fn update_status<S: Serialize>(object: &K, old: Option<&S>, new: &S) -> Option<Self> {
+        let old = old.and_then(|s| serde_json::to_value(s).ok()).unwrap_or(Value::Object(Map::new()));
+        let patch = merge_patch(&old, &serde_json::to_value(new).ok()?)?;
+        let patch = Value::Object(Map::from_iter([("status".to_owned(), patch)]));
+        Some(Request::Patch { key: ObjectKey::of(object), status: true, patch })
+    }
+
+    /// Deletes `object`.
+    pub(crate) fn delete(object: &K) -> Self {
+        Request::Delete { key: ObjectKey::of(object), uid: object.meta().uid.clone().unwrap_or_default() }
+    }
+
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// What the server answered, or that it did not. A deletion of what is already gone succeeds.
+    ///
+    /// Not cancel safe: a request that was sent may have been carried out.
+    pub(crate) async fn execute(self, client: &Client) -> kube::Result<Answer<K>> {
+        match self {
+            Request::Create(object) => {
+                let namespace = object.meta().namespace.clone().unwrap_or_default();
+                let api = Api::<K>::namespaced(client.clone(), &namespace);
+                Ok(Answer::Written(Box::new(api.create(&PostParams::default(), &object).await?)))
+            }
+            Request::Patch { key, status, patch } => {
+                let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
+                let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+                let patched = if status {
+                    api.patch_status(&key.name, &params, &patch).await
+                } else {
+                    api.patch(&key.name, &params, &patch).await
+                };
+                Ok(Answer::Written(Box::new(patched?)))
+            }
+            Request::Delete { key, uid } => {
+                let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions { uid: Some(uid.clone()), resource_version: None }),
+                    ..DeleteParams::background()
+                };
+                match api.delete(&key.name, &params).await.map(|answer| answer.left()) {
+                    // Whether this was the end or its beginning, the object no longer counts: it has a deletionTimestamp.
+                    Ok(Some(object)) if object.meta().deletion_timestamp.is_some() => {
+                        Ok(Answer::Written(Box::new(object)))
+                    }
+                    Ok(_) => Ok(Answer::Gone { key, uid }),
+                    Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {
+                        Ok(Answer::Gone { key, uid })
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}
+
+/// `object` as JSON without its status.
+fn without_status<K: Serialize>(object: &K) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or(Value::Null);
+    if let Value::Object(fields) = &mut value {
+        fields.remove("status");
+    }
+    value
+}
+
+/// The JSON merge patch (RFC 7396) that makes `old` into `new`; absent if they are equal. Arrays are replaced whole. An
+/// empty array or object equals an absent one: servers do not keep them apart.
+pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old_fields), Value::Object(new_fields)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for (name, new) in new_fields {
+        match old_fields.get(name) {
+            Some(old) => {
+                if let Some(changed) = merge_patch(old, new) {
+                    patch.insert(name.clone(), changed);
+                }
+            }
+            None if is_empty(new) => {}
+            None => {
+                patch.insert(name.clone(), new.clone());
+            }
+        }
+    }
+    for (name, _) in old_fields.iter().filter(|(name, old)| !new_fields.contains_key(*name) && !is_empty(old)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_merge_patch_holds_what_differs_and_nothing_else() {
+        let rows = [
+            (json!({"a": 1}), json!({"a": 1}), None),
+            (json!({"a": 1, "b": 2}), json!({"a": 1}), Some(json!({"b": null}))),
+            (json!({"a": {"x": 1, "y": 2}}), json!({"a": {"x": 1, "y": 3}}), Some(json!({"a": {"y": 3}}))),
+            (json!({"l": [1, 2]}), json!({"l": [2]}), Some(json!({"l": [2]}))),
+            (json!({}), json!({"n": {"m": 1}}), Some(json!({"n": {"m": 1}}))),
+            (json!({"n": {"m": 1}}), json!({"n": {}}), Some(json!({"n": {"m": null}}))),
+        ];
+        assert_eq!(merge_patch(&json!({"a": []}), &json!({"b": {}})), None, "empty is absent");
+        for (old, new, expected) in rows {
+            assert_eq!(merge_patch(&old, &new), expected, "{old} to {new}");
+            let mut merged = old.clone();
+            json_patch::merge(&mut merged, &expected.unwrap_or_else(|| json!({})));
+            assert_eq!(merged, new, "a server that merges it arrives there");
+        }
+    }
+}
