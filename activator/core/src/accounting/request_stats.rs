@@ -1,0 +1,214 @@
+//! Time-weighted concurrency and arrivals, window by window.
+//!
+//! ```text
+//! advance(t):  d = t - last; if d > 0: elapsed += d, area += concurrency * d, last = t
+//! report(t):   advance(t); average = area / elapsed (0 if nothing elapsed); area, elapsed and count begin anew
+//! ```
+//!
+//! A request counts in the window in which it arrives, and weighs in every window it overlaps. The divisor is the time
+//! that really passed, not the nominal window. An event that is stamped before the last one moves no time; it counts all
+//! the same. Requests that came through an activator are counted twice, in all and as proxied.
+//!
+//! Areas are kept in whole nanoseconds, so that a day of a thousand requests at once loses nothing to rounding.
+
+use common::time::Timestamp;
+
+/// One source's counts. Concurrency lives on across windows, the rest begins anew with each report.
+#[derive(Clone, Debug)]
+pub struct RequestStats {
+    last: Timestamp,
+    elapsed_nanos: u64,
+    all: Tally,
+    proxied: Tally,
+}
+
+/// What one window saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RequestReport {
+    /// Mean of requests in flight, weighted by time.
+    pub average_concurrency: f64,
+    /// The part of it that came through an activator.
+    pub average_proxied_concurrency: f64,
+    /// Requests that arrived.
+    pub request_count: f64,
+    /// The part of them that came through an activator.
+    pub proxied_request_count: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    concurrency: i64,
+    area_nanos: i128,
+    count: u64,
+}
+
+impl RequestStats {
+    /// Nothing in flight; the first window begins at `start`.
+    pub fn new(start: Timestamp) -> Self {
+        Self { last: start, elapsed_nanos: 0, all: Tally::default(), proxied: Tally::default() }
+    }
+
+    /// A request arrives.
+    pub fn enter(&mut self, at: Timestamp) {
+        self.advance(at);
+        self.all.enter();
+    }
+
+    /// A request is over.
+    pub fn leave(&mut self, at: Timestamp) {
+        self.advance(at);
+        self.all.leave();
+    }
+
+    /// A request arrives through an activator.
+    pub fn enter_proxied(&mut self, at: Timestamp) {
+        self.enter(at);
+        self.proxied.enter();
+    }
+
+    /// A request that came through an activator is over.
+    pub fn leave_proxied(&mut self, at: Timestamp) {
+        self.leave(at);
+        self.proxied.leave();
+    }
+
+    /// Requests in flight.
+    pub fn concurrency(&self) -> i64 {
+        self.all.concurrency
+    }
+
+    /// Ends the window.
+    pub fn report(&mut self, at: Timestamp) -> RequestReport {
+        self.advance(at);
+        let elapsed = std::mem::take(&mut self.elapsed_nanos);
+        let (average_concurrency, request_count) = self.all.report(elapsed);
+        let (average_proxied_concurrency, proxied_request_count) = self.proxied.report(elapsed);
+        RequestReport { average_concurrency, average_proxied_concurrency, request_count, proxied_request_count }
+    }
+
+    fn advance(&mut self, at: Timestamp) {
+        if at <= self.last {
+            return;
+        }
+        let gap = u64::try_from(at.saturating_since(self.last).as_nanos()).unwrap_or(u64::MAX);
+        self.elapsed_nanos = self.elapsed_nanos.saturating_add(gap);
+        self.all.advance(gap);
+        self.proxied.advance(gap);
+        self.last = at;
+    }
+}
+
+impl Tally {
+    fn enter(&mut self) {
+        self.concurrency += 1;
+        self.count += 1;
+    }
+
+    fn leave(&mut self) {
+        self.concurrency -= 1;
+    }
+
+    fn advance(&mut self, gap_nanos: u64) {
+        self.area_nanos += i128::from(self.concurrency) * i128::from(gap_nanos);
+    }
+
+    /// Average and count.
+    fn report(&mut self, elapsed_nanos: u64) -> (f64, f64) {
+        let area = std::mem::take(&mut self.area_nanos);
+        let average = if elapsed_nanos == 0 { 0.0 } else { area as f64 / elapsed_nanos as f64 };
+        (average, std::mem::take(&mut self.count) as f64)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(millis: i64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    /// Plays events like `in 0`, `pout 500` (ms) and answers each `report` with its four numbers.
+    fn play(events: &str) -> Vec<[f64; 4]> {
+        let mut stats = RequestStats::new(ms(0));
+        let mut reports = Vec::new();
+        for event in events.split(", ") {
+            let (what, at) = event.split_once(' ').expect("event and time");
+            let at = ms(at.parse().expect("milliseconds"));
+            match what {
+                "in" => stats.enter(at),
+                "out" => stats.leave(at),
+                "pin" => stats.enter_proxied(at),
+                "pout" => stats.leave_proxied(at),
+                "report" => {
+                    let r = stats.report(at);
+                    reports.push([
+                        r.average_concurrency,
+                        r.average_proxied_concurrency,
+                        r.request_count,
+                        r.proxied_request_count,
+                    ]);
+                }
+                other => panic!("unknown event {other}"),
+            }
+        }
+        reports
+    }
+
+    #[test]
+    fn worked_examples() {
+        let rows: &[(&str, &[[f64; 4]])] = &[
+            ("report 1000", &[[0.0, 0.0, 0.0, 0.0]]),
+            ("in 0, out 1000, report 1000", &[[1.0, 0.0, 1.0, 0.0]]),
+            ("in 0, out 1, report 1000", &[[0.001, 0.0, 1.0, 0.0]]),
+            ("in 0, out 3000, report 6000", &[[0.5, 0.0, 1.0, 0.0]]),
+            ("in 0, out 300, in 300, out 600, in 600, out 1000, report 1000", &[[1.0, 0.0, 3.0, 0.0]]),
+            ("in 0, in 100, out 600, out 1000, report 1000", &[[1.5, 0.0, 2.0, 0.0]]),
+            ("pin 0, pout 500, report 1000", &[[0.5, 0.5, 1.0, 1.0]]),
+            ("pin 0, in 0, pout 500, out 1000, report 1000", &[[1.5, 0.5, 2.0, 1.0]]),
+            (
+                "in 0, report 1000, report 2000, report 3000, out 3500, report 4000",
+                &[[1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0]],
+            ),
+            ("in 500, in 499, out 1000, out 999, report 1000", &[[1.0, 0.0, 2.0, 0.0]]),
+            ("in 0, report 0, out 10, report 10", &[[0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]),
+        ];
+        for (events, expected) in rows {
+            assert_eq!(play(events), *expected, "{events}");
+        }
+    }
+
+    proptest! {
+        /// Averages of windows, weighted by their lengths, add up to the time that all requests took.
+        #[test]
+        fn nothing_is_lost_between_windows(
+            spans in prop::collection::vec((0i64..5_000, 0i64..5_000), 0..40),
+            mut cuts in prop::collection::vec(1i64..10_000, 0..10),
+        ) {
+            let mut events: Vec<(i64, i64)> = Vec::new();
+            for (start, length) in &spans {
+                events.push((*start, 1));
+                events.push((start + length, -1));
+            }
+            events.sort_by_key(|(at, change)| (*at, -change));
+            cuts.push(10_000);
+            cuts.sort_unstable();
+            let (mut stats, mut events) = (RequestStats::new(ms(0)), events.into_iter().peekable());
+            let (mut total, mut count, mut begin) = (0.0, 0.0, 0);
+            for cut in cuts {
+                while let Some((at, change)) = events.next_if(|(at, _)| *at <= cut) {
+                    if change > 0 { stats.enter(ms(at)) } else { stats.leave(ms(at)) }
+                }
+                let report = stats.report(ms(cut));
+                total += report.average_concurrency * (cut - begin) as f64;
+                count += report.request_count;
+                begin = cut;
+            }
+            let expected: i64 = spans.iter().map(|(_, length)| length).sum();
+            prop_assert!((total - expected as f64).abs() < 1e-3, "{total} ms instead of {expected}");
+            prop_assert_eq!((count, stats.concurrency()), (spans.len() as f64, 0));
+        }
+    }
+}

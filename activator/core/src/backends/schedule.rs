@@ -1,0 +1,90 @@
+//! When an address is probed next, and how long a probe may take.
+//!
+//! # The rule
+//!
+//! The next probe comes after a fiftieth of the time waited, no sooner than 1 ms, no later than 50 ms. So a pod that took
+//! T to start is found at most 2 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The time waited
+//! counts from when the address became known, or was last believed.
+//!
+//! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network is
+//! not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before any
+//! round trip was measured, 100 ms. An address that has waited long gets longer, in case the network is slow.
+
+use std::time::Duration;
+
+/// Shortest and longest pause between two probes of one address.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// The part of the time waited that is the pause.
+const PAUSE_DIVISOR: u32 = 50;
+/// Round trips that a connection may take, and the bounds of what comes out.
+const CONNECT_ROUND_TRIPS: u32 = 16;
+const CONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const CONNECT_UNMEASURED: Duration = Duration::from_millis(100);
+/// The part of the time waited that a connection may take in any case.
+const CONNECT_DIVISOR: u32 = 10;
+
+/// How long one probe may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until the connection stands.
+    pub connect: Duration,
+    /// From then until the answer is complete.
+    pub answer: Duration,
+}
+
+/// The pause before the next probe of an address that has waited so long.
+pub fn pause(waited: Duration) -> Duration {
+    (waited / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)
+}
+
+/// The smoothed time that a connection takes, measured on probes that got one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrip(Option<Duration>);
+
+impl RoundTrip {
+    /// One more measurement. Weighs an eighth, as TCP's own.
+    pub(super) fn measure(&mut self, sample: Duration) {
+        self.0 = Some(match self.0 {
+            None => sample,
+            Some(smooth) => (smooth * 7 + sample) / 8,
+        });
+    }
+
+    /// For a probe of an address that has waited so long.
+    pub(super) fn timeouts(self, waited: Duration, answer: Duration) -> Timeouts {
+        let connect = self.0.map_or(CONNECT_UNMEASURED, |smooth| smooth.saturating_mul(CONNECT_ROUND_TRIPS));
+        Timeouts { connect: connect.max(waited / CONNECT_DIVISOR).clamp(CONNECT.0, CONNECT.1), answer }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_pause_is_a_fiftieth_of_the_time_waited() {
+        let rows = [(0, 1), (50, 1), (100, 2), (1_000, 20), (2_500, 50), (3_600_000, 50)];
+        for (waited, expected) in rows {
+            assert_eq!(pause(ms(waited)), ms(expected), "{waited} ms");
+        }
+        assert_eq!(pause(ms(75)), Duration::from_micros(1500), "not in whole milliseconds");
+    }
+
+    #[test]
+    fn a_connection_is_given_some_round_trips() {
+        let mut measured = RoundTrip::default();
+        let connect = |round_trip: RoundTrip, waited| round_trip.timeouts(ms(waited), ms(300)).connect;
+        assert_eq!(connect(measured, 0), ms(100), "nothing measured yet");
+        measured.measure(Duration::from_micros(50));
+        assert_eq!(connect(measured, 0), ms(20), "never so short that a busy machine fails it");
+        let mut far = RoundTrip::default();
+        far.measure(ms(10));
+        assert_eq!(connect(far, 0), ms(160));
+        assert_eq!(connect(measured, 5_000), ms(500), "a long wait allows a slow network");
+        assert_eq!(connect(far, 3_600_000), ms(1_000), "by then the kernel has repeated itself");
+    }
+}

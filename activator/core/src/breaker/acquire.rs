@@ -1,0 +1,144 @@
+//! Waiting for a place, and having one.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::queue::Seen;
+use super::{Breaker, Enqueued, Refusal};
+
+/// A place in a breaker, given back on drop.
+pub struct Permit<H: Deref<Target = Breaker>> {
+    handle: H,
+    /// False while its owner still waits for the place.
+    held: bool,
+}
+
+/// A future that ends with a place, or with the reason why there is none.
+///
+/// The request is received at the first poll: that is when it gets its place in line. Cancel safe: dropping it leaves
+/// the line, and passes on a place that had already been granted.
+pub struct Acquire<H: Deref<Target = Breaker>> {
+    state: State<H>,
+}
+
+enum State<H: Deref<Target = Breaker>> {
+    /// Not received yet.
+    Arriving(Permit<H>),
+    /// Admitted before; still has that place, until polled.
+    Returning(Permit<H>),
+    /// In line under a key.
+    Waiting(Permit<H>, u32),
+    /// The outcome was given.
+    Done,
+}
+
+impl<H: Deref<Target = Breaker>> Permit<H> {
+    /// For a place that was just taken.
+    pub(super) fn new(handle: H) -> Self {
+        Self { handle, held: true }
+    }
+
+    /// The way to the breaker that was passed in.
+    pub fn handle(&self) -> &H {
+        &self.handle
+    }
+
+    /// Trades the place for the head of the queue: for a request of which nothing was sent, and that found nowhere to go.
+    /// Always pending at its first poll, so that a loop around it lets others run.
+    pub fn requeue(self) -> Acquire<H> {
+        Acquire { state: State::Returning(self) }
+    }
+}
+
+impl<H: Deref<Target = Breaker>> Drop for Permit<H> {
+    fn drop(&mut self) {
+        if self.held {
+            self.handle.give_back();
+        }
+    }
+}
+
+impl<H: Deref<Target = Breaker>> fmt::Debug for Permit<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Permit")
+    }
+}
+
+impl<H: Deref<Target = Breaker>> Acquire<H> {
+    /// For a request that has just arrived at the breaker behind `handle`: a reference, or an `Arc` where the permit must
+    /// outlive the caller.
+    pub fn new(handle: H) -> Self {
+        Self { state: State::Arriving(Permit { handle, held: false }) }
+    }
+}
+
+/// Nothing in it is referred to from elsewhere: the queue knows a key and a waker.
+impl<H: Deref<Target = Breaker>> Unpin for Acquire<H> {}
+
+impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
+    type Output = Result<Permit<H>, Refusal>;
+
+    /// # Panics
+    ///
+    /// When polled again after its outcome was given.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let waker = context.waker();
+        let (mut permit, outcome) = match std::mem::replace(&mut self.state, State::Done) {
+            // Arriving => (Done | Waiting)
+            State::Arriving(permit) => {
+                let outcome = if permit.handle.try_take() { Enqueued::Taken } else { permit.handle.enqueue(waker) };
+                (permit, outcome)
+            }
+            // Returning => (Done | Waiting)
+            State::Returning(mut permit) => {
+                permit.held = false; // The call below gives the place back.
+                let outcome = permit.handle.requeue(waker);
+                (permit, outcome)
+            }
+            // Waiting => (Waiting | Done)
+            State::Waiting(permit, key) => {
+                let seen = permit.handle.queue.lock().look(key, waker);
+                let outcome = match seen {
+                    Seen::Granted => Enqueued::Taken,
+                    Seen::Refused(refusal) => Enqueued::Refused(refusal),
+                    Seen::Waiting => Enqueued::Waiting(key),
+                };
+                (permit, outcome)
+            }
+            State::Done => panic!("polled after it ended"),
+        };
+        match outcome {
+            Enqueued::Taken => {
+                permit.held = true;
+                Poll::Ready(Ok(permit))
+            }
+            Enqueued::Refused(refusal) => Poll::Ready(Err(refusal)),
+            Enqueued::Waiting(key) => {
+                self.state = State::Waiting(permit, key);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<H: Deref<Target = Breaker>> Drop for Acquire<H> {
+    fn drop(&mut self) {
+        if let State::Waiting(permit, key) = &self.state {
+            permit.handle.abandon(*key);
+        }
+    }
+}
+
+impl<H: Deref<Target = Breaker>> fmt::Debug for Acquire<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.state {
+            State::Arriving(_) => "Acquire(arriving)",
+            State::Returning(_) => "Acquire(returning)",
+            State::Waiting(..) => "Acquire(waiting)",
+            State::Done => "Acquire(done)",
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The waiters, in order: two lines threaded through one slab.
+//!
+//! Those who were admitted once and returned form the first line, those who never ran the second. A waiter is a waker
+//! and two links (40 bytes in its slab), leaves from anywhere in constant time, and is found by its key. One
+//! that has been granted a place or refused has left its line, and stays in the slab until its future has seen it.
+
+use std::task::Waker;
+
+use slab::Slab;
+
+use super::{Refusal, TurnedAway};
+
+/// Which line a waiter stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Admitted before, and back.
+    Returned,
+    /// Never admitted.
+    Arrived,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiters: Slab<Waiter>,
+    returned: Ends,
+    arrived: Ends,
+    len: u32,
+    /// What to answer instead of letting anyone wait.
+    pub(super) refusal: Option<Refusal>,
+    pub(super) turned_away: TurnedAway,
+}
+
+/// First and last of a line.
+#[derive(Debug, Default)]
+struct Ends {
+    first: Option<Key>,
+    last: Option<Key>,
+}
+
+#[derive(Debug)]
+enum Waiter {
+    Waiting { waker: Waker, line: Line, before: Option<Key>, after: Option<Key> },
+    Granted,
+    Refused(Box<Refusal>),
+}
+
+/// A slab key plus one, so that an optional link takes four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(std::num::NonZeroU32);
+
+/// What a waiter finds when it looks.
+pub(super) enum Seen {
+    Waiting,
+    Granted,
+    Refused(Refusal),
+}
+
+/// A slab that has grown beyond this gives its memory back when the last waiter has left.
+const KEPT_SLOTS: usize = 64;
+
+impl Queue {
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds to the end of a line. The breaker's limits keep the slab far below 2^32 entries.
+    pub(super) fn push(&mut self, line: Line, waker: Waker) -> u32 {
+        let before = self.ends(line).last;
+        let slot = self.waiters.insert(Waiter::Waiting { waker, line, before, after: None });
+        let key = Key::of_slot(slot);
+        match before {
+            Some(before) => self.link(before).1.clone_from(&Some(key)),
+            None => self.ends(line).first = Some(key),
+        }
+        self.ends(line).last = Some(key);
+        self.len += 1;
+        slot as u32
+    }
+
+    /// Gives the first in line its place, and returns its waker.
+    pub(super) fn grant_first(&mut self) -> Option<Waker> {
+        let first = self.returned.first.or(self.arrived.first)?;
+        Some(self.take_out(first, Waiter::Granted))
+    }
+
+    /// Refuses everyone who waits, and returns their wakers.
+    pub(super) fn refuse_all(&mut self, refusal: &Refusal) -> Vec<Waker> {
+        let mut wakers = Vec::with_capacity(self.len as usize);
+        while let Some(first) = self.returned.first.or(self.arrived.first) {
+            wakers.push(self.take_out(first, Waiter::Refused(Box::new(refusal.clone()))));
+            self.turned_away.refused += 1;
+        }
+        wakers
+    }
+
+    /// What became of a waiter. One that no longer waits is forgotten; one that does is woken through `waker` next.
+    pub(super) fn look(&mut self, key: u32, waker: &Waker) -> Seen {
+        if let Waiter::Waiting { waker: kept, .. } = &mut self.waiters[key as usize] {
+            kept.clone_from(waker);
+            return Seen::Waiting;
+        }
+        match self.forget(key) {
+            Waiter::Refused(refusal) => Seen::Refused(*refusal),
+            Waiter::Granted | Waiter::Waiting { .. } => Seen::Granted,
+        }
+    }
+
+    /// Removes a waiter whose owner has gone, and tells whether it had been granted a place.
+    pub(super) fn abandon(&mut self, key: u32) -> bool {
+        if matches!(self.waiters[key as usize], Waiter::Waiting { .. }) {
+            drop(self.take_out(Key::of_slot(key as usize), Waiter::Granted));
+            self.forget(key);
+            self.turned_away.abandoned += 1;
+            return false;
+        }
+        let granted = matches!(self.forget(key), Waiter::Granted);
+        self.turned_away.abandoned += u64::from(granted);
+        granted
+    }
+
+    /// Unlinks a waiter, leaves `outcome` for its future, and returns its waker.
+    fn take_out(&mut self, key: Key, outcome: Waiter) -> Waker {
+        let Waiter::Waiting { waker, line, before, after } = std::mem::replace(&mut self.waiters[key.slot()], outcome)
+        else {
+            unreachable!("only waiters in a line are taken out of it");
+        };
+        match before {
+            Some(before) => *self.link(before).1 = after,
+            None => self.ends(line).first = after,
+        }
+        match after {
+            Some(after) => *self.link(after).0 = before,
+            None => self.ends(line).last = before,
+        }
+        self.len -= 1;
+        waker
+    }
+
+    fn forget(&mut self, key: u32) -> Waiter {
+        let waiter = self.waiters.remove(key as usize);
+        if self.waiters.is_empty() && self.waiters.capacity() > KEPT_SLOTS {
+            self.waiters = Slab::new();
+        }
+        waiter
+    }
+
+    fn ends(&mut self, line: Line) -> &mut Ends {
+        match line {
+            Line::Returned => &mut self.returned,
+            Line::Arrived => &mut self.arrived,
+        }
+    }
+
+    /// The links of a waiter in a line: before, after.
+    fn link(&mut self, key: Key) -> (&mut Option<Key>, &mut Option<Key>) {
+        match &mut self.waiters[key.slot()] {
+            Waiter::Waiting { before, after, .. } => (before, after),
+            Waiter::Granted | Waiter::Refused(_) => unreachable!("a line links only those who wait in it"),
+        }
+    }
+}
+
+impl Key {
+    fn of_slot(slot: usize) -> Self {
+        Self(std::num::NonZeroU32::MIN.saturating_add(slot as u32))
+    }
+
+    fn slot(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A held request costs what a socket costs; the breaker's part of it must not show.
+    #[test]
+    fn a_waiter_is_small() {
+        assert!(size_of::<Waiter>() <= 32, "{} bytes", size_of::<Waiter>());
+    }
+
+    #[test]
+    fn memory_of_a_burst_is_given_back() {
+        let mut queue = Queue::default();
+        let keys: Vec<u32> = (0..1000).map(|_| queue.push(Line::Arrived, Waker::noop().clone())).collect();
+        for key in keys {
+            queue.abandon(key);
+        }
+        assert_eq!((queue.len(), queue.waiters.capacity()), (0, 0));
+        assert_eq!(queue.turned_away, TurnedAway { refused: 0, abandoned: 1000 });
+    }
+}

@@ -1,0 +1,101 @@
+//! Capacity, running count and the waiters' mark in one 64-bit word, so that one compare-and-swap sees all three.
+//!
+//! ```text
+//! 63         62 ........ 32   31        30 ......... 0
+//! unlimited  capacity         waiters   running
+//! ```
+//!
+//! Capacity in the high half and running in the low half is Knative's layout; the two top bits, which its 2^31 - 1
+//! leaves free, are ours. An unlimited word keeps the largest capacity in its capacity bits, so that the comparison
+//! on the hot path is the same for both.
+
+use super::Capacity;
+
+/// A snapshot of the packed state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    /// Somebody waits: newcomers queue, and a place given back is handed on.
+    pub(crate) const WAITERS: u64 = 1 << 31;
+    const UNLIMITED: u64 = 1 << 63;
+    const RUNNING: u64 = Self::WAITERS - 1;
+    const LOW_HALF: u64 = u32::MAX as u64;
+
+    /// Nothing runs, nobody waits.
+    pub(crate) fn new(capacity: Capacity) -> Self {
+        Self(0).with_capacity(capacity)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn running(self) -> u32 {
+        (self.0 & Self::RUNNING) as u32
+    }
+
+    pub(crate) fn capacity(self) -> Capacity {
+        if self.0 & Self::UNLIMITED != 0 { Capacity::Unlimited } else { Capacity::Limited(self.places()) }
+    }
+
+    pub(crate) fn has_room(self) -> bool {
+        self.running() < self.places()
+    }
+
+    pub(crate) fn has_waiters(self) -> bool {
+        self.0 & Self::WAITERS != 0
+    }
+
+    pub(crate) fn with_capacity(self, capacity: Capacity) -> Self {
+        let unlimited = if capacity == Capacity::Unlimited { Self::UNLIMITED } else { 0 };
+        Self(self.0 & Self::LOW_HALF | u64::from(capacity.places()) << 32 | unlimited)
+    }
+
+    pub(crate) fn with_waiters(self) -> Self {
+        Self(self.0 | Self::WAITERS)
+    }
+
+    /// One more runs. Only after [`Word::has_room`], so it cannot reach the mark.
+    pub(crate) fn taken(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// One fewer runs. Only by whom a place was taken.
+    pub(crate) fn given_back(self) -> Self {
+        Self(self.0 - 1)
+    }
+
+    fn places(self) -> u32 {
+        (self.0 >> 32) as u32 & Capacity::MAX
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_touch_each_other() {
+        let full = Word::from_bits(u64::from(Capacity::MAX) << 32 | u64::from(Capacity::MAX));
+        assert_eq!((full.capacity(), full.running()), (Capacity::Limited(Capacity::MAX), Capacity::MAX));
+        assert!(!full.has_room() && !full.has_waiters());
+        let marked = full.with_waiters();
+        assert_eq!((marked.capacity(), marked.running()), (full.capacity(), full.running()));
+        let unlimited = marked.with_capacity(Capacity::Unlimited);
+        assert_eq!((unlimited.capacity(), unlimited.running()), (Capacity::Unlimited, Capacity::MAX));
+        assert!(unlimited.has_waiters() && !unlimited.has_room(), "even without a limit the count must not overflow");
+        let word = Word::new(Capacity::Limited(256)).with_waiters().taken().taken();
+        assert_eq!((word.capacity(), word.running()), (Capacity::Limited(256), 2));
+        assert_eq!(word.with_capacity(Capacity::CLOSED).given_back().running(), 1);
+    }
+
+    #[test]
+    fn a_capacity_beyond_the_largest_is_the_largest() {
+        assert_eq!(Word::new(Capacity::Limited(u32::MAX)).capacity(), Capacity::Limited(Capacity::MAX));
+    }
+}

@@ -1,0 +1,77 @@
+//! Which of a revision's activators this one is.
+//!
+//! The public endpoints of a revision list the activators that carry its traffic. Sorted bytewise by text, the own
+//! address's position in them is the index that [`assign`](crate::throttler::assign) works with, and every activator comes
+//! to the same list.
+//!
+//! # Better than Knative
+//!
+//! Knative keeps the last index for good once the own address has left the list, and so goes on with a stale slice of
+//! the pods. Here it returns to unknown, which uses all pods: for the few requests still on their way, and for a Service
+//! that has switched to listing pods (Serve mode), that is the safer answer.
+
+/// How many activators share a revision, and this one's position among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activators {
+    /// This one is not among them, or none has been seen yet.
+    #[default]
+    Unknown,
+    /// Position `index` (from 0) of `count`; `index < count`.
+    Known {
+        /// Position in the sorted list.
+        index: u32,
+        /// Length of the list.
+        count: u32,
+    },
+}
+
+impl Activators {
+    /// The number of activators that share the revision, if known.
+    pub fn count(self) -> Option<u32> {
+        match self {
+            Self::Unknown => None,
+            Self::Known { count, .. } => Some(count),
+        }
+    }
+}
+
+/// This activator's place among `addresses`: the ready addresses of the public endpoints whose port carries the
+/// revision's protocol, as text without port, in any order. `own` is compared as text, as Knative does.
+pub fn own_index<'a>(own: &str, addresses: impl IntoIterator<Item = &'a str>) -> Activators {
+    let mut sorted: Vec<&str> = addresses.into_iter().collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    match sorted.binary_search(&own) {
+        Ok(index) => Activators::Known { index: index as u32, count: sorted.len() as u32 },
+        Err(_) => Activators::Unknown,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_the_position_among_sorted_texts() {
+        let own = "10.10.10.3";
+        let known = |index, count| Activators::Known { index, count };
+        let cases: [(&[&str], Activators); 7] = [
+            (&[], Activators::Unknown),
+            (&["11.11.11.11", "11.11.11.12"], Activators::Unknown),
+            (&["10.10.10.3", "11.11.11.11"], known(0, 2)),
+            (&["10.10.10.1", "10.10.10.2", "10.10.10.3", "11.11.11.11"], known(2, 4)),
+            (&["10.10.10.1", "10.10.10.2", "10.10.10.3"], known(2, 3)),
+            // Order of arrival and repeats (one address in two slices) change nothing.
+            (&["11.11.11.11", "10.10.10.3", "10.10.10.3"], known(0, 2)),
+            (&["10.10.10.20", "10.10.10.3"], known(1, 2)), // Text, not number.
+        ];
+        for (addresses, expected) in cases {
+            assert_eq!(own_index(own, addresses.iter().copied()), expected, "{addresses:?}");
+        }
+    }
+
+    #[test]
+    fn lexicographic_order_puts_10_before_2() {
+        assert_eq!(own_index("10.0.0.2", ["10.0.0.2", "10.0.0.10"]), Activators::Known { index: 1, count: 2 });
+    }
+}

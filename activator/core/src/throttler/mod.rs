@@ -1,0 +1,354 @@
+//! The throttler: one revision's pods, and which request goes to which.
+//!
+//! # The rule
+//!
+//! A request first gets a place in the revision's [breaker](crate::breaker), whose capacity is what this activator's pods can
+//! run ([`assign`], [`capacity`]), then a pod by a [policy](policy) that follows from the container concurrency. With
+//! a container concurrency each pod has as many slots, and no pod ever sees more from this activator.
+//!
+//! # A place means a pod
+//!
+//! Free slots on the assigned pods are never fewer than free and unused places, because every request that holds a
+//! slot holds a place, and the two totals are changed in an order that keeps it so: pods are swapped in before capacity
+//! is raised, and capacity is lowered before pods are swapped out. Only a request that was admitted before its pods were
+//! taken away can find none; it goes to the head of the queue and is woken when there is one again. It never spins.
+//!
+//! # Odd cases
+//!
+//! - A pod that comes back while requests still run on it has kept its count.
+//! - [`Throttler::mark_failed`] takes a pod out at once, until [`Throttler::restore`] or until an update no longer lists it.
+//!   An update that still lists it, made before the failure was known, does not bring it back.
+//! - Behind a cluster IP there is one destination without slots; capacity is the ready pods' share.
+//! - Shares are computed over all listed pods, and failed ones then left out, so that one activator's bad luck does not
+//!   shift the shares of the others.
+//! - No pods: the breaker is closed and everyone waits.
+//!
+//! # Better than Knative
+//!
+//! Nothing spins between a place and a pod; an empty list does not panic; a failing pod is left at once; the limit and the
+//! policy may change while requests run.
+//!
+//! # Not here
+//!
+//! Which pods are healthy ([`crate::backends`]), deadlines, and sending.
+
+mod pod;
+mod policy;
+mod subset;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rand::Rng;
+
+use self::pod::{Pod, Slot};
+pub use self::policy::ContainerConcurrency;
+use self::policy::Policy;
+pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
+use crate::breaker::{self, Breaker, Capacity, Load, Refusal, TurnedAway};
+use crate::destination::{Destination, Destinations};
+use crate::own_index::Activators;
+
+/// One revision's admission and load balancing.
+#[derive(Debug)]
+pub struct Throttler {
+    breaker: Breaker,
+    snapshot: ArcSwap<Snapshot>,
+    cursor: AtomicUsize,
+    state: Mutex<State>,
+}
+
+/// What picks work on: immutable, swapped whole.
+#[derive(Debug)]
+struct Snapshot {
+    policy: Policy,
+    targets: Targets,
+}
+
+#[derive(Debug)]
+enum Targets {
+    /// The assigned pods that have not failed, sorted.
+    Pods(Vec<Arc<Pod>>),
+    ClusterIp(Arc<Pod>),
+}
+
+/// What snapshots are made of. Changed under its lock, one change at a time.
+#[derive(Debug)]
+struct State {
+    concurrency: ContainerConcurrency,
+    activators: Activators,
+    listed: Destinations,
+    failed: BTreeSet<Destination>,
+    /// Every pod somebody still refers to.
+    known: BTreeMap<Destination, Arc<Pod>>,
+}
+
+/// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
+#[derive(Debug)]
+pub struct Acquire(breaker::Acquire<Handle>);
+
+/// A place in the breaker, without a pod yet. Gives it back on drop.
+#[derive(Debug)]
+pub struct Admitted(breaker::Permit<Handle>);
+
+/// A place and a pod. Gives both back on drop, the pod first, so that whoever is woken finds it.
+#[derive(Debug)]
+pub struct Permit {
+    slot: Slot,
+    admitted: Admitted,
+}
+
+/// One pod's state, for people to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLoad {
+    /// Its address.
+    pub destination: Destination,
+    /// Requests of this activator on it.
+    pub in_flight: u32,
+    /// Whether it may be picked: listed, assigned and not failed.
+    pub usable: bool,
+}
+
+/// An owned way to the breaker.
+#[derive(Debug)]
+struct Handle(Arc<Throttler>);
+
+impl Deref for Handle {
+    type Target = Breaker;
+
+    fn deref(&self) -> &Breaker {
+        &self.0.breaker
+    }
+}
+
+// === impl Throttler ===
+
+impl Throttler {
+    /// A throttler without pods: everyone waits, at most `max_held` at once.
+    pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
+        let snapshot = Snapshot { policy: Policy::of(concurrency), targets: Targets::Pods(Vec::new()) };
+        Self {
+            breaker: Breaker::new(Capacity::CLOSED, max_held),
+            snapshot: ArcSwap::from_pointee(snapshot),
+            cursor: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                concurrency,
+                activators: Activators::Unknown,
+                listed: Destinations::NONE,
+                failed: BTreeSet::new(),
+                known: BTreeMap::new(),
+            }),
+        }
+    }
+
+    /// Waits for a place, in order of arrival.
+    pub fn acquire(self: &Arc<Self>) -> Acquire {
+        Acquire(breaker::Acquire::new(Handle(Arc::clone(self))))
+    }
+
+    /// Takes over a new set of destinations.
+    pub fn update(&self, destinations: Destinations) {
+        self.change(|state| {
+            state.listed = destinations;
+            if let Destinations::Pods(pods) = &mut state.listed {
+                pods.sort_unstable();
+                pods.dedup();
+                state.failed.retain(|failed| pods.binary_search(failed).is_ok());
+            } else {
+                state.failed.clear();
+            }
+        });
+    }
+
+    /// Takes over this activator's place among the revision's activators.
+    pub fn set_activators(&self, activators: Activators) {
+        self.change(|state| state.activators = activators);
+    }
+
+    /// Changes how many requests a pod may run at once. Running ones are not interrupted.
+    pub fn set_concurrency(&self, concurrency: ContainerConcurrency) {
+        self.change(|state| state.concurrency = concurrency);
+    }
+
+    /// Changes how many requests may wait. Those who wait already stay.
+    pub fn set_max_held(&self, max_held: u32) {
+        self.breaker.set_queue_limit(max_held);
+    }
+
+    /// While `Some`, whoever waits or would have to is refused. See [`Breaker::refuse_waiting`].
+    pub fn refuse_waiting(&self, refusal: Option<Refusal>) {
+        self.breaker.refuse_waiting(refusal);
+    }
+
+    /// Takes a pod out at once, after a refused connection or unacknowledged bytes. Says whether that changed anything.
+    /// A cluster IP stays: there is nothing else to send to.
+    pub fn mark_failed(&self, destination: &Destination) -> bool {
+        self.change(|state| match &state.listed {
+            Destinations::Pods(pods) if pods.binary_search(destination).is_ok() => {
+                state.failed.insert(destination.clone())
+            }
+            _ => false,
+        })
+    }
+
+    /// Brings back a pod that had failed. Says whether that changed anything.
+    pub fn restore(&self, destination: &Destination) -> bool {
+        self.change(|state| state.failed.remove(destination))
+    }
+
+    /// In flight, queued and capacity at one instant.
+    pub fn load(&self) -> Load {
+        self.breaker.load()
+    }
+
+    /// Refused and abandoned so far.
+    pub fn turned_away(&self) -> TurnedAway {
+        self.breaker.turned_away()
+    }
+
+    /// Every pod that may be picked or still runs something, in order.
+    pub fn pods(&self) -> Vec<PodLoad> {
+        let state = self.state.lock();
+        let snapshot = self.snapshot.load();
+        let load = |pod: &Arc<Pod>| PodLoad {
+            destination: pod.destination.clone(),
+            in_flight: pod.in_flight(),
+            usable: snapshot.targets.contains(pod),
+        };
+        state.known.values().map(load).filter(|pod| pod.usable || pod.in_flight > 0).collect()
+    }
+
+    /// Changes the state and makes what follows from it effective, in the order that the module's text gives.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        let snapshot = Arc::new(state.snapshot());
+        let capacity = state.capacity(&snapshot.targets);
+        let lowered = capacity.places() < self.breaker.load().capacity.places();
+        if lowered {
+            self.breaker.set_capacity(capacity);
+        }
+        self.snapshot.store(snapshot);
+        if !lowered {
+            self.breaker.set_capacity(capacity);
+        }
+        result
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// The pods to pick from. Pods that nobody refers to any longer are forgotten.
+    fn snapshot(&mut self) -> Snapshot {
+        self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
+        let targets = match &self.listed {
+            Destinations::ClusterIp { destination, .. } => Targets::ClusterIp(known(&mut self.known, destination)),
+            Destinations::Pods(pods) => {
+                let share = match self.concurrency {
+                    ContainerConcurrency::Unlimited => assign(pods.len(), Activators::Unknown),
+                    ContainerConcurrency::Limited(_) => assign(pods.len(), self.activators),
+                };
+                let usable = share.positions().map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
+                Targets::Pods(usable.map(|pod| known(&mut self.known, pod)).collect())
+            }
+        };
+        Snapshot { policy: Policy::of(self.concurrency), targets }
+    }
+
+    fn capacity(&self, targets: &Targets) -> Capacity {
+        let (assigned, backends) = match (targets, &self.listed) {
+            (Targets::Pods(pods), _) if pods.is_empty() => return Capacity::CLOSED,
+            (Targets::Pods(pods), _) => (pods.len(), pods.len()),
+            (Targets::ClusterIp(_), Destinations::ClusterIp { ready, .. }) => (0, *ready as usize),
+            (Targets::ClusterIp(_), Destinations::Pods(_)) => return Capacity::CLOSED,
+        };
+        let places = capacity(CapacityInputs {
+            container_concurrency: self.concurrency.to_number(),
+            backends: i64::try_from(backends).unwrap_or(UNLIMITED_PLACES),
+            assigned: u32::try_from(assigned).unwrap_or(u32::MAX),
+            activators: self.activators.count().unwrap_or(0),
+        });
+        match (self.concurrency, u32::try_from(places)) {
+            (_, Err(_) | Ok(0)) => Capacity::CLOSED,
+            (ContainerConcurrency::Unlimited, Ok(_)) => Capacity::Unlimited,
+            (ContainerConcurrency::Limited(_), Ok(places)) => Capacity::Limited(places),
+        }
+    }
+}
+
+/// The pod at a destination, with the count it has.
+fn known(pods: &mut BTreeMap<Destination, Arc<Pod>>, destination: &Destination) -> Arc<Pod> {
+    Arc::clone(pods.entry(destination.clone()).or_insert_with(|| Pod::new(destination.clone())))
+}
+
+impl Targets {
+    fn contains(&self, pod: &Arc<Pod>) -> bool {
+        match self {
+            Self::Pods(pods) => pods.iter().any(|other| Arc::ptr_eq(other, pod)),
+            Self::ClusterIp(only) => Arc::ptr_eq(only, pod),
+        }
+    }
+}
+
+// === impl Acquire ===
+
+impl Future for Acquire {
+    type Output = Result<Admitted, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map_ok(Admitted)
+    }
+}
+
+// === impl Admitted ===
+
+impl Admitted {
+    /// How often a scan that was overtaken by other requests is repeated before the request queues again.
+    const SCANS: u32 = 4;
+
+    /// Chooses a pod. If there is none, [`Admitted::requeue`] is what to do.
+    pub fn pick<R: Rng + ?Sized>(self, rng: &mut R) -> Result<Permit, Self> {
+        let throttler = &self.0.handle().0;
+        for _ in 0..Self::SCANS {
+            let snapshot = throttler.snapshot.load();
+            let slot = match &snapshot.targets {
+                Targets::ClusterIp(only) => Some(only.reserve()),
+                Targets::Pods(pods) => snapshot.policy.pick(pods, &throttler.cursor, rng),
+            };
+            if let Some(slot) = slot {
+                return Ok(Permit { slot, admitted: self });
+            }
+        }
+        Err(self)
+    }
+
+    /// Back to the head of the queue.
+    pub fn requeue(self) -> Acquire {
+        Acquire(self.0.requeue())
+    }
+}
+
+// === impl Permit ===
+
+impl Permit {
+    /// Where to send the request.
+    pub fn destination(&self) -> &Destination {
+        self.slot.destination()
+    }
+
+    /// Gives up the pod and keeps the place: for a request of which nothing was sent, to [`pick`](Admitted::pick) again.
+    pub fn give_up_pod(self) -> Admitted {
+        self.admitted
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,207 @@
+//! Which pods this activator uses, and how many requests that makes room for.
+//!
+//! # Assignment
+//!
+//! With a container concurrency, activators divide the pods: L pods sorted by text, A activators, own index i.
+//!
+//! | case | assigned |
+//! |---|---|
+//! | index unknown, A = 1, or L <= 1 | all |
+//! | A > L | the one at i mod L |
+//! | A <= L | q = L / A of them from i q on; of the last r = L mod A also the i-th, if i < r |
+//!
+//! # Capacity
+//!
+//! Container concurrency for each assigned pod. Behind a cluster IP nothing is assigned: the container concurrency times the
+//! ready pods, divided by the activators, at least 1 where there is any. Without a container concurrency: unlimited
+//! as soon as there is a pod.
+//!
+//! Both are Knative's to the letter, odd cases included, because activators of both makes may share a revision.
+//!
+//! # Not here: sharing what is left over
+//!
+//! Five pods on two activators make three and two, so equal load saturates one of them while the other has room. [`Slice`]
+//! names the leftover pods (`shared`) for that reason. Sending to them what has waited too long on the own ones is safe only
+//! where something at the pod holds the limit (a queue-proxy), because two activators that both send to one pod
+//! exceed it otherwise; nothing uses them yet.
+
+use std::ops::Range;
+
+use crate::own_index::Activators;
+
+/// The positions, in a sorted list of pods, of one activator's share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Adjacent ones.
+    pub run: Range<usize>,
+    /// One of the leftover ones at the end, if this activator has one.
+    pub extra: Option<usize>,
+    /// All leftover ones (`len mod count`): each belongs to one activator, and some activators have none.
+    pub shared: Range<usize>,
+}
+
+impl Slice {
+    /// All of `len` pods.
+    fn all(len: usize) -> Self {
+        Self { run: 0..len, extra: None, shared: len..len }
+    }
+
+    /// The positions in order.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + use<> {
+        self.run.clone().chain(self.extra)
+    }
+}
+
+/// This activator's share of `len` pods in sorted order.
+pub fn assign(len: usize, activators: Activators) -> Slice {
+    let Activators::Known { index, count } = activators else { return Slice::all(len) };
+    let (index, count) = (index as usize, count as usize);
+    if len <= 1 || count <= 1 {
+        return Slice::all(len);
+    }
+    if count > len {
+        let own = index % len;
+        return Slice { run: own..own + 1, extra: None, shared: len..len };
+    }
+    let (size, leftover) = (len / count, len % count);
+    let first_leftover = len - leftover;
+    Slice {
+        run: index * size..(index + 1) * size,
+        extra: (index < leftover).then(|| first_leftover + index),
+        shared: first_leftover..len,
+    }
+}
+
+/// What Knative computes a breaker's capacity from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityInputs {
+    /// Requests that one pod may run at once; 0: no limit.
+    pub container_concurrency: u32,
+    /// Pods known; Knative passes -1 where only the number of activators has changed.
+    pub backends: i64,
+    /// Pods assigned to this activator; 0 behind a cluster IP.
+    pub assigned: u32,
+    /// Activators that share the revision; 0: not known.
+    pub activators: u32,
+}
+
+/// Stands for "unlimited" in [`capacity`]'s result: 2^31 - 1.
+pub const UNLIMITED_PLACES: i64 = i32::MAX as i64;
+
+/// Knative's formula, as the number that Knative comes to: [`UNLIMITED_PLACES`] for no limit, and negative for the
+/// combination of no assigned pods and -1 backends. [`Throttler`](super::Throttler) never asks for either by accident: it
+/// knows a closed breaker and an unlimited one from the pods themselves.
+pub fn capacity(inputs: CapacityInputs) -> i64 {
+    let concurrency = i64::from(inputs.container_concurrency);
+    let mut places = if inputs.assigned > 0 {
+        concurrency.saturating_mul(i64::from(inputs.assigned))
+    } else {
+        match concurrency.saturating_mul(inputs.backends) {
+            total if total > 0 => (total / i64::from(inputs.activators.max(1))).max(1),
+            total => total,
+        }
+    };
+    if inputs.backends > 0 && (concurrency == 0 || places > UNLIMITED_PLACES) {
+        places = UNLIMITED_PLACES;
+    }
+    places
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn share(len: usize, index: i64, count: u32) -> Vec<usize> {
+        let activators = match u32::try_from(index) {
+            Ok(index) => Activators::Known { index, count },
+            Err(_) => Activators::Unknown,
+        };
+        assign(len, activators).positions().collect()
+    }
+
+    #[test]
+    fn capacity_follows_the_table() {
+        const M: i64 = UNLIMITED_PLACES;
+        // (container concurrency, backends, assigned, activators) -> capacity
+        let rows = [
+            ((10, 1, 0, 0), 10),
+            ((10, 10, 0, 0), 100),
+            ((10, 100, 0, 0), 1000),
+            ((10, 10, 0, 5), 20),
+            ((10, 10, 0, 200), 1),
+            ((10, 0, 0, 200), 0),
+            ((3, 7, 0, 2), 10),
+            ((1, 3, 0, 2), 1),
+            ((10, 0, 1, 1), 10),
+            ((10, -1, 2, 1), 20),
+            ((10, -1, 1, 2), 10),
+            ((100, 25_000_000, 0, 1), M),
+            ((0, 0, 0, 0), 0),
+            ((0, 0, 0, 200), 0),
+            ((0, 1, 0, 0), M),
+            ((0, 10, 0, 200), M),
+            ((0, 1, 5, 1), M),
+        ];
+        for ((container_concurrency, backends, assigned, activators), expected) in rows {
+            let inputs = CapacityInputs { container_concurrency, backends, assigned, activators };
+            assert_eq!(capacity(inputs), expected, "{inputs:?}");
+        }
+    }
+
+    #[test]
+    fn assignment_follows_the_table() {
+        let rows: &[(usize, u32, &[&[usize]])] = &[
+            (0, 3, &[&[], &[], &[]]),
+            (1, 3, &[&[0], &[0], &[0]]),
+            (1, 2, &[&[0], &[0]]),
+            (2, 3, &[&[0], &[1], &[0]]),
+            (3, 2, &[&[0, 2], &[1]]),
+            (3, 3, &[&[0], &[1], &[2]]),
+            (5, 2, &[&[0, 1, 4], &[2, 3]]),
+            (6, 4, &[&[0, 4], &[1, 5], &[2], &[3]]),
+            (7, 3, &[&[0, 1, 6], &[2, 3], &[4, 5]]),
+            (8, 5, &[&[0, 5], &[1, 6], &[2, 7], &[3], &[4]]),
+            (10, 3, &[&[0, 1, 2, 9], &[3, 4, 5], &[6, 7, 8]]),
+            (20, 3, &[&[0, 1, 2, 3, 4, 5, 18], &[6, 7, 8, 9, 10, 11, 19], &[12, 13, 14, 15, 16, 17]]),
+            (
+                24,
+                5,
+                &[&[0, 1, 2, 3, 20], &[4, 5, 6, 7, 21], &[8, 9, 10, 11, 22], &[12, 13, 14, 15, 23], &[16, 17, 18, 19]],
+            ),
+            (3, 5, &[&[0], &[1], &[2], &[0], &[1]]),
+        ];
+        for &(len, count, shares) in rows {
+            for (index, expected) in shares.iter().enumerate() {
+                assert_eq!(share(len, index as i64, count), *expected, "{index} of {count}, {len} pods");
+            }
+        }
+        assert_eq!(share(5, -1, 3), [0, 1, 2, 3, 4], "unknown index: all");
+        assert_eq!(share(5, 0, 1), [0, 1, 2, 3, 4], "alone: all");
+        assert_eq!(share(150, 4, 5), (120..150).collect::<Vec<_>>());
+    }
+
+    proptest! {
+        /// While there are enough pods, each belongs to exactly one activator, and shares differ by at most one.
+        #[test]
+        fn shares_are_a_partition(len in 2usize..300, count in 1u32..40) {
+            prop_assume!(count as usize <= len);
+            let shares: Vec<Vec<usize>> = (0..count).map(|i| share(len, i64::from(i), count)).collect();
+            let mut all: Vec<usize> = shares.iter().flatten().copied().collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..len).collect::<Vec<_>>());
+            let sizes = shares.iter().map(Vec::len);
+            prop_assert!(sizes.clone().max().unwrap_or(0) - sizes.min().unwrap_or(0) <= 1);
+        }
+
+        /// With fewer pods than activators, each activator has one, and each pod somebody.
+        #[test]
+        fn too_few_pods_are_shared_evenly(len in 2usize..30, count in 2u32..60) {
+            prop_assume!(count as usize > len);
+            for index in 0..count {
+                prop_assert_eq!(share(len, i64::from(index), count), vec![index as usize % len]);
+            }
+        }
+    }
+}
