@@ -1,6 +1,6 @@
 //! Whether a revision is active, as its PodAutoscaler's conditions say.
 //!
-//! `min_ready` is [`Bounds::min_ready`](crate::bounds::Bounds::min_ready).
+//! `min_ready` is [`crate::bounds::min_ready`].
 //!
 //! | wanted | ready < min_ready | ready ≥ min_ready |
 //! |---|---|---|

@@ -51,7 +51,7 @@ pub struct Input {
     pub desired: Option<i32>,
     /// Replicas that the target has now (its spec's; 1 if it does not say).
     pub current_replicas: i32,
-    /// Limits, initial scale included.
+    /// Limits, initial scale included ([`with_initial_scale`](crate::bounds::with_initial_scale)).
     pub bounds: Bounds,
     /// Whether scale to zero is on.
     pub scale_to_zero: bool,
@@ -154,7 +154,8 @@ pub fn decide(input: &Input) -> Outcome {
         desired => desired,
     };
     let warm = desired.map(|d| if input.warm_in.is_some() { d.max(input.current_replicas) } else { d });
-    let bounded = input.bounds.clamp(warm.unwrap_or(-1));
+    // Bounds below zero, which only unchecked annotations hold, ask for nothing.
+    let bounded = input.bounds.clamp(warm.unwrap_or(-1)).max(0);
     if bounded != 0 {
         return if warm != desired && warm == Some(bounded) {
             Outcome { requeue: input.warm_in, ..apply(input, bounded, Reason::Warming) }

@@ -5,9 +5,12 @@ use serde_json::Value;
 
 use crate::Mismatch;
 
+mod active_condition;
+mod apply_scale;
 mod max_window;
 mod num_activators;
 mod pipeline;
+mod reconcile;
 mod sample_size;
 mod scale;
 mod spec;
@@ -15,6 +18,8 @@ mod window;
 
 /// All kinds this runner knows.
 pub const KINDS: &[Kind] = &[
+    Kind { name: "active_condition", expected: WANT, check: Check::Pure(active_condition::check) },
+    Kind { name: "apply_scale", expected: WANT, check: Check::Pure(apply_scale::check) },
     Kind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
     Kind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
     Kind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },

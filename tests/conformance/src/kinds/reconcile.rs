@@ -1,0 +1,60 @@
+//! What the kinds of the PodAutoscaler reconciler share: how annotations, configuration and conditions are spelled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use autoscaler_core::active::Active;
+use autoscaler_core::bounds::Bounds;
+use common::annotations;
+use common::config::AutoscalerConfig;
+use serde::Deserialize;
+
+use crate::Mismatch;
+
+/// Annotations and configuration, by name.
+pub(super) type Map = BTreeMap<String, String>;
+
+/// A configuration; the vectors hold valid ones alone.
+pub(super) fn config(data: &Map) -> Result<AutoscalerConfig, Mismatch> {
+    AutoscalerConfig::from_map(data).map_err(|e| Mismatch::Broken(format!("config: {e}")))
+}
+
+/// Limits without the initial scale.
+pub(super) fn bounds(map: &Map, config: &AutoscalerConfig, reachability: Reachability) -> Bounds {
+    annotations::bounds(map, config, reachability.is_reachable())
+}
+
+/// Whether a route leads here. Unless it says no, one does.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) enum Reachability {
+    #[serde(rename = "")]
+    Unknown,
+    Reachable,
+    Unreachable,
+}
+
+impl Reachability {
+    pub(super) fn is_reachable(self) -> bool {
+        self != Self::Unreachable
+    }
+}
+
+/// A condition's status.
+#[derive(Clone, Copy, Deserialize)]
+pub(super) enum Status {
+    True,
+    False,
+    Unknown,
+}
+
+impl Status {
+    /// The Active condition with this status, unchanged for so long.
+    pub(super) fn active(self, seconds: f64) -> Active {
+        let age = Duration::from_secs_f64(seconds);
+        match self {
+            Self::True => Active::True(age),
+            Self::False => Active::False(age),
+            Self::Unknown => Active::Unknown(age),
+        }
+    }
+}
