@@ -22,6 +22,7 @@ use common::scaling::{Aggregation, DeciderSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// All four ports and the feed, as the reconcilers get them. Cheap to clone.
 #[derive(Clone)]
@@ -187,8 +188,14 @@ pub struct PodCounts {
 
 /// Which revisions are this process's to act on.
 pub trait Leadership: Send + Sync + 'static {
-    /// Whether this process leads the revision. Gaining or losing it puts its key on the feed.
+    /// Whether this process leads the revision.
     fn owns(&self, key: &RevisionKey) -> bool;
+
+    /// Counts changes of what this process leads. Only the reconcilers know all revisions, so at each change it is for
+    /// them to look at every one: to take up what was gained, to remove loops and measurements of what was lost.
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1 // Leads the same for ever.
+    }
 
     /// Whether the lease is certain to last for another two seconds: asked immediately before each write.
     fn may_write(&self, key: &RevisionKey) -> bool;
