@@ -1,7 +1,26 @@
-//! Knative's conditions.
+//! Knative's conditions: one of them, and lists of them.
+//!
+//! A list is kept sorted by type, in byte order. `lastTransitionTime` tells when anything else about a condition last
+//! changed, the reason and the message included: it is not the time of the last change of status. On the wire it has
+//! whole seconds; between the first mark and the end of one pass of a reconciler it is finer, so that the order of
+//! marks is known (see [`crate::condition_set`]).
 
+use common::time::Timestamp;
+use k8s_openapi::jiff;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Type of the condition that sums up the others.
+pub const READY: &str = "Ready";
+/// Status: it is so.
+pub const TRUE: &str = "True";
+/// Status: it is not so.
+pub const FALSE: &str = "False";
+/// Status: not known, or not yet.
+pub const UNKNOWN: &str = "Unknown";
+/// Severity of conditions that do not count towards [`READY`].
+pub const SEVERITY_INFO: &str = "Info";
 
 /// One observed aspect of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -24,4 +43,117 @@ pub struct Condition {
     /// A sentence for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+}
+
+impl Condition {
+    /// Whether the status is True.
+    pub fn is_true(&self) -> bool {
+        self.status == TRUE
+    }
+
+    /// Whether the status is False.
+    pub fn is_false(&self) -> bool {
+        self.status == FALSE
+    }
+
+    /// Whether the status is Unknown, or no status at all.
+    pub fn is_unknown(&self) -> bool {
+        !self.is_true() && !self.is_false()
+    }
+
+    /// When it last changed. A time that is absent or unreadable lies before all others.
+    pub fn changed_at(&self) -> Timestamp {
+        self.last_transition_time.as_deref().and_then(from_rfc3339).unwrap_or(Timestamp::from_nanos(i64::MIN))
+    }
+
+    /// How long it has been as it is, counted from the whole second that is on the wire.
+    pub fn unchanged_for(&self, now: Timestamp) -> Duration {
+        now.saturating_since(Timestamp::from_secs(self.changed_at().as_secs()))
+    }
+
+    /// Whether both say the same, whenever they came to say it.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        (&self.type_, &self.status, &self.severity, &self.reason, &self.message)
+            == (&other.type_, &other.status, &other.severity, &other.reason, &other.message)
+    }
+}
+
+/// The condition of a type, if there is one.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether two lists say the same, transition times aside.
+pub fn say_the_same(a: &[Condition], b: &[Condition]) -> bool {
+    a.len() == b.len()
+        && a.iter().all(|condition| find(b, &condition.type_).is_some_and(|c| c.says_the_same(condition)))
+}
+
+/// Gives conditions the transition times that they are written with: the one that was read where nothing else changed,
+/// `now` in whole seconds where something did. So there and back again within one pass leaves no trace.
+pub fn settle(conditions: &mut [Condition], read: &[Condition], now: Timestamp) {
+    for condition in conditions {
+        condition.last_transition_time = match find(read, &condition.type_) {
+            Some(before) if before.says_the_same(condition) => before.last_transition_time.clone(),
+            _ => Some(to_rfc3339(Timestamp::from_secs(now.as_secs()))),
+        };
+    }
+}
+
+/// RFC 3339 in UTC, with a fraction only where there is one.
+pub fn to_rfc3339(time: Timestamp) -> String {
+    // Any 64 bits of nanoseconds lie within what jiff can say.
+    jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
+}
+
+/// Reads RFC 3339. None if malformed, or beyond 64 bits of nanoseconds (before 1677, after 2262).
+pub fn from_rfc3339(text: &str) -> Option<Timestamp> {
+    let time: jiff::Timestamp = text.parse().ok()?;
+    i64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(status: &str, reason: &str, time: Option<&str>) -> Condition {
+        Condition {
+            type_: "Active".into(),
+            status: status.into(),
+            reason: reason.into(),
+            last_transition_time: time.map(Into::into),
+            ..Condition::default()
+        }
+    }
+
+    #[test]
+    fn times_are_written_in_utc_and_whole_seconds() {
+        let time = Timestamp::from_secs(1_700_000_000);
+        assert_eq!(to_rfc3339(time), "2023-11-14T22:13:20Z");
+        assert_eq!(from_rfc3339("2023-11-14T22:13:20Z"), Some(time));
+        assert_eq!(from_rfc3339("2023-11-14T23:13:20+01:00"), Some(time));
+        for text in ["", "yesterday", "0001-01-01T00:00:00Z"] {
+            assert_eq!(from_rfc3339(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_changed_gets_a_new_time() {
+        let read = [condition(TRUE, "", Some("2023-01-01T00:00:00Z"))];
+        let now = Timestamp::from_nanos(1_700_000_000_900_000_000);
+        let mut same = [condition(TRUE, "", Some("2023-11-14T22:13:20.9Z"))];
+        settle(&mut same, &read, now);
+        assert_eq!(same, read, "there and back again");
+        let mut new_reason = [condition(TRUE, "Because", None)];
+        settle(&mut new_reason, &read, now);
+        assert_eq!(new_reason[0].last_transition_time.as_deref(), Some("2023-11-14T22:13:20Z"));
+    }
+
+    #[test]
+    fn a_condition_without_a_time_is_as_old_as_time() {
+        let now = Timestamp::from_secs(1_700_000_000);
+        assert!(condition(FALSE, "", None).unchanged_for(now) > Duration::from_secs(3600 * 24 * 365 * 100));
+        assert_eq!(condition(FALSE, "", Some("2023-11-14T22:13:10Z")).unchanged_for(now), Duration::from_secs(10));
+        assert_eq!(condition(FALSE, "", Some("2023-11-14T22:13:30Z")).unchanged_for(now), Duration::ZERO);
+    }
 }

@@ -3,12 +3,20 @@
 //! One file for each kind. Groups, names and serialised forms are Knative's.
 
 pub mod condition;
+pub mod condition_set;
+pub mod crds;
 pub mod metric;
+pub mod metric_status;
 pub mod podautoscaler;
+pub mod podautoscaler_status;
 pub mod revision;
 pub mod serverlessservice;
+pub mod serverlessservice_status;
+pub mod validation;
 
 pub use condition::Condition;
+pub use condition_set::HasConditions;
+pub use crds::crds;
 pub use metric::{Metric, MetricSpec, MetricStatus};
 pub use podautoscaler::{PodAutoscaler, PodAutoscalerSpec, PodAutoscalerStatus, Reachability};
 pub use revision::{Revision, RevisionSpec};

@@ -1,0 +1,290 @@
+//! How `Ready` follows from the conditions that it depends on.
+//!
+//! A kind declares its dependents in order. Whoever reconciles it works in three steps: [`HasConditions::begin`] on a
+//! copy of what was read, marks, [`HasConditions::finish`] against what was read. All take the time as an argument.
+//!
+//! # The rule
+//!
+//! - Setting a condition that says the same already does nothing. Any other difference replaces it and moves its
+//!   transition time.
+//! - True: `Ready` becomes a copy of the newest unhappy condition that counts (False before Unknown); Unknown without
+//!   a reason if some dependent is absent; else True.
+//! - Unknown: the first dependent that is False wins. `Ready` is then False, with this call's reason unless it was
+//!   False before. With none, `Ready` is Unknown for the same reason, if the marked condition is a dependent.
+//! - False: `Ready` is False for the same reason, if the marked condition is a dependent.
+//! - What counts has an empty severity: `Ready` and its dependents. Anything else is `Info`.
+
+use crate::condition::{Condition, FALSE, READY, SEVERITY_INFO, TRUE, UNKNOWN, find, settle, to_rfc3339};
+use common::time::Timestamp;
+use std::time::Duration;
+
+/// Reason of `Ready` while a new generation has not been reconciled with success.
+pub const NEW_GENERATION: &str = "NewObservedGenFailure";
+const NEW_GENERATION_MESSAGE: &str = "unsuccessfully observed a new generation";
+
+/// A status with conditions.
+pub trait HasConditions {
+    /// Types that `Ready` depends on, in declaration order.
+    const DEPENDENTS: &'static [&'static str];
+
+    /// The conditions.
+    fn conditions(&self) -> &[Condition];
+    /// The conditions, to change them.
+    fn conditions_mut(&mut self) -> &mut Vec<Condition>;
+    /// The generation that the status is about.
+    fn observed_generation(&self) -> Option<i64>;
+    /// The generation that the status is about, to change it.
+    fn observed_generation_mut(&mut self) -> &mut Option<i64>;
+
+    /// The condition of a type, if there is one.
+    fn condition(&self, type_: &str) -> Option<&Condition> {
+        find(self.conditions(), type_)
+    }
+
+    /// Whether the status is about this generation, and says that it is ready.
+    fn is_ready(&self, generation: i64) -> bool {
+        self.observed_generation().unwrap_or(0) == generation && self.condition(READY).is_some_and(Condition::is_true)
+    }
+
+    /// How long a condition has had a status; none if it has another, or is absent.
+    fn status_for(&self, type_: &str, status: &str, now: Timestamp) -> Option<Duration> {
+        self.condition(type_).filter(|condition| condition.status == status).map(|c| c.unchanged_for(now))
+    }
+
+    /// Marks conditions at this time.
+    fn manage(&mut self, now: Timestamp) -> ConditionManager<'_> {
+        ConditionManager { dependents: Self::DEPENDENTS, conditions: self.conditions_mut(), now }
+    }
+
+    /// First step of a pass: fills in what is missing, and unsettles `Ready` if the generation is new.
+    fn begin(&mut self, generation: i64, now: Timestamp) {
+        let new = self.observed_generation().unwrap_or(0) != generation;
+        let mut manager = self.manage(now);
+        manager.initialize();
+        if new {
+            manager.mark_unknown(READY, NEW_GENERATION, NEW_GENERATION_MESSAGE);
+        }
+    }
+
+    /// Last step of a pass, failed or not: notes the generation and settles transition times against what was read.
+    fn finish(&mut self, read: Option<&Self>, generation: i64, now: Timestamp)
+    where
+        Self: Sized,
+    {
+        *self.observed_generation_mut() = Some(generation);
+        settle(self.conditions_mut(), read.map_or(&[], |status| status.conditions()), now);
+    }
+}
+
+/// Marks conditions and keeps `Ready` in step.
+#[derive(Debug)]
+pub struct ConditionManager<'a> {
+    dependents: &'static [&'static str],
+    conditions: &'a mut Vec<Condition>,
+    now: Timestamp,
+}
+
+impl ConditionManager<'_> {
+    /// Adds `Ready` and its dependents where they are missing: True where `Ready` is, else Unknown.
+    pub fn initialize(&mut self) {
+        let status = match find(self.conditions, READY) {
+            Some(ready) if ready.is_true() => TRUE,
+            Some(_) => UNKNOWN,
+            None => {
+                self.set(READY, UNKNOWN, "", "");
+                UNKNOWN
+            }
+        };
+        for dependent in self.dependents {
+            if find(self.conditions, dependent).is_none() {
+                self.set(dependent, status, "", "");
+            }
+        }
+    }
+
+    /// It is so.
+    pub fn mark_true(&mut self, type_: &str) {
+        self.set(type_, TRUE, "", "");
+        self.recompute();
+    }
+
+    /// Not known, or not yet.
+    pub fn mark_unknown(&mut self, type_: &str, reason: &str, message: &str) {
+        self.set(type_, UNKNOWN, reason, message);
+        let failed = self.dependents.iter().any(|type_| find(self.conditions, type_).is_some_and(Condition::is_false));
+        if failed {
+            if !find(self.conditions, READY).is_some_and(Condition::is_false) {
+                self.set(READY, FALSE, reason, message);
+            }
+        } else if self.dependents.contains(&type_) {
+            self.set(READY, UNKNOWN, reason, message);
+        }
+    }
+
+    /// It is not so.
+    pub fn mark_false(&mut self, type_: &str, reason: &str, message: &str) {
+        self.set(type_, FALSE, reason, message);
+        if self.dependents.contains(&type_) {
+            self.set(READY, FALSE, reason, message);
+        }
+    }
+
+    /// Sets one condition and leaves `Ready` as it is: for conditions that only inform.
+    pub fn set(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
+        let counts = type_ == READY || self.dependents.contains(&type_);
+        let mut condition = Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            severity: if counts { String::new() } else { SEVERITY_INFO.to_owned() },
+            last_transition_time: None,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        if find(self.conditions, type_).is_some_and(|before| before.says_the_same(&condition)) {
+            return;
+        }
+        condition.last_transition_time = Some(to_rfc3339(self.later_than_all()));
+        self.conditions.retain(|before| before.type_ != type_);
+        self.conditions.push(condition);
+        self.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    }
+
+    /// Takes a condition away that only informs. `Ready` and its dependents stay.
+    pub fn clear(&mut self, type_: &str) {
+        if type_ != READY && !self.dependents.contains(&type_) {
+            self.conditions.retain(|condition| condition.type_ != type_);
+        }
+    }
+
+    /// `Ready` after some condition became True.
+    fn recompute(&mut self) {
+        let mut counting: Vec<&Condition> =
+            self.conditions.iter().filter(|c| c.severity.is_empty() && c.type_ != READY).collect();
+        counting.sort_by_key(|condition| std::cmp::Reverse(condition.changed_at()));
+        let unhappy =
+            counting.iter().find(|c| c.is_false()).or_else(|| counting.iter().find(|c| c.is_unknown())).copied();
+        match unhappy.cloned() {
+            Some(condition) => self.set(READY, &condition.status, &condition.reason, &condition.message),
+            None if counting.len() < self.dependents.len() => self.set(READY, UNKNOWN, "", ""),
+            None => self.set(READY, TRUE, "", ""),
+        }
+    }
+
+    /// Now, or a nanosecond after the newest condition: the order of marks within a pass counts.
+    fn later_than_all(&self) -> Timestamp {
+        let newest = self.conditions.iter().map(Condition::changed_at).max();
+        newest.map_or(self.now, |newest| self.now.max(newest + Duration::from_nanos(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PodAutoscalerStatus;
+
+    const ACTIVE: &str = "Active";
+    const TARGET: &str = "ScaleTargetInitialized";
+    const SKS: &str = "SKSReady";
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_secs(1_700_000_000 + secs)
+    }
+
+    fn fresh() -> PodAutoscalerStatus {
+        let mut status = PodAutoscalerStatus::default();
+        status.begin(0, at(0));
+        status
+    }
+
+    fn ready(status: &PodAutoscalerStatus) -> (&str, &str) {
+        let ready = status.condition(READY).expect("always there");
+        (&ready.status, &ready.reason)
+    }
+
+    #[test]
+    fn a_new_status_knows_nothing_and_is_sorted() {
+        let status = fresh();
+        let types: Vec<&str> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+        assert_eq!(types, [ACTIVE, READY, SKS, TARGET]);
+        assert!(status.conditions.iter().all(|condition| condition.is_unknown() && condition.severity.is_empty()));
+        let mut happy = PodAutoscalerStatus::default();
+        happy.manage(at(0)).set(READY, TRUE, "", "");
+        happy.manage(at(0)).initialize();
+        assert!(happy.conditions.iter().all(Condition::is_true), "what Ready implies is filled in as True");
+    }
+
+    #[test]
+    fn ready_needs_every_dependent() {
+        let mut status = fresh();
+        for type_ in [ACTIVE, SKS] {
+            status.manage(at(1)).mark_true(type_);
+            assert_eq!(ready(&status), (UNKNOWN, ""));
+        }
+        status.manage(at(1)).mark_true(TARGET);
+        assert_eq!(ready(&status), (TRUE, ""));
+    }
+
+    #[test]
+    fn false_beats_unknown_and_the_newest_beats_the_rest() {
+        let mut status = fresh();
+        status.manage(at(1)).mark_false(ACTIVE, "NoTraffic", "idle");
+        assert_eq!(ready(&status), (FALSE, "NoTraffic"));
+        status.manage(at(1)).mark_unknown(SKS, "NotReady", "");
+        assert_eq!(ready(&status), (FALSE, "NoTraffic"), "Ready was False already and keeps its reason");
+        status.manage(at(2)).mark_false(TARGET, "Newest", "");
+        status.manage(at(2)).mark_true(SKS);
+        assert_eq!(ready(&status), (FALSE, "Newest"));
+        status.manage(at(2)).mark_true(TARGET);
+        assert_eq!(ready(&status), (FALSE, "NoTraffic"));
+        status.manage(at(3)).mark_true(ACTIVE);
+        assert_eq!(ready(&status), (TRUE, ""));
+    }
+
+    /// Within one second the order of marks decides, as it does with upstream's finer clock.
+    #[test]
+    fn marks_of_one_instant_have_an_order() {
+        for (first, second) in [(ACTIVE, SKS), (SKS, ACTIVE)] {
+            let mut status = fresh();
+            status.manage(at(1)).mark_unknown(first, "First", "");
+            status.manage(at(1)).mark_unknown(second, "Second", "");
+            status.manage(at(1)).mark_true(TARGET);
+            assert_eq!(ready(&status), (UNKNOWN, "Second"));
+        }
+    }
+
+    #[test]
+    fn a_new_generation_unsettles_ready_alone() {
+        let mut status = fresh();
+        for type_ in [ACTIVE, SKS, TARGET] {
+            status.manage(at(1)).mark_true(type_);
+        }
+        let read = status.clone();
+        status.begin(2, at(2));
+        assert_eq!(ready(&status), (UNKNOWN, NEW_GENERATION));
+        assert!(status.condition(ACTIVE).is_some_and(Condition::is_true));
+        status.manage(at(2)).mark_true(ACTIVE);
+        status.finish(Some(&read), 2, at(2));
+        assert_eq!(status.conditions, read.conditions, "True, Unknown, True: nothing happened");
+        assert!(status.is_ready(2) && !status.is_ready(3));
+
+        let mut failing = fresh();
+        failing.manage(at(1)).mark_false(ACTIVE, "NoTraffic", "");
+        failing.begin(2, at(2));
+        assert_eq!(ready(&failing), (FALSE, NEW_GENERATION), "with a dependent False it is False");
+    }
+
+    #[test]
+    fn what_informs_does_not_count() {
+        let mut status = fresh();
+        for type_ in [ACTIVE, SKS, TARGET] {
+            status.manage(at(1)).mark_true(type_);
+        }
+        status.manage(at(1)).set("Note", FALSE, "Ignored", "an annotation has no effect");
+        status.manage(at(1)).mark_true(ACTIVE);
+        assert_eq!(ready(&status), (TRUE, ""));
+        assert_eq!(status.condition("Note").map(|note| note.severity.as_str()), Some(SEVERITY_INFO));
+        status.manage(at(2)).clear("Note");
+        status.manage(at(2)).clear(ACTIVE);
+        assert!(status.condition("Note").is_none() && status.condition(ACTIVE).is_some());
+    }
+}

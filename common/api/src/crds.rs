@@ -1,0 +1,208 @@
+//! The CustomResourceDefinitions, made from the types: names, columns and required fields are upstream's.
+//!
+//! The schema is stricter than upstream's in one way: `protocolType`, `mode` and `reachability` admit their values
+//! alone. Where no webhook runs nothing else would refuse a wrong one, and typed clients could not even list it.
+//!
+//! `cargo run -p common-api --example crds` writes them to `deploy/kubernetes/crds`; a test fails while those files
+//! are stale.
+
+use crate::{Metric, PodAutoscaler, ServerlessService};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSON, JSONSchemaProps,
+};
+use kube::CustomResourceExt;
+use serde_json::json;
+
+/// Label on every CRD that belongs to Knative's install.
+const INSTALL_LABEL: &str = "knative.dev/crd-install";
+
+const READY_STATUS: &str = ".status.conditions[?(@.type==\"Ready\")].status";
+const READY_REASON: &str = ".status.conditions[?(@.type==\"Ready\")].reason";
+
+/// All of them: PodAutoscaler, Metric, ServerlessService.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![pod_autoscaler(), metric(), serverless_service()]
+}
+
+/// The files that hold them, by name, and a kustomization that names those.
+///
+/// # Errors
+/// An object cannot be written as YAML, which would be a mistake in this crate.
+pub fn manifests() -> Result<Vec<(String, String)>, serde_yaml_ng::Error> {
+    let mut files = Vec::new();
+    for crd in crds() {
+        files.push((format!("{}.yaml", crd.spec.names.singular.clone().unwrap_or_default()), to_yaml(&crd)?));
+    }
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let kustomization =
+        json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": names});
+    files.push(("kustomization.yaml".to_owned(), to_yaml(&kustomization)?));
+    Ok(files)
+}
+
+fn to_yaml(object: &impl serde::Serialize) -> Result<String, serde_yaml_ng::Error> {
+    let header = "# Generated: cargo run -p common-api --example crds\n";
+    Ok(format!("{header}{}", serde_yaml_ng::to_string(object)?))
+}
+
+fn pod_autoscaler() -> CustomResourceDefinition {
+    let mut crd = finish(
+        PodAutoscaler::crd(),
+        &[
+            ("DesiredScale", "integer", ".status.desiredScale"),
+            ("ActualScale", "integer", ".status.actualScale"),
+            ("Ready", "string", READY_STATUS),
+            ("Reason", "string", READY_REASON),
+        ],
+    );
+    edit(&mut crd, &["spec", "protocolType"], |schema| one_of(schema, &["http1", "h2c"]));
+    edit(&mut crd, &["spec", "reachability"], |schema| one_of(schema, &["", "Reachable", "Unreachable"]));
+    edit(&mut crd, &["status"], |schema| {
+        schema.required = Some(vec!["metricsServiceName".to_owned(), "serviceName".to_owned()]);
+    });
+    crd
+}
+
+fn metric() -> CustomResourceDefinition {
+    finish(Metric::crd(), &[("Ready", "string", READY_STATUS), ("Reason", "string", READY_REASON)])
+}
+
+fn serverless_service() -> CustomResourceDefinition {
+    let mut crd = finish(
+        ServerlessService::crd(),
+        &[
+            ("Mode", "string", ".spec.mode"),
+            ("Activators", "integer", ".spec.numActivators"),
+            ("ServiceName", "string", ".status.serviceName"),
+            ("PrivateServiceName", "string", ".status.privateServiceName"),
+            ("Ready", "string", READY_STATUS),
+            ("Reason", "string", READY_REASON),
+        ],
+    );
+    edit(&mut crd, &["spec", "mode"], |schema| one_of(schema, &["Proxy", "Serve"]));
+    edit(&mut crd, &["spec", "protocolType"], |schema| one_of(schema, &["http1", "h2c"]));
+    crd
+}
+
+/// Adds what the types do not say.
+fn finish(mut crd: CustomResourceDefinition, columns: &[(&str, &str, &str)]) -> CustomResourceDefinition {
+    crd.metadata.labels.get_or_insert_default().insert(INSTALL_LABEL.to_owned(), "true".to_owned());
+    for version in &mut crd.spec.versions {
+        let columns = columns.iter().map(|(name, type_, path)| CustomResourceColumnDefinition {
+            name: (*name).to_owned(),
+            type_: (*type_).to_owned(),
+            json_path: (*path).to_owned(),
+            ..CustomResourceColumnDefinition::default()
+        });
+        version.additional_printer_columns = Some(columns.collect());
+        if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            // The derived ones speak of the derive.
+            (root.title, root.description) = (None, None);
+        }
+    }
+    crd
+}
+
+/// A text with these values and no others.
+fn one_of(schema: &mut JSONSchemaProps, values: &[&str]) {
+    *schema = JSONSchemaProps {
+        description: schema.description.take(),
+        type_: Some("string".to_owned()),
+        enum_: Some(values.iter().map(|value| JSON(json!(value))).collect()),
+        ..JSONSchemaProps::default()
+    };
+}
+
+/// Edits the schema of a field in every version.
+fn edit(crd: &mut CustomResourceDefinition, path: &[&str], change: impl Fn(&mut JSONSchemaProps)) {
+    for version in &mut crd.spec.versions {
+        let root = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+        let field = path.iter().fold(root, |schema, name| schema?.properties.as_mut()?.get_mut(*name));
+        if let Some(field) = field {
+            change(field);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn schema(crd: &CustomResourceDefinition, path: &[&str]) -> serde_json::Value {
+        let crd = serde_json::to_value(crd).expect("serializable");
+        let root = crd.pointer("/spec/versions/0/schema/openAPIV3Schema").cloned().expect("a schema");
+        path.iter().fold(root, |schema, name| schema.pointer(&format!("/properties/{name}")).cloned().expect(name))
+    }
+
+    #[test]
+    fn names_are_upstreams() {
+        let rows = [
+            ("podautoscalers.autoscaling.internal.knative.dev", Some(vec!["kpa", "pa"])),
+            ("metrics.autoscaling.internal.knative.dev", None),
+            ("serverlessservices.networking.internal.knative.dev", Some(vec!["sks"])),
+        ];
+        for (crd, (name, short)) in crds().iter().zip(rows) {
+            assert_eq!(crd.metadata.name.as_deref(), Some(name));
+            let found: Vec<&str> = crd.spec.names.short_names.iter().flatten().map(String::as_str).collect();
+            assert_eq!(found, short.unwrap_or_default());
+            let categories = crd.spec.names.categories.clone().unwrap_or_default();
+            assert!(categories.contains(&"knative-internal".to_owned()));
+            assert_eq!(
+                crd.metadata.labels.as_ref().and_then(|l| l.get(INSTALL_LABEL)).map(String::as_str),
+                Some("true")
+            );
+            let version = &crd.spec.versions[0];
+            assert!(version.served && version.storage && version.name == "v1alpha1");
+            assert!(version.subresources.as_ref().is_some_and(|s| s.status.is_some()));
+            assert_eq!(crd.spec.scope, "Namespaced");
+        }
+    }
+
+    #[test]
+    fn required_fields_are_upstreams() {
+        let required = |crd: &CustomResourceDefinition, path: &[&str]| schema(crd, path)["required"].clone();
+        let [pa, metric, sks] = crds().try_into().expect("three");
+        assert_eq!(required(&pa, &["spec"]), json!(["protocolType", "scaleTargetRef"]));
+        assert_eq!(required(&pa, &["status"]), json!(["metricsServiceName", "serviceName"]));
+        assert_eq!(required(&metric, &["spec"]), json!(["panicWindow", "scrapeTarget", "stableWindow"]));
+        assert_eq!(required(&sks, &["spec"]), json!(["objectRef", "protocolType"]));
+        assert_eq!(required(&sks, &["status"]), json!(null));
+        assert_eq!(schema(&pa, &["spec", "reachability"])["enum"], json!(["", "Reachable", "Unreachable"]));
+        assert_eq!(schema(&pa, &["spec", "protocolType"])["enum"], json!(["http1", "h2c"]));
+        let target = schema(&pa, &["spec", "scaleTargetRef"])["properties"].clone();
+        let fields: Vec<String> = target.as_object().expect("an object").keys().cloned().collect();
+        assert_eq!(fields, ["apiVersion", "kind", "name"]);
+    }
+
+    /// An API server admits structural schemas alone: a type everywhere, no references.
+    #[test]
+    fn schemas_are_structural() {
+        fn walk(schema: &serde_json::Value, at: &str) {
+            assert!(schema.get("type").is_some(), "{at} has no type");
+            for word in ["$ref", "definitions", "additionalItems", "patternProperties"] {
+                assert!(schema.get(word).is_none(), "{at} has {word}");
+            }
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                walk(property, &format!("{at}.{name}"));
+            }
+            for word in ["items", "additionalProperties"] {
+                if schema.get(word).is_some_and(serde_json::Value::is_object) {
+                    walk(&schema[word], &format!("{at}.{word}"));
+                }
+            }
+        }
+        for crd in crds() {
+            walk(&schema(&crd, &[]), &crd.spec.names.kind);
+        }
+    }
+
+    #[test]
+    fn the_manifests_in_the_repository_are_fresh() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes/crds");
+        for (name, text) in manifests().expect("YAML") {
+            let stored = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();
+            assert!(stored == text, "{name} is stale: cargo run -p common-api --example crds");
+        }
+    }
+}

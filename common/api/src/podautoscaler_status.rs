@@ -1,0 +1,235 @@
+//! What a PodAutoscaler's status says, and how it comes to say it. Types, reasons and messages are upstream's.
+//!
+//! An absent `Active` condition means that the revision is activating, but it never counts as activating too long.
+
+use crate::condition::{Condition, FALSE, TRUE, UNKNOWN};
+use crate::condition_set::HasConditions;
+use crate::{PodAutoscaler, PodAutoscalerStatus, Reachability};
+use common::time::Timestamp;
+use std::time::Duration;
+
+/// Condition: the revision takes traffic.
+pub const ACTIVE: &str = "Active";
+/// Condition: the first scale was reached once.
+pub const SCALE_TARGET_INITIALIZED: &str = "ScaleTargetInitialized";
+/// Condition: the ServerlessService is ready.
+pub const SKS_READY: &str = "SKSReady";
+
+/// Reason: requests wait for pods.
+pub const QUEUED: &str = "Queued";
+/// Reason: nothing waits and nothing runs.
+pub const NO_TRAFFIC: &str = "NoTraffic";
+/// Reason: activation took too long.
+pub const TIMED_OUT: &str = "TimedOut";
+/// Reason: the ServerlessService is not ready.
+pub const NOT_READY: &str = "NotReady";
+/// Reason: an object of the name that we need belongs to somebody else.
+pub const NOT_OWNED: &str = "NotOwned";
+/// Reason: an object could not be created.
+pub const FAILED_CREATE: &str = "FailedCreate";
+/// Reason of our own: the Service that clients call belongs to somebody else; replicas stay as they are.
+pub const SERVICE_NOT_OWNED: &str = "ServiceNotOwned";
+/// Reason of our own: an older PodAutoscaler names a host of ours.
+pub const HOST_CONFLICT: &str = "HostConflict";
+/// Reason of our own: the object breaks a rule; the message names field, value and rule.
+pub const INVALID: &str = "Invalid";
+
+/// Message where the ServerlessService has not named its private Service yet.
+pub const NO_PRIVATE_SERVICE_NAME: &str = "No Private Service Name";
+
+/// Why a revision is inactive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inactive {
+    /// It has no traffic.
+    NoTraffic,
+    /// It could not be activated in time.
+    TimedOut,
+}
+
+impl HasConditions for PodAutoscalerStatus {
+    const DEPENDENTS: &'static [&'static str] = &[ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY];
+
+    fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
+        &mut self.conditions
+    }
+
+    fn observed_generation(&self) -> Option<i64> {
+        self.observed_generation
+    }
+
+    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
+        &mut self.observed_generation
+    }
+}
+
+impl PodAutoscaler {
+    /// Whether some route may lead to the revision: unless it is known that none does.
+    pub fn is_reachable(&self) -> bool {
+        self.spec.reachability != Reachability::Unreachable
+    }
+}
+
+impl PodAutoscalerStatus {
+    /// Whether the revision takes traffic.
+    pub fn is_active(&self) -> bool {
+        self.condition(ACTIVE).is_some_and(Condition::is_true)
+    }
+
+    /// Whether it does not.
+    pub fn is_inactive(&self) -> bool {
+        self.condition(ACTIVE).is_some_and(Condition::is_false)
+    }
+
+    /// Whether it is on its way there.
+    pub fn is_activating(&self) -> bool {
+        self.condition(ACTIVE).is_none_or(Condition::is_unknown)
+    }
+
+    /// Whether the first scale was reached once.
+    pub fn is_scale_target_initialized(&self) -> bool {
+        self.condition(SCALE_TARGET_INITIALIZED).is_some_and(Condition::is_true)
+    }
+
+    /// How long it has been active; none if it is not.
+    pub fn active_for(&self, now: Timestamp) -> Option<Duration> {
+        self.status_for(ACTIVE, TRUE, now)
+    }
+
+    /// How long it has been inactive; none if it is not.
+    pub fn inactive_for(&self, now: Timestamp) -> Option<Duration> {
+        self.status_for(ACTIVE, FALSE, now)
+    }
+
+    /// How long it has been activating; none if it is not, or if it is not known since when.
+    pub fn activating_for(&self, now: Timestamp) -> Option<Duration> {
+        self.status_for(ACTIVE, UNKNOWN, now)
+    }
+
+    /// Notes that the revision takes traffic.
+    pub fn mark_active(&mut self, now: Timestamp) {
+        self.manage(now).mark_true(ACTIVE);
+    }
+
+    /// Notes that requests wait for pods.
+    pub fn mark_activating(&mut self, now: Timestamp) {
+        let message = "Requests to the target are being buffered as resources are provisioned.";
+        self.manage(now).mark_unknown(ACTIVE, QUEUED, message);
+    }
+
+    /// Notes that the revision takes no traffic.
+    pub fn mark_inactive(&mut self, why: Inactive, now: Timestamp) {
+        let (reason, message) = match why {
+            Inactive::NoTraffic => (NO_TRAFFIC, "The target is not receiving traffic."),
+            Inactive::TimedOut => (TIMED_OUT, "The target could not be activated."),
+        };
+        self.manage(now).mark_false(ACTIVE, reason, message);
+    }
+
+    /// Notes that the revision cannot work, for a reason of our own or upstream's.
+    pub fn mark_failed(&mut self, reason: &str, message: &str, now: Timestamp) {
+        self.manage(now).mark_false(ACTIVE, reason, message);
+    }
+
+    /// Notes that an object of the name that we need belongs to somebody else.
+    pub fn mark_not_owned(&mut self, kind: &str, name: &str, now: Timestamp) {
+        self.mark_failed(NOT_OWNED, &format!("There is an existing {kind} {name:?} that we do not own."), now);
+    }
+
+    /// Notes that an object could not be created.
+    pub fn mark_failed_create(&mut self, kind: &str, name: &str, now: Timestamp) {
+        self.mark_failed(FAILED_CREATE, &format!("Failed to create {kind} {name:?}."), now);
+    }
+
+    /// Notes that the first scale was reached. It is never taken back.
+    pub fn mark_scale_target_initialized(&mut self, now: Timestamp) {
+        self.manage(now).mark_true(SCALE_TARGET_INITIALIZED);
+    }
+
+    /// Notes that the ServerlessService is ready.
+    pub fn mark_sks_ready(&mut self, now: Timestamp) {
+        self.manage(now).mark_true(SKS_READY);
+    }
+
+    /// Notes that it is not, with its own message.
+    pub fn mark_sks_not_ready(&mut self, message: &str, now: Timestamp) {
+        self.manage(now).mark_unknown(SKS_READY, NOT_READY, message);
+    }
+
+    /// Notes the scales. An unknown desired scale (none) leaves one that was known before, and is -1 otherwise.
+    pub fn set_scales(&mut self, desired: Option<i32>, ready: i32) {
+        self.actual_scale = Some(ready);
+        self.desired_scale = Some(match (desired, self.desired_scale) {
+            (Some(desired), _) => desired,
+            (None, Some(before)) if before >= 0 => before,
+            (None, _) => -1,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::condition::READY;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_secs(1_700_000_000 + secs)
+    }
+
+    #[test]
+    fn activity_has_three_states_and_their_age() {
+        let mut status = PodAutoscalerStatus::default();
+        assert!(status.is_activating(), "absent is activating");
+        assert_eq!(status.activating_for(at(0)), None, "but never too long");
+        status.begin(1, at(0));
+        status.mark_activating(at(1));
+        assert_eq!(status.activating_for(at(11)), Some(Duration::from_secs(10)));
+        assert_eq!((status.active_for(at(11)), status.inactive_for(at(11))), (None, None));
+        status.mark_active(at(20));
+        assert!(status.is_active() && status.active_for(at(25)) == Some(Duration::from_secs(5)));
+        status.mark_inactive(Inactive::TimedOut, at(30));
+        assert!(status.is_inactive());
+        status.mark_inactive(Inactive::NoTraffic, at(40));
+        assert_eq!(status.inactive_for(at(45)), Some(Duration::from_secs(5)), "another reason restarts the clock");
+    }
+
+    #[test]
+    fn reasons_and_messages_are_upstreams() {
+        let mut status = PodAutoscalerStatus::default();
+        status.begin(1, at(0));
+        status.mark_not_owned("Metric", "hello", at(1));
+        let active = status.condition(ACTIVE).cloned().unwrap_or_default();
+        assert_eq!(active.message, "There is an existing Metric \"hello\" that we do not own.");
+        let ready = status.condition(READY).cloned().unwrap_or_default();
+        assert_eq!((ready.status, ready.reason), (FALSE.into(), NOT_OWNED.into()));
+        status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, at(1));
+        assert_eq!(status.condition(SKS_READY).map(|sks| sks.reason.as_str()), Some(NOT_READY));
+    }
+
+    #[test]
+    fn an_unknown_scale_leaves_the_known_one() {
+        let rows = [
+            (None, Some(1), 1),
+            (Some(1), Some(1), 1),
+            (Some(2), None, 2),
+            (None, None, -1),
+            (Some(-1), None, -1),
+            (Some(0), None, 0),
+        ];
+        for (before, desired, after) in rows {
+            let mut status = PodAutoscalerStatus { desired_scale: before, ..PodAutoscalerStatus::default() };
+            status.set_scales(desired, 2);
+            assert_eq!((status.desired_scale, status.actual_scale), (Some(after), Some(2)), "{before:?} {desired:?}");
+        }
+    }
+
+    /// The schema requires both names, so they are written even where they are empty.
+    #[test]
+    fn empty_service_names_are_serialized() {
+        let json = serde_json::to_value(PodAutoscalerStatus::default()).expect("serializable");
+        assert_eq!(json, serde_json::json!({"serviceName": "", "metricsServiceName": ""}));
+    }
+}
