@@ -1,2 +1,5 @@
-//! The sample workload.
-fn main() {}
+//! The sample workload as a program of its own.
+
+fn main() -> std::process::ExitCode {
+    hello::main()
+}

@@ -1,0 +1,152 @@
+//! Listening and answering.
+
+use crate::knobs::Knobs;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+type Body = BoxBody<Bytes, hyper::Error>;
+
+/// Serves until a signal, then finishes what was begun.
+pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("no signals: {error}"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| format!("no signals: {error}"))?;
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let exit = knobs.exit_after;
+    tokio::select! {
+        served = serve(knobs, stop) => served,
+        () = after(exit) => Err("exits, as HELLO_EXIT_AFTER_MS says".to_owned()),
+    }
+}
+
+async fn after(delay: Option<Duration>) {
+    match delay {
+        Some(delay) => tokio::time::sleep(delay).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn serve(knobs: Knobs, stop: impl Future<Output = ()>) -> Result<(), String> {
+    tokio::pin!(stop);
+    let start = if knobs.never_ready { None } else { Some(knobs.start) };
+    if start.is_none_or(|start| !start.is_zero()) {
+        tokio::select! {
+            () = &mut stop => return Ok(()),
+            () = async { match start { Some(start) => tokio::time::sleep(start).await, None => std::future::pending().await } } => {}
+        }
+    }
+    let listen = knobs.listen;
+    let listener = TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let knobs = Arc::new(knobs);
+    let graceful = GracefulShutdown::new();
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    loop {
+        let stream = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await; // Out of descriptors: let some close.
+                    continue;
+                }
+            },
+        };
+        let _ = stream.set_nodelay(true); // Only ever a matter of latency.
+        let knobs = knobs.clone();
+        let service = hyper::service::service_fn(move |request| {
+            let knobs = knobs.clone();
+            async move { Ok::<_, Infallible>(answer(&knobs, request).await) }
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let watched = graceful.watch(connection);
+        tokio::spawn(async move {
+            let _ = watched.await; // A client that went away.
+        });
+    }
+    drop(listener);
+    graceful.shutdown().await;
+    Ok(())
+}
+
+async fn answer(knobs: &Knobs, request: Request<Incoming>) -> Response<Body> {
+    let mut response = match request.uri().path() {
+        "/healthz" => text(StatusCode::OK, "ok\n"),
+        "/headers" => headers(&request),
+        "/echo" => Response::new(request.into_body().boxed()),
+        _ => match knobs.request.with_query(request.uri().query().unwrap_or_default()) {
+            Ok(wanted) => work(knobs, wanted).await,
+            Err(error) => text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+        },
+    };
+    if let Ok(pod) = HeaderValue::from_str(&knobs.pod) {
+        response.headers_mut().insert("x-pod", pod);
+    }
+    response
+}
+
+async fn work(knobs: &Knobs, wanted: crate::knobs::Request) -> Response<Body> {
+    if !wanted.cpu.is_zero() {
+        let cpu = wanted.cpu;
+        let _ = tokio::task::spawn_blocking(move || burn(cpu)).await; // It cannot fail.
+    }
+    if !wanted.latency.is_zero() {
+        tokio::time::sleep(wanted.latency).await;
+    }
+    let status = StatusCode::from_u16(wanted.status).unwrap_or(StatusCode::OK);
+    match wanted.bytes {
+        None => text(status, knobs.text.clone()),
+        Some(bytes) => text(status, knobs.text.bytes().cycle().take(bytes).collect::<Vec<u8>>()),
+    }
+}
+
+/// Keeps one processor busy for `time`.
+fn burn(time: Duration) {
+    let end = Instant::now() + time;
+    let mut value = 1_u64;
+    while Instant::now() < end {
+        for _ in 0..1000 {
+            value = std::hint::black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+}
+
+fn headers(request: &Request<Incoming>) -> Response<Body> {
+    let headers: Vec<(String, String)> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let seen = serde_json::json!({
+        "method": request.method().as_str(),
+        "uri": request.uri().to_string(),
+        "version": format!("{:?}", request.version()),
+        "headers": headers,
+    });
+    let mut response = text(StatusCode::OK, seen.to_string());
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
+    response
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(body.into()).map_err(|never| match never {}).boxed());
+    *response.status_mut() = status;
+    response.headers_mut().insert("content-type", HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
