@@ -1,6 +1,10 @@
 //! The autoscaler: receives stats, decides for each revision, patches replicas, switches the path.
 
+pub mod clock;
+pub mod ingest;
+pub mod leadership;
 pub mod options;
+pub mod pods;
 pub mod scale;
 
 pub use options::{Options, ScaleEvent};

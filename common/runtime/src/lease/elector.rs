@@ -1,7 +1,8 @@
 //! The task that carries out what [`Election`] decides: watches Leases, writes them, publishes who holds what.
 
 use super::election::{Election, Op, Record};
-use super::{Identity, Ownership, Timing, View};
+use super::{Ownership, Timing, View};
+use common::ownership::Holder;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -34,7 +35,7 @@ pub struct ElectorOptions {
     /// Name of each Lease, in order of the buckets.
     pub names: Vec<String>,
     /// Who campaigns.
-    pub identity: Identity,
+    pub identity: Holder,
     /// When leases are renewed, given up and taken over.
     pub timing: Timing,
     /// Whether to ask for and yield fair shares.
@@ -245,7 +246,7 @@ impl Elector {
             let mut views = self.views.write();
             for (lease, view) in views.iter_mut().enumerate() {
                 let until = self.election.held_until(lease);
-                let holder = self.election.holder(lease).and_then(|holder| holder.parse().ok());
+                let holder = self.election.holder(lease).and_then(Holder::parse);
                 changed |= view.until.is_some() != until.is_some() || view.holder != holder;
                 *view = View { holder, until };
             }

@@ -28,10 +28,8 @@ mod tests;
 
 pub use elector::{ElectorOptions, start};
 
+use common::ownership::Holder;
 use parking_lot::RwLock;
-use std::fmt;
-use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -68,37 +66,6 @@ impl Timing {
     };
 }
 
-/// Who holds a lease: `POD-NAME_POD-IP`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
-    /// The pod's name.
-    pub pod_name: String,
-    /// The pod's address, where others reach it.
-    pub pod_ip: IpAddr,
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}", self.pod_name, self.pod_ip)
-    }
-}
-
-/// A holder identity that is not `POD-NAME_POD-IP`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("holder identity {0:?} must be POD-NAME_POD-IP")]
-pub struct IdentityError(String);
-
-impl FromStr for Identity {
-    type Err = IdentityError;
-
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let error = || IdentityError(s.to_owned());
-        let (name, ip) = s.split_once('_').ok_or_else(error)?;
-        let pod_ip = ip.parse().map_err(|_| error())?;
-        if name.is_empty() { Err(error()) } else { Ok(Self { pod_name: name.to_owned(), pod_ip }) }
-    }
-}
-
 /// The current state of all leases, kept up to date by an elector. Cheap to clone, cheap to ask.
 #[derive(Clone, Debug)]
 pub struct Ownership {
@@ -109,14 +76,14 @@ pub struct Ownership {
 /// What is known of one lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
-    holder: Option<Identity>,
+    holder: Option<Holder>,
     /// Until when this process holds it for certain; `None`: it does not.
     until: Option<Instant>,
 }
 
 impl Ownership {
     /// A state that never changes: this process holds every bucket, for ever. For a process that is alone, and tests.
-    pub fn alone(buckets: usize, me: Identity) -> Self {
+    pub fn alone(buckets: usize, me: Holder) -> Self {
         // Thirty years: `Instant` has no greatest value.
         let until = Instant::now() + Duration::from_secs(30 * 365 * 24 * 3600);
         let view = View { holder: Some(me), until: Some(until) };
@@ -135,7 +102,7 @@ impl Ownership {
     }
 
     /// Who holds the bucket, as last seen; `None`: nobody, or an identity that cannot be read.
-    pub fn holder(&self, bucket: usize) -> Option<Identity> {
+    pub fn holder(&self, bucket: usize) -> Option<Holder> {
         self.views.read().get(bucket)?.holder.clone()
     }
 

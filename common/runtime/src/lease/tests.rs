@@ -263,15 +263,6 @@ fn a_restarted_process_resumes_its_own_leases() {
     assert!(cluster.time_to_recover(Duration::from_secs(1)) <= STEP * 3);
 }
 
-#[test]
-fn an_identity_is_split_at_its_underscore() {
-    let identity: Identity = "as_1.2.3.4".parse().expect("valid");
-    assert_eq!((identity.pod_name.as_str(), identity.to_string().as_str()), ("as", "as_1.2.3.4"));
-    for bad in ["1.2.3.4", "", "_1.2.3.4", "as_host", "a_b_1.2.3.4"] {
-        assert!(bad.parse::<Identity>().is_err(), "{bad:?}");
-    }
-}
-
 /// Goal: the write margin is part of the answer.
 #[tokio::test(start_paused = true)]
 async fn writes_stop_two_seconds_before_the_lease_ends() {

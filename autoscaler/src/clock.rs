@@ -1,0 +1,73 @@
+//! Wall-clock time that runs as evenly as the monotonic clock.
+//!
+//! Windows are slotted by wall-clock seconds, because stats from other machines carry them. But a wall clock that is
+//! set must not tear holes into windows; so time here is an anchor plus what the monotonic clock has counted since, and
+//! only a difference that matters moves the anchor. Tests that pause tokio's clock pause this one too.
+
+use common::time::Timestamp;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
+
+/// A difference from the system's wall clock beyond this moves the anchor: half of what a stat may lie in the future.
+const DRIFT_MAX: Duration = Duration::from_millis(2_500);
+
+/// A source of wall-clock time. Clones share the anchor.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    start: Instant,
+    /// Wall-clock nanoseconds at `start`.
+    anchor: Arc<AtomicI64>,
+}
+
+impl Clock {
+    /// Anchored to the system's wall clock now.
+    pub fn system() -> Self {
+        Self::starting_at(system_time())
+    }
+
+    /// Anchored to a given time now.
+    pub fn starting_at(wall: Timestamp) -> Self {
+        Self { start: Instant::now(), anchor: Arc::new(AtomicI64::new(wall.as_nanos())) }
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.anchor.load(Ordering::Relaxed)) + self.start.elapsed()
+    }
+
+    /// Follows the system's wall clock if it has been set. To be called now and then. Whether it had been.
+    pub fn resync(&self) -> bool {
+        let (now, system) = (self.now(), system_time());
+        let drift = now.saturating_since(system).max(system.saturating_since(now));
+        let set = drift > DRIFT_MAX;
+        if set {
+            self.anchor.store((system - self.start.elapsed()).as_nanos(), Ordering::Relaxed);
+        }
+        set
+    }
+}
+
+fn system_time() -> Timestamp {
+    let nanos = match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
+    };
+    Timestamp::from_nanos(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_runs_with_tokios_clock_and_follows_a_clock_that_was_set() {
+        let clock = Clock::starting_at(Timestamp::from_secs(1_000));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(clock.now(), Timestamp::from_secs(1_007));
+        assert!(clock.resync(), "1970 is not now");
+        assert!(clock.now() > Timestamp::from_secs(1_700_000_000));
+        assert!(!clock.resync(), "once is enough");
+    }
+}

@@ -1,0 +1,353 @@
+//! Where stats come in: a WebSocket server on plain HTTP/1.1, one binary frame for each batch.
+//!
+//! # Order of decisions, for every path and method (Knative's)
+//!
+//! 1. A kubelet's probe (`User-Agent: kube-probe/…`, or a `K-Kubelet-Probe` header) is answered 200.
+//! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
+//!    it, the answer is an empty 200, which a WebSocket client takes for a refusal.
+//! 3. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
+//!
+//! # Frames
+//!
+//! Each frame goes to the [`Sink`] from the task that read it: there is no queue in between, so a sleeping service wakes
+//! without a hop, and a sink that is busy holds back the socket it reads from. What is not binary, or cannot be decoded,
+//! is counted and dropped; the connection stays. Pings are answered. Nothing is ever sent besides.
+//!
+//! # Bounds
+//!
+//! [`CONNECTIONS_MAX`] connections, [`FRAME_MAX`] bytes in a frame (a larger one ends its connection), [`HEAD_TIMEOUT`]
+//! for a request head. Peers that vanish are found by TCP keep-alive.
+//!
+//! # Shutdown
+//!
+//! Every connection gets a close frame, 1012 `Restarting`, and up to [`CLOSE_PATIENCE`] to answer it.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Handshake header by which an autoscaler marks a connection that carries forwarded stats only: they are not forwarded
+/// once more, so instances that disagree on an owner cannot bounce a stat between them. Upstream's ignores it.
+pub const FORWARDED: &str = "zeroscale-forwarded";
+
+/// Connections at once: activators and other autoscalers, one each. More are closed as they come.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// Bytes in one frame: a batch of 10 000 entries with the longest names Kubernetes allows takes 6.5 MB.
+pub const FRAME_MAX: usize = 8 * 1024 * 1024;
+/// Longest wait for a request head.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for peers to answer the close frame on shutdown, all together. Upstream: 5 s.
+pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Read buffer of each connection. Most frames are far smaller.
+const READ_BUFFER: usize = 8 * 1024;
+/// TCP keep-alive: first probe after so long, as upstream.
+const KEEP_ALIVE: Duration = Duration::from_secs(180);
+/// Host prefix of a bucket's Service.
+const BUCKET_HOST_PREFIX: &str = "autoscaler-bucket";
+
+/// Takes what the server reads. Called from many tasks at once; must not block.
+pub trait Sink: Send + Sync + 'static {
+    /// A binary frame has arrived. `false`: it could not be decoded.
+    fn frame(&self, frame: Bytes, from: Origin) -> bool;
+
+    /// Whether this process owns the bucket of this name.
+    fn owns_bucket(&self, name: &str) -> bool;
+}
+
+/// Where a frame came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The peer's address.
+    pub ip: IpAddr,
+    /// Whether another autoscaler has forwarded it.
+    pub forwarded: bool,
+}
+
+/// What the server counts.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Open WebSocket connections.
+    pub connections: Gauge,
+    /// Binary frames read.
+    pub frames: Counter,
+    /// Frames dropped because they were not binary or could not be decoded.
+    pub bad_frames: Counter,
+}
+
+/// A bound stat server.
+#[derive(Debug)]
+pub struct StatServer {
+    listener: TcpListener,
+}
+
+impl StatServer {
+    /// Binds `listen`.
+    ///
+    /// # Errors
+    /// The address cannot be bound; the error names it.
+    pub async fn bind(listen: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(listen)
+            .await
+            .map_err(|error| io::Error::new(error.kind(), format!("stat port {listen} cannot be bound: {error}")))?;
+        Ok(Self { listener })
+    }
+
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `shutdown`, then closes every connection; returns when they are closed, within [`CLOSE_PATIENCE`].
+    pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
+        let tasks = TaskTracker::new();
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let server = Server { sink, counters, shutdown, tasks: tasks.clone() };
+        loop {
+            let (stream, peer) = tokio::select! {
+                () = server.shutdown.cancelled() => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        tracing::warn!(%error, "stat server: accept failed");
+                        tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
+                        continue;
+                    }
+                },
+            };
+            let Ok(permit) = connections.clone().try_acquire_owned() else {
+                tracing::warn!(%peer, limit = CONNECTIONS_MAX, "stat server: too many connections, closing a new one");
+                continue;
+            };
+            tasks.spawn(server.clone().connection(stream, peer.ip(), permit));
+        }
+        drop(self.listener); // Refuse at once, so that peers try elsewhere.
+        tasks.close();
+        if timeout(CLOSE_PATIENCE, tasks.wait()).await.is_err() {
+            tracing::debug!(open = tasks.len(), "stat server: peers did not answer the close frame in time");
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Server {
+    sink: Arc<dyn Sink>,
+    counters: Counters,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    async fn connection(self, stream: TcpStream, ip: IpAddr, permit: OwnedSemaphorePermit) {
+        // Neither option is needed for correctness.
+        let _ = stream.set_nodelay(true);
+        let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
+        let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
+        let permit = Arc::new(permit);
+        let shutdown = self.shutdown.clone();
+        let service = hyper::service::service_fn(move |request| {
+            let answer = self.answer(request, ip, &permit);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        tokio::select! {
+            // An error is the peer's: a half request, a reset.
+            _ = connection => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Answers one request; an upgrade goes on in a task of its own, which keeps the place that `permit` stands for.
+    fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        ip: IpAddr,
+        permit: &Arc<OwnedSemaphorePermit>,
+    ) -> Response<Full<Bytes>> {
+        if is_kubelet_probe(request.headers()) {
+            return status(StatusCode::OK);
+        }
+        if let Some(bucket) = bucket_of(host(&request))
+            && !self.sink.owns_bucket(bucket)
+        {
+            return status(StatusCode::OK);
+        }
+        let accept = match check_upgrade(&request) {
+            Ok(accept) => accept,
+            Err(refusal) => return refusal,
+        };
+        let origin = Origin { ip, forwarded: request.headers().contains_key(FORWARDED) };
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (server, permit) = (self.clone(), permit.clone());
+        self.tasks.spawn(async move {
+            let _place = permit;
+            if let Ok(upgraded) = upgrade.await {
+                server.read(upgraded, origin).await;
+            }
+        });
+        let mut response = status(StatusCode::SWITCHING_PROTOCOLS);
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+        response
+    }
+
+    async fn read(self, upgraded: Upgraded, origin: Origin) {
+        let _open = Open::new(&self.counters.connections);
+        let limits = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(0)
+            .max_message_size(Some(FRAME_MAX))
+            .max_frame_size(Some(FRAME_MAX));
+        let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(limits)).await;
+        loop {
+            let message = tokio::select! {
+                () = self.shutdown.cancelled() => return restart(socket).await,
+                message = socket.next() => message,
+            };
+            match message {
+                Some(Ok(Message::Binary(frame))) => {
+                    self.counters.frames.inc();
+                    if !self.sink.frame(frame, origin) {
+                        self.counters.bad_frames.inc();
+                    }
+                }
+                Some(Ok(Message::Text(_))) => {
+                    self.counters.bad_frames.inc();
+                    tracing::debug!(peer = %origin.ip, "text frame dropped; stats come in binary frames");
+                }
+                // Pongs and the echo of a close frame are sent by the library with the next read.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    tracing::debug!(peer = %origin.ip, %error, "stat connection ended");
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+}
+
+/// Says goodbye and waits for the peer to go, so that a reset cannot overtake the close frame.
+async fn restart(mut socket: WebSocketStream<TokioIo<Upgraded>>) {
+    let frame = CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() };
+    let goodbye = async {
+        if socket.close(Some(frame)).await.is_ok() {
+            while let Some(Ok(_)) = socket.next().await {}
+        }
+    };
+    let _ = timeout(CLOSE_PATIENCE, goodbye).await;
+}
+
+/// Counts an open connection for as long as it lives.
+struct Open(Gauge);
+
+impl Open {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn is_kubelet_probe(headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
+    let marked = headers.get("k-kubelet-probe").is_some_and(|value| !value.is_empty());
+    agent.starts_with(b"kube-probe/") || marked
+}
+
+fn host(request: &Request<Incoming>) -> &str {
+    let header = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    header.or_else(|| request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default()
+}
+
+/// The bucket that a host names, if it names one.
+fn bucket_of(host: &str) -> Option<&str> {
+    host.starts_with(BUCKET_HOST_PREFIX).then(|| host.split('.').next().unwrap_or(host))
+}
+
+/// The value of `Sec-WebSocket-Accept`, or the refusal that upstream's library would give.
+fn check_upgrade(request: &Request<Incoming>) -> Result<HeaderValue, Response<Full<Bytes>>> {
+    let headers = request.headers();
+    if !has_token(headers, &header::CONNECTION, "upgrade") {
+        return Err(refuse(StatusCode::BAD_REQUEST, "not a WebSocket handshake: no `Connection: upgrade`"));
+    }
+    if !has_token(headers, &header::UPGRADE, "websocket") {
+        let mut refusal = refuse(StatusCode::UPGRADE_REQUIRED, "not a WebSocket handshake: no `Upgrade: websocket`");
+        refusal.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        return Err(refusal);
+    }
+    if request.method() != Method::GET {
+        return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "a WebSocket handshake is a GET"));
+    }
+    if !has_token(headers, &header::SEC_WEBSOCKET_VERSION, "13") {
+        return Err(refuse(StatusCode::BAD_REQUEST, "only version 13 of the WebSocket protocol is spoken"));
+    }
+    if let Some(origin) = headers.get(header::ORIGIN)
+        && !same_origin(origin, host(request))
+    {
+        return Err(refuse(StatusCode::FORBIDDEN, "the origin is not this host"));
+    }
+    match headers.get(header::SEC_WEBSOCKET_KEY) {
+        // 16 bytes in base 64.
+        Some(key) if key.len() == 24 => HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
+            .map_err(|_| refuse(StatusCode::BAD_REQUEST, "`Sec-WebSocket-Key` cannot be used")),
+        _ => Err(refuse(StatusCode::BAD_REQUEST, "`Sec-WebSocket-Key` must hold 16 bytes in base 64")),
+    }
+}
+
+fn has_token(headers: &HeaderMap, name: &header::HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
+}
+
+fn same_origin(origin: &HeaderValue, host: &str) -> bool {
+    let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+    authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+}
+
+fn status(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
+
+fn refuse(code: StatusCode, reason: &'static str) -> Response<Full<Bytes>> {
+    let mut response = status(code);
+    *response.body_mut() = Full::new(Bytes::from_static(reason.as_bytes()));
+    response
+}

@@ -1,0 +1,17 @@
+//! Pods of each revision, counted as they come and go.
+//!
+//! Upstream lists and filters the pods of a namespace at every tick and every scrape. Here one watch feeds an index:
+//! each event touches the revisions that the pod belongs to, and a count is a lookup. Of a pod only its labels, state
+//! and address are kept ([`watch`] does not even read the rest).
+//!
+//! # Odd cases
+//!
+//! - Until the first full list has arrived nothing is known, and [`PodIndex::ready`] says so: unknown is not zero.
+//! - While the API server is away the last known state stays.
+//! - A selector without labels would match every pod; it matches none.
+
+mod index;
+mod watch;
+
+pub use index::{PodIndex, PodState, ScrapeTarget};
+pub use watch::run;
