@@ -58,10 +58,9 @@ pub fn validate_progress_deadline(annotations: &Annotations) -> Result<(), Field
 }
 
 fn class(annotations: &Annotations, errors: &mut FieldErrors) {
-    if let Some((path, value)) = CLASS.entry(annotations) {
-        if value.ends_with(".knative.dev") && value != CLASS_KPA && value != CLASS_HPA {
-            errors.invalid_value(value, path, format!("{CLASS_KPA} or {CLASS_HPA} is expected, or a foreign class"));
-        }
+    let Some((path, value)) = CLASS.entry(annotations) else { return };
+    if value.ends_with(".knative.dev") && value != CLASS_KPA && value != CLASS_HPA {
+        errors.invalid_value(value, path, format!("{CLASS_KPA} or {CLASS_HPA} is expected, or a foreign class"));
     }
 }
 

@@ -6,7 +6,11 @@ use serde_json::Value;
 use crate::Mismatch;
 
 mod active_condition;
+mod annotations;
 mod apply_scale;
+mod bucket_owner;
+mod config;
+mod decider;
 mod max_window;
 mod num_activators;
 mod pipeline;
@@ -14,22 +18,36 @@ mod reconcile;
 mod sample_size;
 mod scale;
 mod spec;
+mod subset;
 mod window;
+mod wire;
+mod wire_decode;
 
 /// All kinds this runner knows.
 pub const KINDS: &[Kind] = &[
     Kind { name: "active_condition", expected: WANT, check: Check::Pure(active_condition::check) },
+    Kind { name: "annotations", expected: WANT, check: Check::Pure(annotations::check) },
     Kind { name: "apply_scale", expected: WANT, check: Check::Pure(apply_scale::check) },
+    Kind { name: "bucket_owner", expected: WANT, check: Check::Pure(bucket_owner::check) },
+    Kind { name: "config", expected: WANT, check: Check::Pure(config::check) },
+    Kind { name: "decider", expected: WANT, check: Check::Pure(decider::check) },
     Kind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
     Kind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
     Kind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },
     Kind { name: "sample_size", expected: WANT, check: Check::Pure(sample_size::check) },
     Kind { name: "scale", expected: WANT, check: Check::Pure(scale::check) },
+    Kind { name: "subset", expected: WANT, check: Check::Pure(subset::check) },
     Kind { name: "window", expected: WANT, check: Check::Pure(window::check) },
+    Kind { name: "wire", expected: MESSAGES, check: Check::Pure(wire::check) },
+    Kind { name: "wire_decode", expected: WANT_AND_MESSAGES, check: Check::Pure(wire_decode::check) },
 ];
 
 /// Fields whose names begin so hold expectations, in every kind that has no others.
 const WANT: &[&str] = &["want"];
+/// Frames hold expectations in the fields that they are made of.
+const MESSAGES: &[&str] = &["messages"];
+/// So do damaged ones, which also say that they are.
+const WANT_AND_MESSAGES: &[&str] = &["want", "messages"];
 
 /// One kind of case.
 pub struct Kind {

@@ -1,0 +1,66 @@
+//! `wire`: frames as upstream writes them. They are read, and written back to the same bytes.
+
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common::wire;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Mismatch;
+use crate::compare::{equal, parse, tree};
+
+#[derive(Deserialize)]
+struct Case {
+    hex: String,
+    messages: Value,
+}
+
+/// Runs one case.
+pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
+    let case: Case = parse(case)?;
+    let frame = wire::decode(&bytes(&case.hex)?).map_err(|e| Mismatch::Broken(e.to_string()))?;
+    let messages: Vec<Value> = frame.messages.iter().map(flat).collect();
+    tree("messages", &case.messages, &Value::from(messages))?;
+    equal("hex", &case.hex, &hex(&wire::encode(&frame)))?;
+    // And from the fields alone, as a sender would.
+    let built = WireStatMessages { messages: frame.messages.iter().map(rebuilt).collect() };
+    equal("hex of the fields", &case.hex, &hex(&wire::encode(&built)))
+}
+
+/// An entry with its stat's fields beside its own.
+fn flat(entry: &WireStatMessage) -> Value {
+    let mut value = entry.stat.as_ref().map_or_else(|| json!({}), fields);
+    value["namespace"] = json!(entry.namespace);
+    value["name"] = json!(entry.name);
+    value
+}
+
+/// The fields of a stat, under the vectors' names.
+pub(super) fn fields(stat: &Stat) -> Value {
+    json!({
+        "pod_name": stat.pod_name,
+        "average_concurrent_requests": stat.average_concurrent_requests,
+        "average_proxied_concurrent_requests": stat.average_proxied_concurrent_requests,
+        "request_count": stat.request_count,
+        "proxied_request_count": stat.proxied_request_count,
+        "process_uptime": stat.process_uptime,
+        "timestamp": stat.timestamp,
+    })
+}
+
+/// The same entry, its stat present even where it was not.
+fn rebuilt(entry: &WireStatMessage) -> WireStatMessage {
+    WireStatMessage { stat: Some(entry.stat.clone().unwrap_or_default()), ..entry.clone() }
+}
+
+/// What hexadecimal digits stand for.
+pub(super) fn bytes(hex: &str) -> Result<Vec<u8>, Mismatch> {
+    let broken = || Mismatch::Broken(format!("{hex:?} is not hexadecimal"));
+    if !hex.is_ascii() || hex.len() % 2 != 0 {
+        return Err(broken());
+    }
+    (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).map_err(|_| broken())).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
