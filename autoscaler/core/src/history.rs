@@ -7,6 +7,9 @@
 //! At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes for each revision; the oldest go first. Nothing is allocated
 //! before the first decision, and space grows by a few entries at a time.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use common::time::Timestamp;

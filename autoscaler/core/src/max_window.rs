@@ -6,6 +6,9 @@
 //!
 //! A clock that goes backwards records into the newest slot; the queue therefore never outgrows the window.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -12,12 +12,18 @@
 //! # Reading
 //!
 //! - Not attested ([`Unknown::NotAttested`]): silence may be a cut-off activator, so the windows say nothing.
-//! - Pods are scraped, and the stable window is empty: [`Unknown::NoData`].
+//! - Pods are scraped, and nothing lies within the stable window: [`Unknown::NoData`]. Upstream says so a second later, and
+//!   at exactly one window after the last value reads a load of zero that nobody measured.
 //! - Pods are not scraped (activators alone report): an empty window is zero load.
+//!
+//! As upstream, a panic window that has fallen silent reads 0 while the stable one still holds values.
 //!
 //! # Not here
 //!
 //! Who has to attest, and when; revisions that are not collected at all.
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -152,7 +158,7 @@ impl Metrics {
         if !attested {
             return Err(Unknown::NotAttested);
         }
-        if self.scraped && self.stable.is_empty(now) {
+        if self.scraped && self.stable.is_silent(now) {
             return Err(Unknown::NoData);
         }
         let k = match metric {

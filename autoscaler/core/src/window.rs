@@ -34,6 +34,9 @@
 //!
 //! Which numbers are fit to be recorded ([`crate::metrics`]): a window adds whatever it is given.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use common::scaling::Aggregation;
@@ -149,6 +152,11 @@ impl<const K: usize> Window<K> {
         })
     }
 
+    /// Whether nothing lies within the window any more: a second before [`Window::is_empty`] says so.
+    pub fn is_silent(&self, now: Timestamp) -> bool {
+        self.last.is_none_or(|last| self.slot(now).saturating_sub(last) >= self.span())
+    }
+
     /// Changes length and way of averaging; the way takes effect at once, the length as the [module](self) says.
     pub fn resize(&mut self, length: Duration, aggregation: Aggregation, now: Timestamp) {
         let length = clamp_length(length);
@@ -187,8 +195,8 @@ impl<const K: usize> Window<K> {
 
     fn linear(&self, last: i64, expired: i64) -> [f64; K] {
         let mut sum = self.total;
-        for slot in last + 1..=last + expired {
-            let gone = &self.ring[self.index(slot)];
+        let (head, tail) = self.run(last + 1, expired as usize);
+        for gone in head.iter().chain(tail) {
             for k in 0..K {
                 sum[k] -= gone[k];
             }
@@ -201,8 +209,9 @@ impl<const K: usize> Window<K> {
     fn weighted(&self, last: i64, expired: i64, alpha: f64) -> [f64; K] {
         let mut sum = [0.0; K];
         let mut weight = alpha * (1.0 - alpha).powi(expired as i32);
-        for age in 0..self.span() - expired {
-            let slot = &self.ring[self.index(last - age)];
+        let live = self.span() - expired;
+        let (head, tail) = self.run(last - live + 1, live as usize);
+        for slot in tail.iter().rev().chain(head.iter().rev()) {
             for k in 0..K {
                 sum[k] += slot[k] * weight;
             }
@@ -219,8 +228,9 @@ impl<const K: usize> Window<K> {
         if self.ring.is_empty() {
             return;
         }
-        for gone in last + 1..=slot {
-            let index = self.index(gone);
+        let start = self.index(last + 1);
+        for i in 0..(slot - last) as usize {
+            let index = if start + i < self.ring.len() { start + i } else { start + i - self.ring.len() };
             let values = std::mem::replace(&mut self.ring[index], [0.0; K]);
             for (total, value) in self.total.iter_mut().zip(values) {
                 *total -= value;
@@ -238,6 +248,17 @@ impl<const K: usize> Window<K> {
             for (total, value) in self.total.iter_mut().zip(values) {
                 *total += value;
             }
+        }
+    }
+
+    /// So many slots from `first` on, at most the whole ring, as the two runs in which they lie. One division for all of
+    /// them: it is what a slot costs most.
+    fn run(&self, first: i64, count: usize) -> (&[[f64; K]], &[[f64; K]]) {
+        let start = self.index(first);
+        let end = start + count;
+        match end.checked_sub(self.ring.len()) {
+            None => (&self.ring[start..end], &[]),
+            Some(wrapped) => (&self.ring[start..], &self.ring[..wrapped]),
         }
     }
 

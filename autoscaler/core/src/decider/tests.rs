@@ -1,1 +1,426 @@
+//! Rows are (inputs) -> (desired, excess burst capacity, panicking); sequences are one row per tick.
 
+use std::time::Duration;
+
+use common::scaling::{Aggregation, ScalingMetric};
+use proptest::prelude::*;
+
+use super::*;
+
+fn epoch() -> Timestamp {
+    Timestamp::from_secs(1_700_000_000)
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// Rates of 10, threshold 2, a window of 60 s, total three quarters above the target, reachable.
+fn spec(target: f64, burst: f64) -> DeciderSpec {
+    DeciderSpec {
+        max_scale_up_rate: 10.0,
+        max_scale_down_rate: 10.0,
+        metric: ScalingMetric::Concurrency,
+        target_value: target,
+        total_value: target / 0.75,
+        target_burst_capacity: BurstCapacity::from_number(burst),
+        activator_capacity: 100.0,
+        panic_threshold: 2.0,
+        stable_window: secs(60),
+        panic_window: secs(6),
+        scale_down_delay: Duration::ZERO,
+        initial_scale: 0,
+        activation_scale: 0,
+        reachable: true,
+        aggregation: Aggregation::Linear,
+    }
+}
+
+/// The defaults of `config-autoscaler`.
+fn production() -> DeciderSpec {
+    DeciderSpec {
+        max_scale_up_rate: 1000.0,
+        max_scale_down_rate: 2.0,
+        total_value: 100.0,
+        initial_scale: 1,
+        ..spec(70.0, 211.0)
+    }
+}
+
+fn observation(after: Duration, ready: u32, stable: f64, panic: f64) -> Observation {
+    Observation { now: epoch() + after, ready: Ok(ready), load: Ok(Load { stable, panic }) }
+}
+
+/// One evaluation at `after`; desired, burst capacity, panicking.
+fn tick(decider: &mut Decider, spec: &DeciderSpec, after: Duration, ready: u32, load: (f64, f64)) -> (i32, i32, bool) {
+    let decision = decider.decide(spec, &observation(after, ready, load.0, load.1));
+    let r = decision.recommendation().expect("a valid observation");
+    assert_eq!(r.panicking, decider.is_panicking());
+    (r.desired, r.excess_burst_capacity, r.panicking)
+}
+
+/// In stable mode, whatever the number of ready pods.
+fn calm(spec: &DeciderSpec) -> Decider {
+    Decider::new(spec, 0, epoch())
+}
+
+/// Panicking since `ago` before the epoch, at a scale of `floor`.
+fn panicking(spec: &DeciderSpec, ago: Duration, floor: u32) -> Decider {
+    Decider { panic_floor: floor as i32, ..Decider::new(spec, 2, epoch() - ago) }
+}
+
+#[test]
+fn one_evaluation_follows_the_rule() {
+    let at_once = Duration::ZERO;
+    // (spec, ready, stable, panic) -> (desired, EBC, panicking)
+    for (name, spec, ready, stable, panic, expected) in [
+        ("idle", spec(10.0, 100.0), 1, 0.0, 0.0, (0, -87, false)),
+        ("unlimited burst", spec(181.0, -1.0), 1, 21.0, 26.0, (1, -1, false)),
+        ("no burst", spec(10.0, 0.0), 1, 50.0, 49.0, (5, 0, true)),
+        ("scale up", spec(10.0, 100.0), 1, 50.0, 50.0, (5, -137, true)),
+        ("already scaled", spec(10.0, 100.0), 5, 50.0, 50.0, (5, -84, false)),
+        ("requests", spec(10.0, 100.0), 1, 100.0, 99.0, (10, -186, true)),
+        ("up rate", DeciderSpec { max_scale_up_rate: 1.1, ..spec(1.0, 1982.0) }, 2, 3.0, 3.1, (3, -1983, true)),
+        ("down rate", DeciderSpec { max_scale_down_rate: 1.1, ..spec(10.0, 1982.0) }, 100, 1.0, 1.0, (90, -650, false)),
+        (
+            "unreachable",
+            DeciderSpec { max_scale_down_rate: 1.1, reachable: false, ..spec(10.0, 1982.0) },
+            100,
+            1.0,
+            1.0,
+            (1, -650, false),
+        ),
+        ("panic doubles", spec(10.0, 84.0), 1, 50.0, 100.0, (10, -171, true)),
+        ("no ready pods", spec(10.0, 81.0), 0, 1000.0, 888.0, (10, -969, true)),
+        ("negative load", spec(10.0, 0.0), 0, -3.0, -2.0, (0, 0, false)),
+    ] {
+        assert_eq!(tick(&mut calm(&spec), &spec, at_once, ready, (stable, panic)), expected, "{name}");
+    }
+}
+
+#[test]
+fn production_defaults() {
+    for (ready, stable, panic, expected) in [
+        (0, 1.0, 1.0, (1, -212, false)),
+        (1, 0.0, 0.0, (0, -111, false)),
+        (1, 70.0, 70.0, (1, -181, false)),
+        (1, 71.0, 71.0, (2, -182, true)),
+        (1, 1000.0, 1000.0, (15, -1111, true)),
+        (2, 280.0, 280.0, (4, -291, true)),
+        (3, 211.0, 211.0, (4, -122, false)),
+        (4, 200.0, 150.0, (3, 39, false)),
+        (4, 200.0, 600.0, (9, -411, true)),
+        (5, 10.0, 0.0, (2, 289, false)),
+        (10, 100.0, 100.0, (5, 689, false)),
+    ] {
+        let spec = production();
+        let got = tick(&mut calm(&spec), &spec, Duration::ZERO, ready, (stable, panic));
+        assert_eq!(got, expected, "{ready} ready, {stable}, {panic}");
+    }
+}
+
+/// Goal: what one evaluation leaves behind for the next.
+#[test]
+fn evaluations_follow_each_other() {
+    type Tick = (u64, u32, f64, f64, (i32, i32, bool));
+    let sequences: [(&str, DeciderSpec, &[Tick]); 6] = [
+        (
+            "stable increase",
+            spec(10.0, 101.0),
+            &[(0, 1, 50.0, 10.0, (5, -98, false)), (2, 1, 100.0, 10.0, (10, -98, false))],
+        ),
+        (
+            "decrease",
+            DeciderSpec { reachable: false, ..spec(10.0, 98.0) },
+            &[(0, 8, 100.0, 100.0, (10, -92, false)), (2, 8, 50.0, 50.0, (5, -42, false))],
+        ),
+        ("to zero", spec(10.0, 75.0), &[(0, 1, 1.0, 0.0, (1, -62, false)), (2, 1, 0.0, 0.0, (0, -62, false))]),
+        (
+            "activation scale",
+            DeciderSpec { activation_scale: 2, ..spec(10.0, 75.0) },
+            &[(0, 1, 0.0, 0.0, (0, -62, false)), (2, 1, 1.0, 0.0, (2, -62, false))],
+        ),
+        (
+            "rate-limited up",
+            spec(10.0, 61.0),
+            &[(0, 1, 1000.0, 1001.0, (10, -1049, true)), (2, 10, 1000.0, 1001.0, (100, -929, true))],
+        ),
+        (
+            "rate-limited down",
+            spec(10.0, 61.0),
+            &[(0, 100, 1.0, 1.0, (10, 1271, false)), (2, 10, 1.0, 1.0, (1, 71, false))],
+        ),
+    ];
+    for (name, spec, ticks) in sequences {
+        let mut decider = calm(&spec);
+        for (at, ready, stable, panic, expected) in ticks.iter().copied() {
+            assert_eq!(tick(&mut decider, &spec, secs(at), ready, (stable, panic)), expected, "{name}, at {at} s");
+        }
+    }
+}
+
+#[test]
+fn in_panic_the_larger_window_wins() {
+    for (stable, panic, expected) in [(50.0, 30.0, (50, -124, true)), (20.0, 30.0, (30, -124, true))] {
+        let spec = spec(1.0, 100.0);
+        let mut decider = panicking(&spec, secs(5), 5);
+        assert_eq!(tick(&mut decider, &spec, Duration::ZERO, 5, (stable, panic)), expected, "{stable} and {panic}");
+    }
+}
+
+/// Goal: panic lasts a stable window beyond the *last* tick over the threshold, and extends only then.
+#[test]
+fn panic_ends_a_stable_window_after_the_last_excess() {
+    let spec = spec(1.0, 98.0);
+    let since = |decider: &Decider| match decider.mode() {
+        Mode::Panicking { last_over } => Some(last_over.saturating_since(epoch()).as_secs()),
+        Mode::Stable => None,
+    };
+    let mut decider = calm(&spec);
+    assert_eq!(tick(&mut decider, &spec, secs(0), 10, (11.0, 25.0)).0, 25);
+    let mut again = decider.clone();
+    assert_eq!((tick(&mut decider, &spec, secs(30), 40, (30.0, 41.0)).0, since(&decider)), (41, Some(0)));
+    assert_eq!((tick(&mut decider, &spec, secs(62), 55, (50.0, 56.0)).0, since(&decider)), (50, None));
+    assert_eq!((tick(&mut again, &spec, secs(30), 40, (30.0, 80.0)).0, since(&again)), (80, Some(30)));
+}
+
+#[test]
+fn panic_mode_holds_the_scale_for_one_stable_window() {
+    let spec = spec(10.0, 93.0);
+    let mut decider = calm(&spec);
+    assert_eq!(tick(&mut decider, &spec, secs(0), 1, (100.0, 100.0)).0, 10);
+    assert_eq!(tick(&mut decider, &spec, secs(0), 10, (100.0, 1000.0)).0, 100);
+    assert_eq!(tick(&mut decider, &spec, secs(30), 10, (1.0, 1.0)).0, 100, "panic never scales down");
+    assert_eq!(tick(&mut decider, &spec, secs(60), 10, (1.0, 1.0)).0, 100, "exactly one window: not yet past it");
+    assert_eq!(tick(&mut decider, &spec, secs(61), 10, (1.0, 1.0)).0, 1);
+    assert_eq!(tick(&mut decider, &spec, secs(62), 1, (30.0, 30.0)).0, 3, "the floor went with the panic");
+}
+
+#[test]
+fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
+    let spec = spec(1.0, 101.0);
+    let mut decider = calm(&spec);
+    let loads = [(1, 6), (6, 36), (36, 216), (216, 1296), (1296, 1296)];
+    for (i, (ready, load)) in loads.into_iter().enumerate() {
+        let now = secs(i as u64 + 1);
+        assert_eq!(tick(&mut decider, &spec, now, ready, (f64::from(load), f64::from(load))).0, load);
+        let Mode::Panicking { last_over } = decider.mode() else { panic!("calm at {load}") };
+        let expected = if i < 4 { now } else { secs(4) };
+        assert_eq!(last_over, epoch() + expected, "{load}");
+    }
+}
+
+#[test]
+fn a_decider_born_above_one_pod_panics() {
+    let spec = production();
+    for (ready, panics) in [(0, false), (1, false), (2, true)] {
+        let decider = Decider::new(&spec, ready, epoch());
+        assert_eq!((decider.is_panicking(), decider.panic_floor), (panics, ready as i32), "{ready} ready");
+    }
+    let mut decider = Decider::new(&spec, 7, epoch());
+    assert_eq!(tick(&mut decider, &spec, secs(60), 7, (0.0, 0.0)).0, 7, "it held that scale for a stable window");
+    assert_eq!(tick(&mut decider, &spec, secs(61), 7, (0.0, 0.0)).0, 3);
+}
+
+#[test]
+fn an_unknown_input_changes_nothing() {
+    let spec = spec(10.0, 100.0);
+    let mut decider = panicking(&spec, secs(59), 5).taken_over();
+    let before = format!("{decider:?}");
+    let late = observation(secs(300), 1, 0.0, 0.0);
+    for (ready, load, expected) in [
+        (Err(Unknown::Pods), late.load, Unknown::Pods),
+        (Ok(1), Err(Unknown::NoData), Unknown::NoData),
+        (Ok(1), Err(Unknown::NotAttested), Unknown::NotAttested),
+        (Err(Unknown::Pods), Err(Unknown::NoData), Unknown::Pods),
+    ] {
+        let decision = decider.decide(&spec, &Observation { ready, load, ..late });
+        assert_eq!(decision, Decision::Unknown(expected));
+        assert_eq!((decision.desired(), decision.excess_burst_capacity()), (None, None));
+        assert_eq!(format!("{decider:?}"), before, "{expected}");
+    }
+}
+
+/// Goal: the scale-down delay of 5 min (150 slots) releases a value 150 slots after its own, not a tick earlier.
+#[test]
+fn the_delay_holds_a_larger_decision() {
+    let spec = DeciderSpec {
+        panic_threshold: 100.0,
+        stable_window: Duration::ZERO,
+        scale_down_delay: secs(300),
+        ..spec(10.0, 0.0)
+    };
+    let mut decider = Decider::new(&spec, 0, Timestamp::from_secs(0));
+    let mut desired = |decider_spec: &DeciderSpec, at: u64, load: f64| {
+        let now = Timestamp::from_secs(at as i64);
+        let observation = Observation { now, ready: Ok(0), load: Ok(Load { stable: load, panic: load }) };
+        decider.decide(decider_spec, &observation).desired()
+    };
+    for (at, load, expected) in [
+        (2, 40.0, 4),
+        (300, 0.0, 4),
+        (302, 0.0, 0),
+        (540, 40.0, 4),
+        (600, 30.0, 4),
+        (660, 0.0, 4),
+        (840, 0.0, 3),
+        (900, 0.0, 0),
+        (902, 40.0, 4),
+    ] {
+        assert_eq!(desired(&spec, at, load), Some(expected), "at {at} s");
+    }
+    let unreachable = DeciderSpec { reachable: false, ..spec.clone() };
+    assert_eq!(desired(&unreachable, 904, 0.0), Some(0), "nothing to wait for");
+    assert_eq!(desired(&spec, 906, 0.0), Some(4), "what was unreachable left no trace");
+}
+
+#[test]
+fn an_edited_delay_counts_only_where_it_is_live() {
+    let spec = |delay| DeciderSpec { panic_threshold: 100.0, scale_down_delay: secs(delay), ..spec(10.0, 0.0) };
+    // (delay at birth, after the edit) -> desired after a fall from 4 to 0; frozen, live.
+    for (born, edited, frozen, live) in [(0, 60, 0, 0), (60, 0, 4, 0), (60, 2, 4, 0), (2, 60, 0, 4)] {
+        for (expected, decider) in [
+            (frozen, Decider::new(&spec(born), 0, epoch())),
+            (live, Decider::new(&spec(born), 0, epoch()).with_live_delay()),
+        ] {
+            let mut decider = decider;
+            tick(&mut decider, &spec(born), secs(0), 0, (40.0, 40.0));
+            let (desired, ..) = tick(&mut decider, &spec(edited), secs(10), 0, (0.0, 0.0));
+            // A window of one slot lets go of the value by itself.
+            assert_eq!(desired, expected, "from {born} s to {edited} s, live {}", decider.delay_is_live);
+        }
+    }
+    let mut decider = Decider::new(&spec(0), 0, epoch()).with_live_delay();
+    tick(&mut decider, &spec(60), secs(0), 0, (40.0, 40.0));
+    assert_eq!(tick(&mut decider, &spec(60), secs(10), 0, (0.0, 0.0)).0, 4, "a delay added later holds");
+}
+
+/// Goal: after a takeover each decision says how long the window still fills, counted from the first valid evaluation.
+#[test]
+fn a_takeover_fills_its_window_first() {
+    let spec = spec(10.0, 100.0);
+    let warm_in = |decider: &mut Decider, at: u64| {
+        let decision = decider.decide(&spec, &observation(secs(at), 0, 5.0, 5.0));
+        decision.recommendation().expect("valid").warm_in.map(|left| left.as_secs())
+    };
+    let mut decider = calm(&spec).taken_over();
+    decider.decide(&spec, &Observation { load: Err(Unknown::NoData), ..observation(secs(0), 0, 0.0, 0.0) });
+    for (at, expected) in [(100, Some(60)), (102, Some(58)), (159, Some(1)), (160, None), (162, None)] {
+        assert_eq!(warm_in(&mut decider, at), expected, "at {at} s");
+    }
+    assert_eq!(warm_in(&mut calm(&spec), 0), None, "a new revision has nothing to remember");
+}
+
+#[test]
+fn each_decision_names_the_rule_that_had_the_last_word() {
+    let plain = spec(10.0, 100.0);
+    let cases = [
+        ("load", calm(&plain), plain.clone(), 5, 50.0, 50.0, Rule::StableLoad),
+        ("burst", calm(&plain), plain.clone(), 1, 50.0, 90.0, Rule::PanicLoad),
+        ("up", calm(&plain), plain.clone(), 1, 1000.0, 5.0, Rule::ScaleUpRate),
+        ("down", calm(&plain), plain.clone(), 100, 1.0, 1.0, Rule::ScaleDownRate),
+        ("idle", calm(&plain), plain.clone(), 1, 0.0, 0.0, Rule::StableLoad),
+        ("floor", panicking(&plain, secs(5), 9), plain.clone(), 5, 10.0, 10.0, Rule::PanicFloor),
+        (
+            "activation",
+            calm(&plain),
+            DeciderSpec { activation_scale: 3, ..plain.clone() },
+            1,
+            1.0,
+            0.0,
+            Rule::ActivationScale,
+        ),
+    ];
+    for (name, mut decider, spec, ready, stable, panic, rule) in cases {
+        let decision = decider.decide(&spec, &observation(Duration::ZERO, ready, stable, panic));
+        let got = decision.recommendation().expect("valid");
+        assert_eq!(got.rule, rule, "{name}");
+        assert_eq!(got.inputs, Inputs { ready, stable, panic, target: 10.0 }, "{name}");
+        assert!(!rule.explain().is_empty());
+    }
+    let delayed = DeciderSpec { scale_down_delay: secs(60), ..plain };
+    let mut decider = calm(&delayed);
+    decider.decide(&delayed, &observation(secs(0), 5, 50.0, 5.0));
+    let decision = decider.decide(&delayed, &observation(secs(2), 5, 20.0, 5.0));
+    assert_eq!(decision.recommendation().map(|r| (r.desired, r.rule)), Some((5, Rule::ScaleDownDelay)));
+}
+
+fn any_spec() -> impl Strategy<Value = DeciderSpec> {
+    let rates = (1.01..1000.0, 1.01..10.0, 0.01..200.0, 1.1..10.0);
+    (rates, -1.0..300.0, 6_u64..120, 0_u64..60, 0..5, any::<bool>()).prop_map(
+        |((up, down, target, threshold), burst, window, delay, activation, reachable)| DeciderSpec {
+            max_scale_up_rate: up,
+            max_scale_down_rate: down,
+            panic_threshold: threshold,
+            stable_window: secs(window),
+            scale_down_delay: secs(delay),
+            activation_scale: activation,
+            reachable,
+            ..spec(target, burst)
+        },
+    )
+}
+
+/// Ticks: seconds since the last one, ready pods, and both loads.
+fn any_history() -> impl Strategy<Value = Vec<(u64, u32, f64, f64)>> {
+    prop::collection::vec((1_u64..40, 0_u32..300, 0.0..5000.0, 0.0..5000.0), 0..40)
+}
+
+fn replay(spec: &DeciderSpec, history: &[(u64, u32, f64, f64)]) -> (Decider, Duration) {
+    let (mut decider, mut now) = (Decider::new(spec, 1, epoch()), Duration::ZERO);
+    for (step, ready, stable, panic) in history {
+        now += secs(*step);
+        decider.decide(spec, &observation(now, *ready, *stable, *panic));
+    }
+    (decider, now + secs(2))
+}
+
+proptest! {
+    /// More load never means fewer pods, whatever the history.
+    #[test]
+    fn desired_is_monotonic_in_load(
+        spec in any_spec(),
+        history in any_history(),
+        ready in 0_u32..300,
+        (stable, panic) in (0.0..5000.0, 0.0..5000.0),
+        (more_stable, more_panic) in (0.0..5000.0, 0.0..5000.0),
+    ) {
+        let (mut decider, now) = replay(&spec, &history);
+        let mut twin = decider.clone();
+        let less = decider.decide(&spec, &observation(now, ready, stable, panic));
+        let more = twin.decide(&spec, &observation(now, ready, stable + more_stable, panic + more_panic));
+        prop_assert!(less.desired() <= more.desired(), "{less:?} and {more:?}");
+        prop_assert!(less.excess_burst_capacity() >= more.excess_burst_capacity());
+    }
+
+    /// One decision changes the scale by no more than its rates allow, unless something older or wished for holds it up.
+    #[test]
+    fn desired_stays_within_the_limits(spec in any_spec(), history in any_history(), ready in 0_u32..300, load in 0.0..1e6) {
+        let (mut decider, now) = replay(&spec, &history);
+        let decision = decider.decide(&spec, &observation(now, ready, load, load));
+        let r = decision.recommendation().expect("valid");
+        let pods = f64::from(ready.max(1));
+        let up = (pods * spec.max_scale_up_rate).ceil() as i32;
+        let down = if spec.reachable { (pods / spec.max_scale_down_rate).floor() as i32 } else { 0 };
+        prop_assert!(r.desired >= down.min(up) && r.desired >= 0, "{r:?}");
+        let held = matches!(r.rule, Rule::PanicFloor | Rule::ScaleDownDelay | Rule::ActivationScale);
+        prop_assert!(r.desired <= up || held, "{r:?}");
+    }
+
+    /// While panicking the scale never falls, unless what is let go is an older decision that the delay held.
+    #[test]
+    fn a_panic_never_scales_down(spec in any_spec(), history in any_history(), rest in any_history()) {
+        let spec = DeciderSpec { scale_down_delay: Duration::ZERO, ..spec };
+        let (mut decider, mut now) = replay(&spec, &history);
+        let mut last = None;
+        for (step, ready, stable, panic) in rest {
+            now += secs(step);
+            let decision = decider.decide(&spec, &observation(now, ready, stable, panic));
+            let r = *decision.recommendation().expect("valid");
+            if let (true, Some(last)) = (r.panicking, last) {
+                prop_assert!(r.desired >= last, "{r:?} after {last}");
+            }
+            last = r.panicking.then_some(r.desired);
+        }
+    }
+}

@@ -1,1 +1,218 @@
+use super::*;
 
+const WINDOW: Duration = secs(300);
+const GRACE: Duration = secs(60);
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// Nothing desired of one replica, a good probe, everything on.
+fn input(active: Active) -> Input {
+    Input {
+        desired: Some(0),
+        current_replicas: 1,
+        bounds: Bounds::default(),
+        scale_to_zero: true,
+        active,
+        stable_window: WINDOW,
+        activation_timeout: secs(121) + ACTIVATION_TIMEOUT_BUFFER,
+        grace_period: GRACE,
+        pod_retention: Duration::ZERO,
+        path: PathMode::Serve,
+        proxy_for: Duration::ZERO,
+        probe_needed: true,
+        probe: Verdict::InPath,
+        warm_in: None,
+    }
+}
+
+fn active(for_secs: u64) -> Input {
+    input(Active::True(secs(for_secs)))
+}
+
+fn inactive(for_secs: u64) -> Input {
+    input(Active::False(secs(for_secs)))
+}
+
+fn activating(for_secs: f64) -> Input {
+    input(Active::Unknown(Duration::from_secs_f64(for_secs)))
+}
+
+fn min(min: i32) -> Bounds {
+    Bounds { min, max: None }
+}
+
+/// (want, patch, look again after so many seconds).
+type Row = (Option<i32>, Option<i32>, Option<u64>);
+
+fn check(rows: impl IntoIterator<Item = (&'static str, Input, Row)>) {
+    for (name, input, expected) in rows {
+        let outcome = decide(&input);
+        let got = (outcome.want, outcome.patch, outcome.requeue.map(|after| after.as_secs()));
+        assert_eq!(got, expected, "{name}: {outcome:?}");
+        assert_eq!(outcome.probe, ProbeNeed::None, "{name}");
+    }
+}
+
+#[test]
+fn an_active_revision_keeps_one_pod_until_it_was_idle_for_a_window() {
+    check([
+        ("a second short", active(299), (Some(1), None, Some(1))),
+        ("a shorter window", Input { stable_window: secs(45), ..active(44) }, (Some(1), None, Some(1))),
+        ("a shorter window, over", Input { stable_window: secs(45), ..active(300) }, (Some(0), None, None)),
+        ("ten replicas", Input { current_replicas: 10, ..active(299) }, (Some(1), Some(1), Some(1))),
+        ("exactly a window", active(300), (Some(0), None, None)),
+        ("in the path already", Input { path: PathMode::Proxy, ..active(300) }, (Some(0), None, Some(3))),
+        ("no replica left", Input { current_replicas: 0, ..active(10) }, (Some(1), Some(1), Some(290))),
+    ]);
+}
+
+#[test]
+fn the_last_pod_goes_after_grace_and_retention() {
+    let retained = |retention, input| Input { pod_retention: secs(retention), ..input };
+    let proxied = |secs_: u64, input| Input { proxy_for: secs(secs_), ..input };
+    check([
+        ("grace", inactive(60), (Some(0), Some(0), None)),
+        ("a second short", inactive(59), (Some(0), None, Some(60))),
+        ("in the path for a second less", proxied(59, inactive(59)), (Some(0), None, Some(1))),
+        ("in the path for the grace period", proxied(60, inactive(59)), (Some(0), Some(0), None)),
+        ("retention beyond grace", retained(120, inactive(60)), (Some(0), None, Some(60))),
+        ("retention as long as grace", retained(60, inactive(60)), (Some(0), Some(0), None)),
+        ("retention over, in the path", retained(42, proxied(60, inactive(59))), (Some(0), Some(0), None)),
+        ("retention over, not in the path", retained(42, inactive(59)), (Some(0), None, Some(60))),
+        ("retention exactly over", retained(59, proxied(60, inactive(59))), (Some(0), Some(0), None)),
+        ("retention counts though in the path", retained(90, proxied(600, inactive(59))), (Some(0), None, Some(31))),
+        ("no pod left", Input { current_replicas: 0, ..inactive(60) }, (Some(0), None, None)),
+        (
+            "no probe needed",
+            Input { probe_needed: false, probe: Verdict::NotInPath, ..inactive(60) },
+            (Some(0), Some(0), None),
+        ),
+    ]);
+}
+
+/// Goal: without proof the last pod stays, whatever the clocks say; the outcome that asks for proof is safe to act on.
+#[test]
+fn the_last_pod_waits_for_proof() {
+    for (probe, need) in [(Verdict::NotAsked, ProbeNeed::Ask), (Verdict::NotInPath, ProbeNeed::Retry)] {
+        let outcome = decide(&Input { probe, ..inactive(100_000) });
+        let expected = Outcome { want: Some(0), patch: None, requeue: None, probe: need, reason: Reason::ProbePending };
+        assert_eq!(outcome, expected, "{probe:?}");
+    }
+    for never in [active(300), active(0), activating(10.0), Input { desired: Some(3), ..inactive(60) }] {
+        let outcome = decide(&Input { probe: Verdict::NotAsked, ..never });
+        assert_eq!(outcome.probe, ProbeNeed::None, "only the last pod needs proof: {never:?}");
+    }
+}
+
+#[test]
+fn an_activation_is_given_up_after_its_timeout() {
+    check([
+        ("still waiting", activating(75.5), (None, None, Some(151))),
+        ("exactly the timeout", activating(151.0), (None, None, Some(151))),
+        ("beyond it", activating(152.0), (Some(0), Some(0), None)),
+        ("a shorter one", Input { activation_timeout: secs(35), ..activating(36.0) }, (Some(0), Some(0), None)),
+        ("desired unknown, too", Input { desired: None, ..activating(152.0) }, (Some(0), Some(0), None)),
+        ("no condition never times out", input(Active::Absent), (None, None, Some(151))),
+    ]);
+}
+
+#[test]
+fn bounds_come_before_everything() {
+    let ten = |bounds, input| Input { bounds, current_replicas: 10, ..input };
+    let max = Bounds { min: 0, max: Some(8) };
+    check([
+        ("min, grace not over", ten(min(2), inactive(59)), (Some(2), Some(2), None)),
+        ("min, grace over", ten(min(2), inactive(60)), (Some(2), Some(2), None)),
+        ("desired", Input { desired: Some(10), ..input(Active::Absent) }, (Some(10), Some(10), None)),
+        ("max", Input { desired: Some(10), bounds: max, ..input(Active::Absent) }, (Some(8), Some(8), None)),
+        ("up again", Input { desired: Some(10), ..inactive(30) }, (Some(10), Some(10), None)),
+        (
+            "from zero",
+            Input { desired: Some(1), current_replicas: 0, ..input(Active::Absent) },
+            (Some(1), Some(1), None),
+        ),
+        (
+            "initial scale",
+            Input { desired: Some(1), current_replicas: 0, bounds: min(2), ..activating(1.0) },
+            (Some(2), Some(2), None),
+        ),
+        (
+            "initial scale is there",
+            Input { desired: Some(1), current_replicas: 5, bounds: min(5), ..activating(1.0) },
+            (Some(5), None, None),
+        ),
+        (
+            "unknown while activating is the minimum",
+            Input { desired: None, bounds: min(3), ..activating(1.0) },
+            (Some(3), Some(3), None),
+        ),
+        (
+            "bounds below zero ask for nothing",
+            Input { bounds: Bounds { min: -2, max: Some(-1) }, ..inactive(60) },
+            (Some(0), Some(0), None),
+        ),
+    ]);
+}
+
+#[test]
+fn an_unknown_scale_changes_nothing() {
+    check([
+        ("inactive", Input { desired: None, current_replicas: 0, ..inactive(0) }, (None, None, None)),
+        ("active", Input { desired: None, current_replicas: 12, ..active(5) }, (None, None, None)),
+        ("whatever the bounds", Input { desired: None, bounds: min(3), ..active(5) }, (None, None, None)),
+    ]);
+}
+
+#[test]
+fn without_scale_to_zero_one_pod_stays() {
+    let off = |input| Input { scale_to_zero: false, current_replicas: 10, ..input };
+    check([
+        ("active", off(active(900)), (Some(1), Some(1), None)),
+        ("inactive", off(inactive(900)), (Some(1), Some(1), None)),
+        ("with a minimum", off(Input { bounds: min(2), ..active(900) }), (Some(2), Some(2), None)),
+        ("unknown", off(Input { desired: None, ..active(900) }), (None, None, None)),
+    ]);
+}
+
+/// Goal: an owner that does not know the load yet takes no pod away, and looks again when it does.
+#[test]
+fn a_takeover_scales_up_and_not_down() {
+    let warming =
+        |desired, current, input| Input { desired, current_replicas: current, warm_in: Some(secs(40)), ..input };
+    check([
+        ("fewer", warming(Some(2), 5, active(900)), (Some(5), None, Some(40))),
+        ("none", warming(Some(0), 5, active(900)), (Some(5), None, Some(40))),
+        ("none, inactive", warming(Some(0), 1, inactive(900)), (Some(1), None, Some(40))),
+        ("as many", warming(Some(5), 5, active(900)), (Some(5), None, None)),
+        ("more", warming(Some(9), 5, active(900)), (Some(9), Some(9), None)),
+        ("unknown", warming(None, 5, active(900)), (None, None, None)),
+        ("nothing there", warming(Some(0), 0, inactive(900)), (Some(0), None, None)),
+    ]);
+    let lowered = Input { bounds: Bounds { min: 0, max: Some(3) }, ..warming(Some(2), 5, active(900)) };
+    let outcome = decide(&lowered);
+    assert_eq!((outcome.want, outcome.patch), (Some(3), Some(3)), "a maximum is a command, not a measurement");
+}
+
+#[test]
+fn each_outcome_says_why() {
+    let retained = Input { pod_retention: secs(90), ..inactive(61) };
+    for (input, reason) in [
+        (Input { desired: None, ..active(5) }, Reason::Unknown),
+        (Input { desired: Some(3), ..active(5) }, Reason::Desired),
+        (Input { bounds: min(3), ..active(5) }, Reason::Bounds),
+        (Input { current_replicas: 3, warm_in: Some(secs(1)), ..active(5) }, Reason::Warming),
+        (Input { scale_to_zero: false, ..active(5) }, Reason::ScaleToZeroDisabled),
+        (activating(1.0), Reason::Activating),
+        (activating(152.0), Reason::ActivationTimedOut),
+        (active(5), Reason::ActiveRecently),
+        (active(300), Reason::Idle),
+        (Input { probe: Verdict::NotAsked, ..inactive(60) }, Reason::ProbePending),
+        (retained, Reason::PodRetention),
+        (inactive(5), Reason::GracePeriod),
+        (inactive(60), Reason::Zero),
+    ] {
+        assert_eq!(decide(&input).reason, reason, "{input:?}");
+    }
+}

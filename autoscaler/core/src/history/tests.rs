@@ -1,0 +1,76 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::decider::{Inputs, Recommendation};
+
+fn scale(desired: i32, stable: f64) -> Decision {
+    Decision::Scale(Recommendation {
+        desired,
+        excess_burst_capacity: -111,
+        panicking: false,
+        rule: Rule::StableLoad,
+        inputs: Inputs { ready: 1, stable, panic: 0.0, target: 70.0 },
+        warm_in: None,
+    })
+}
+
+fn secs(n: i64) -> Timestamp {
+    Timestamp::from_secs(n)
+}
+
+#[test]
+fn an_equal_decision_extends_the_last_entry() {
+    let mut history = History::new();
+    assert!(history.record(secs(100), &scale(1, 50.0)));
+    assert!(!history.record(secs(102), &scale(1, 60.0)), "another load, the same decision");
+    assert!(history.record(secs(104), &scale(2, 90.0)));
+    assert!(history.record(secs(106), &Decision::Unknown(Unknown::NoData)));
+    assert!(!history.record(secs(108), &Decision::Unknown(Unknown::NoData)));
+    assert!(history.record(secs(110), &Decision::Unknown(Unknown::Pods)));
+    let seen: Vec<_> = history.entries().map(|e| (e.since, e.lasted_secs, e.decisions)).collect();
+    assert_eq!(seen, [(100, 2, 2), (104, 0, 1), (106, 2, 2), (110, 0, 1)]);
+    let first = history.entries().next().expect("an entry").outcome;
+    assert!(matches!(first, Outcome::Scale { stable: 50.0, .. }), "the inputs that made the change: {first:?}");
+}
+
+#[test]
+fn what_an_operator_acts_on_makes_a_new_entry() {
+    let Decision::Scale(base) = scale(1, 50.0) else { unreachable!("a scale") };
+    for (what, changed) in [
+        ("capacity's sign", Recommendation { excess_burst_capacity: 0, ..base }),
+        ("mode", Recommendation { panicking: true, ..base }),
+        ("rule", Recommendation { rule: Rule::PanicFloor, ..base }),
+        ("scale", Recommendation { desired: 0, ..base }),
+    ] {
+        let mut history = History::new();
+        history.record(secs(0), &Decision::Scale(base));
+        assert!(history.record(secs(2), &Decision::Scale(changed)), "{what}");
+    }
+    let mut history = History::new();
+    history.record(secs(0), &Decision::Scale(base));
+    let calm = Recommendation { excess_burst_capacity: -5, ..base };
+    assert!(!history.record(secs(2), &Decision::Scale(calm)), "capacity of the same sign");
+}
+
+#[test]
+fn nothing_is_held_before_the_first_decision() {
+    assert_eq!(History::new().entries.capacity(), 0);
+}
+
+proptest! {
+    /// At most 64 entries and 4 KiB, whatever happens; the latest decision is always the last entry.
+    #[test]
+    fn a_history_stays_within_its_bounds(decisions in prop::collection::vec((0_i64..100, 0_i32..4), 0..300)) {
+        let (mut history, mut now) = (History::new(), 0);
+        for (step, desired) in decisions {
+            now += step;
+            history.record(secs(now), &scale(desired, 1.0));
+            let last = history.entries().next_back().expect("just recorded");
+            prop_assert!(last.outcome.equals(&Outcome::of(&scale(desired, 1.0))), "{:?}", last);
+            prop_assert_eq!(last.since + i64::from(last.lasted_secs), now);
+            prop_assert!(history.entries().len() <= ENTRIES_MAX);
+            let bytes = size_of::<History>() + history.entries.capacity() * size_of::<Entry>();
+            prop_assert!(bytes <= BYTES_MAX, "{} bytes", bytes);
+        }
+    }
+}

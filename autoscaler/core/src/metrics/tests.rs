@@ -1,0 +1,138 @@
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+fn spec() -> MetricsSpec {
+    MetricsSpec {
+        stable_window: Duration::from_secs(60),
+        panic_window: Duration::from_secs(6),
+        aggregation: Aggregation::Linear,
+        scraped: true,
+    }
+}
+
+fn stat(concurrent: f64, proxied: f64, requests: f64, proxied_requests: f64) -> Stat {
+    Stat {
+        average_concurrent_requests: concurrent,
+        average_proxied_concurrent_requests: proxied,
+        request_count: requests,
+        proxied_request_count: proxied_requests,
+        ..Stat::default()
+    }
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+#[test]
+fn what_activators_report_themselves_is_taken_off() {
+    let mut metrics = Metrics::new(&spec());
+    metrics.record(&stat(20.0, 10.0, 30.0, 20.0), NOW).expect("a sane stat");
+    for metric in [ScalingMetric::Concurrency, ScalingMetric::Rps] {
+        assert_eq!(metrics.load(metric, NOW, true), Ok(Load { stable: 10.0, panic: 10.0 }), "{metric:?}");
+    }
+}
+
+#[test]
+fn reports_of_one_second_add_up_in_both_windows() {
+    let mut metrics = Metrics::new(&spec());
+    for i in 0..7 {
+        let at = NOW + secs(u64::from(i >= 3));
+        metrics.record(&stat(10.0, 0.0, 20.0, 0.0), at).expect("a sane stat");
+    }
+    let now = NOW + secs(1);
+    assert_eq!(metrics.load(ScalingMetric::Concurrency, now, true), Ok(Load { stable: 35.0, panic: 35.0 }));
+    assert_eq!(metrics.load(ScalingMetric::Rps, now, true), Ok(Load { stable: 70.0, panic: 70.0 }));
+}
+
+#[test]
+fn a_stat_counts_at_its_own_time() {
+    let mut metrics = Metrics::new(&spec());
+    metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW).expect("a sane stat");
+    for (age, load) in [
+        (70, Load { stable: 10.0, panic: 10.0 }), // Older than both windows: ignored.
+        (9, Load { stable: 2.0, panic: 10.0 }),   // Ten seconds in the stable window alone: (10 + 10) / 10.
+    ] {
+        let late = Stat { timestamp: NOW.as_secs() - age, ..stat(10.0, 0.0, 0.0, 0.0) };
+        metrics.record(&late, NOW).expect("a sane stat");
+        assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW, true), Ok(load), "{age} s old");
+    }
+}
+
+/// Goal: nobody can spoil a window from outside, and each refusal names field, value and rule.
+#[test]
+fn numbers_that_would_spoil_the_windows_are_refused_whole() {
+    let mut metrics = Metrics::new(&spec());
+    let mut refusals = 0;
+    for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 1.1e9] {
+        for field in 0..4 {
+            let mut values = [1.0; 4];
+            values[field] = bad;
+            let [a, b, c, d] = values;
+            let refused = metrics.record(&stat(a, b, c, d), NOW).expect_err("a number that spoils");
+            assert!(refused.to_string().contains(&bad.to_string()), "{refused}");
+            refusals += 1;
+        }
+    }
+    assert_eq!(metrics.refused(), refusals);
+    assert_eq!(metrics.load(ScalingMetric::Rps, NOW, true), Err(Unknown::NoData), "nothing was recorded");
+}
+
+#[test]
+fn each_refusal_has_a_name() {
+    let refused = |stat: &Stat| Metrics::new(&spec()).record(stat, NOW).expect_err("refused").name();
+    assert_eq!(refused(&stat(f64::NAN, 0.0, 0.0, 0.0)), "not_finite");
+    assert_eq!(refused(&stat(0.0, -1.0, 0.0, 0.0)), "negative");
+    assert_eq!(refused(&stat(0.0, 0.0, 1e10, 0.0)), "too_large");
+    assert_eq!(refused(&Stat { timestamp: i64::MAX, ..Stat::default() }), "future");
+}
+
+#[test]
+fn a_time_stamp_may_be_a_little_ahead() {
+    let mut metrics = Metrics::new(&spec());
+    let ahead = |secs| Stat { timestamp: NOW.as_secs() + secs, ..stat(1.0, 0.0, 0.0, 0.0) };
+    assert_eq!(metrics.record(&ahead(5), NOW), Ok(()));
+    let error = metrics.record(&ahead(6), NOW).expect_err("too far");
+    assert_eq!(error, Refused::Future { timestamp: NOW.as_secs() + 6, ahead_secs: 6 });
+}
+
+#[test]
+fn silence_is_zero_only_where_nobody_is_scraped_and_everybody_attests() {
+    // (scraped, attested) -> load of a window that was never written
+    for (scraped, attested, expected) in [
+        (true, true, Err(Unknown::NoData)),
+        (false, true, Ok(Load::default())),
+        (true, false, Err(Unknown::NotAttested)),
+        (false, false, Err(Unknown::NotAttested)),
+    ] {
+        let metrics = Metrics::new(&MetricsSpec { scraped, ..spec() });
+        assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW, attested), expected, "{scraped}, {attested}");
+    }
+}
+
+#[test]
+fn missing_data_is_never_read_as_zero() {
+    let mut metrics = Metrics::new(&spec());
+    metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW).expect("a sane stat");
+    let load = |after| metrics.load(ScalingMetric::Concurrency, NOW + secs(after), true);
+    assert_eq!(load(59), Ok(Load { stable: 10.0, panic: 0.0 }));
+    assert_eq!(load(60), Err(Unknown::NoData), "upstream reads 0 here, once");
+    assert_eq!(load(61), Err(Unknown::NoData));
+}
+
+#[test]
+fn an_edit_keeps_what_was_recorded() {
+    let mut metrics = Metrics::new(&spec());
+    (0..60).for_each(|i| metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW + secs(i)).expect("a sane stat"));
+    let now = NOW + secs(59);
+    let edited = MetricsSpec { stable_window: secs(30), panic_window: secs(3), scraped: false, ..spec() };
+    metrics.update(&edited, now);
+    assert_eq!(metrics.load(ScalingMetric::Concurrency, now, true), Ok(Load { stable: 10.0, panic: 10.0 }));
+    metrics.update(&MetricsSpec { aggregation: Aggregation::WeightedExponential, ..edited }, now);
+    let load = metrics.load(ScalingMetric::Concurrency, now, true).expect("data");
+    assert!(load.stable < 10.0 && load.panic < 10.0, "the way of averaging follows at once: {load:?}");
+    let later = now + secs(60);
+    metrics.release(later);
+    assert_eq!(metrics.load(ScalingMetric::Concurrency, later, true), Ok(Load::default()), "not scraped any more");
+}
