@@ -291,7 +291,7 @@ fn plain_average(values: &[(i64, f64)], window: i64, now: i64) -> f64 {
     let Some((last, _)) = values.last() else { return 0.0 };
     // Silence of a window clears all: the data begins after the last such gap.
     let start = values.windows(2).rposition(|pair| pair[1].0 - pair[0].0 >= window).map_or(0, |i| i + 1);
-    let oldest = (now.max(*last) - window + 1).max(i64::MIN);
+    let oldest = now.max(*last) - window + 1;
     let live = values[start..].iter().filter(|(second, _)| *second >= oldest);
     let span = (last - values[start].0 + 1).min(last - oldest + 1);
     if span <= 0 { 0.0 } else { live.map(|(_, value)| value).sum::<f64>() / span as f64 }

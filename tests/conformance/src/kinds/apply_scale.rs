@@ -70,10 +70,7 @@ impl Case {
     fn input(&self) -> Result<Input, Mismatch> {
         let config = config(&self.config)?;
         let reachable = self.reachability.is_reachable();
-        let deployment = DeploymentConfig {
-            progress_deadline: Duration::from_secs(self.progress_deadline_seconds),
-            ..DeploymentConfig::default()
-        };
+        let deployment = DeploymentConfig { progress_deadline: Duration::from_secs(self.progress_deadline_seconds) };
         let bounds = bounds(&self.annotations, &config, self.reachability);
         let initial = initial_scale(&self.annotations, &config);
         let retention = pod_retention(&self.annotations, &config).to_std();
