@@ -1,4 +1,151 @@
 //! How stats come in, and to whom they go.
+//!
+//! ```text
+//! stat_server ── decode ──┬─ ours ─────────── collector ── poke
+//!                         ├─ another's ────── peers ── durable websocket ── its stat_server
+//!                         ├─ nobody's ─────── held, asked again, dropped after 15 s
+//!                         └─ attestation ──── attest, and to every peer
+//! ```
+//!
+//! All of it runs in the task that has read the frame, up to the bounded queues of [`peers`]; nothing waits.
+//!
+//! # Odd cases
+//!
+//! - A forwarded stat that is not ours is dropped and counted, never sent on: instances that disagree on an owner would
+//!   bounce it. The activator's next report, a second later, finds the owner that both agree on by then.
+//! - An attestation is forwarded under two names, the pod's and the address it came from, since an endpoint may be known
+//!   by either; a forwarded one comes from the forwarder's address, which says nothing.
+//! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
 
 pub mod attest;
+pub mod counters;
+pub mod peers;
 pub mod stat_server;
+
+use crate::clock::Clock;
+use crate::collect::{Collector, Recorded};
+use crate::leadership::{Owner, Shares};
+use crate::scale::multiscaler::Multiscaler;
+use attest::Attestations;
+use bytes::Bytes;
+use common::RevisionKey;
+use common::stat::{Stat, WireStatMessage};
+use counters::{Dropped, IngestCounters};
+use peers::{Local, Peers};
+use stat_server::{Origin, Sink};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Records what is ours, forwards what is not.
+pub struct Ingest {
+    /// Namespace that attestations carry.
+    system_namespace: String,
+    shares: Shares,
+    here: Arc<Here>,
+    attestations: Arc<Attestations>,
+    peers: Peers,
+    clock: Clock,
+    counters: IngestCounters,
+}
+
+/// What records a stat in this process.
+pub struct Here {
+    /// Windows.
+    pub collector: Arc<Collector>,
+    /// Decision loops, for the poke.
+    pub multiscaler: Arc<Multiscaler>,
+    /// Wall-clock time.
+    pub clock: Clock,
+    /// What is counted.
+    pub counters: IngestCounters,
+}
+
+impl Ingest {
+    /// Routes by `shares`: to `here`, or to `peers`.
+    pub fn new(
+        system_namespace: String,
+        shares: Shares,
+        here: Arc<Here>,
+        attestations: Arc<Attestations>,
+        peers: Peers,
+    ) -> Self {
+        let (clock, counters) = (here.clock.clone(), here.counters.clone());
+        Self { system_namespace, shares, here, attestations, peers, clock, counters }
+    }
+
+    fn stat(&self, message: WireStatMessage, mut stat: Stat, forwarded: bool) {
+        let key = RevisionKey::new(message.namespace.as_str(), message.name.as_str());
+        if stat.timestamp == 0 {
+            stat.timestamp = self.clock.now().as_secs(); // Whoever it is forwarded to keeps the first receiver's clock.
+        }
+        match self.shares.owner(&key) {
+            Owner::Us => self.here.record(&key, &stat),
+            Owner::Other(_) | Owner::Nobody if forwarded => self.counters.dropped(Dropped::Misrouted, 1),
+            Owner::Other(holder) => self.peers.send(&holder, WireStatMessage { stat: Some(stat), ..message }),
+            Owner::Nobody => self.peers.hold(WireStatMessage { stat: Some(stat), ..message }),
+        }
+    }
+
+    fn attestation(&self, message: &WireStatMessage, from: Origin) {
+        if message.namespace != self.system_namespace {
+            return;
+        }
+        let now = Instant::now();
+        self.attestations.heard(&message.name, now);
+        if !from.forwarded {
+            let address = from.ip.to_canonical().to_string();
+            self.attestations.heard(&address, now);
+            self.peers.attest(&self.system_namespace, [&message.name, &address]);
+        }
+    }
+}
+
+impl Sink for Ingest {
+    fn frame(&self, frame: Bytes, from: Origin) -> bool {
+        let frame = match common::wire::decode(&frame) {
+            Ok(frame) => frame,
+            Err(error) => {
+                tracing::debug!(peer = %from.ip, %error, "frame dropped");
+                return false;
+            }
+        };
+        for mut message in frame.messages {
+            match message.stat.take() {
+                Some(stat) => self.stat(message, stat, from.forwarded),
+                None => self.attestation(&message, from),
+            }
+        }
+        true
+    }
+
+    fn owns_bucket(&self, name: &str) -> bool {
+        self.shares.owns_bucket(name)
+    }
+}
+
+impl Here {
+    fn record(&self, key: &RevisionKey, stat: &Stat) {
+        match self.collector.record(key, stat, self.clock.now()) {
+            Recorded::Yes => {
+                self.counters.recorded();
+                self.multiscaler.stat_recorded(key, stat.average_concurrent_requests);
+            }
+            Recorded::Unknown => self.counters.dropped(Dropped::UnknownRevision, 1),
+            Recorded::Refused(refused) => {
+                tracing::debug!(%key, pod = %stat.pod_name, %refused, "stat refused");
+                self.counters.dropped(Dropped::Refused, 1);
+            }
+        }
+    }
+}
+
+impl Local for Here {
+    fn accept(&self, message: WireStatMessage) {
+        if let Some(stat) = message.stat {
+            self.record(&RevisionKey::new(message.namespace, message.name), &stat);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

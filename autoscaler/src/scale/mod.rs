@@ -10,10 +10,12 @@
 //!                                  └── ensure, observe ───────────┘
 //! ```
 //!
-//! Each port has one real adapter (multiscaler, collector, pod index, leases) and is
+//! Each port has one real adapter ([`multiscaler`], [`crate::collect`], [`crate::pods`], [`crate::leadership`]) and is
 //! small enough to fake by hand.
 
 pub mod attention;
+pub mod metrics;
+pub mod multiscaler;
 
 pub use attention::Attention;
 

@@ -76,7 +76,8 @@ impl Default for Config {
     }
 }
 
-/// Why a frame was not sent. Sending it again is safe after either, since none of it has left.
+/// Why a frame was not sent. After [`SendError::Full`] none of it has left; after [`SendError::NotConnected`] it may
+/// have, if the link broke in the middle of a write, so sending it again may repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// There is no connection, or it broke before the frame was written.

@@ -1,0 +1,276 @@
+//! Links to the other autoscalers, and the stats on their way there.
+//!
+//! Each holder of a bucket has a queue and a durable websocket of its own, made as soon as it appears on a lease, so
+//! that one that cannot be reached delays its own stats and nobody else's. Whatever has gathered while the former frame
+//! was written leaves as one frame.
+//!
+//! # Bounds
+//!
+//! [`QUEUE_MAX`] entries for each peer and for what has no owner; the newest is dropped when full. A stat that has not
+//! left after [`KEEP`] (upstream's intent: 30 attempts at 500 ms) is dropped, an attestation when it is no longer worth
+//! anything. All drops are counted.
+//!
+//! # Not here
+//!
+//! The bucket's Service as a second way to its holder, which upstream tries where a mesh hides pod addresses.
+
+use super::attest::HEARD_WITHIN;
+use super::counters::{Dropped, IngestCounters};
+use super::stat_server::FORWARDED;
+use crate::leadership::{Owner, Shares};
+use common::RevisionKey;
+use common::ownership::Holder;
+use common::stat::{WireStatMessage, WireStatMessages};
+use common_runtime::resolve::Resolve;
+use common_runtime::websocket::{Config, DurableSender};
+use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Entries that may wait for one peer: what 10 000 revisions report in two seconds.
+pub const QUEUE_MAX: usize = 20_000;
+/// How long a stat is kept for an owner that cannot be reached.
+pub const KEEP: Duration = Duration::from_secs(15);
+/// Entries in one frame.
+const BATCH_MAX: usize = 4096;
+/// Time between attempts to find an owner, and between looks at what has grown too old.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Takes stats whose owner turned out to be this process.
+pub trait Local: Send + Sync + 'static {
+    /// Records a stat here.
+    fn accept(&self, message: WireStatMessage);
+}
+
+/// The other autoscalers. Cheap to clone.
+#[derive(Clone)]
+pub struct Peers {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    shares: Shares,
+    resolver: Arc<dyn Resolve>,
+    /// Where every instance's stat server listens.
+    port: u16,
+    local: Arc<dyn Local>,
+    counters: IngestCounters,
+    peers: Mutex<HashMap<Holder, Arc<Peer>>>,
+    /// What has no owner at the moment.
+    ownerless: Queue,
+    shutdown: CancellationToken,
+}
+
+struct Peer {
+    queue: Queue,
+    retired: CancellationToken,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<VecDeque<Waiting>>,
+    arrived: Notify,
+}
+
+struct Waiting {
+    message: WireStatMessage,
+    expires: Instant,
+}
+
+impl Peers {
+    /// No links yet; [`Peers::run`] makes them. `port`: where every instance's stat server listens.
+    pub fn new(
+        shares: Shares,
+        resolver: Arc<dyn Resolve>,
+        port: u16,
+        local: Arc<dyn Local>,
+        counters: IngestCounters,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let (peers, ownerless) = (Mutex::default(), Queue::default());
+        Self { shared: Arc::new(Shared { shares, resolver, port, local, counters, peers, ownerless, shutdown }) }
+    }
+
+    /// Sends a stat to the holder of its bucket.
+    pub fn send(&self, holder: &Holder, message: WireStatMessage) {
+        self.shared.enqueue(&self.peer(holder).queue, message, KEEP);
+    }
+
+    /// Keeps a stat until its bucket has a holder.
+    pub fn hold(&self, message: WireStatMessage) {
+        self.shared.enqueue(&self.shared.ownerless, message, KEEP);
+    }
+
+    /// Tells every peer that an activator of these names was heard.
+    pub fn attest(&self, namespace: &str, names: [&str; 2]) {
+        for holder in self.shared.shares.others() {
+            let peer = self.peer(&holder);
+            for name in names {
+                self.shared.enqueue(&peer.queue, common::wire::attestation(namespace, name), HEARD_WITHIN);
+            }
+        }
+    }
+
+    /// Keeps links to whoever holds a bucket, and finds owners for what had none, until shutdown.
+    pub async fn run(&self) {
+        let shared = &self.shared;
+        let mut changes = crate::scale::Leadership::changes(&shared.shares);
+        loop {
+            self.follow_leases();
+            let rerouted = shared.ownerless.take(QUEUE_MAX);
+            let idle = rerouted.is_empty();
+            for waiting in rerouted {
+                self.reroute(waiting);
+            }
+            tokio::select! {
+                () = shared.shutdown.cancelled() => return,
+                Ok(()) = changes.changed() => {}
+                () = shared.ownerless.arrived.notified(), if idle => {}
+                () = sleep(RETRY), if !idle => {}
+            }
+        }
+    }
+
+    /// Links exist for exactly those who hold a bucket.
+    fn follow_leases(&self) {
+        let holders = self.shared.shares.others();
+        for holder in &holders {
+            self.peer(holder);
+        }
+        self.shared.peers.lock().retain(|holder, peer| {
+            let stays = holders.contains(holder);
+            if !stays {
+                peer.retired.cancel(); // Its task gives back what waits.
+            }
+            stays
+        });
+    }
+
+    fn reroute(&self, waiting: Waiting) {
+        let shared = &self.shared;
+        if waiting.expires <= Instant::now() {
+            return shared.counters.dropped(Dropped::Expired, 1);
+        }
+        let key = RevisionKey::new(waiting.message.namespace.as_str(), waiting.message.name.as_str());
+        match shared.shares.owner(&key) {
+            Owner::Us => shared.local.accept(waiting.message),
+            Owner::Other(holder) => shared.push(&self.peer(&holder).queue, waiting),
+            Owner::Nobody => shared.push_quietly(&shared.ownerless, waiting),
+        }
+    }
+
+    fn peer(&self, holder: &Holder) -> Arc<Peer> {
+        let mut peers = self.shared.peers.lock();
+        if let Some(peer) = peers.get(holder) {
+            return peer.clone();
+        }
+        let peer = Arc::new(Peer { queue: Queue::default(), retired: self.shared.shutdown.child_token() });
+        peers.insert(holder.clone(), peer.clone());
+        tokio::spawn(self.clone().carry(holder.clone(), peer.clone()));
+        peer
+    }
+
+    /// Carries one peer's queue until it is retired; then gives back what is left.
+    async fn carry(self, holder: Holder, peer: Arc<Peer>) {
+        let url = format!("ws://{}", SocketAddr::new(holder.pod_ip, self.shared.port));
+        let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
+        let config = Config { headers: vec![mark], ..Config::default() };
+        match DurableSender::start(vec![url], self.shared.resolver.clone(), config, peer.retired.child_token()) {
+            Ok(link) => self.drain(&link, &peer).await,
+            Err(error) => tracing::error!(%holder, %error, "peer cannot be linked"),
+        }
+        for waiting in peer.queue.take(usize::MAX) {
+            if waiting.message.stat.is_some() {
+                self.shared.push(&self.shared.ownerless, waiting);
+            }
+        }
+    }
+
+    /// A frame that is being written is never abandoned: its link ends with the peer's token, which ends the write.
+    async fn drain(&self, link: &DurableSender, peer: &Peer) {
+        let mut connected = link.connected();
+        while !peer.retired.is_cancelled() {
+            self.shared.expire(&peer.queue);
+            if peer.queue.is_empty() {
+                tokio::select! {
+                    () = peer.retired.cancelled() => {}
+                    () = peer.queue.arrived.notified() => {}
+                }
+            } else if !*connected.borrow_and_update() {
+                tokio::select! {
+                    () = peer.retired.cancelled() => {}
+                    _ = connected.changed() => {}
+                    () = sleep(RETRY) => {}
+                }
+            } else {
+                self.write(link, peer).await;
+            }
+        }
+    }
+
+    async fn write(&self, link: &DurableSender, peer: &Peer) {
+        let batch = peer.queue.take(BATCH_MAX);
+        let messages = batch.iter().map(|waiting| waiting.message.clone()).collect();
+        match link.send(common::wire::encode(&WireStatMessages { messages }).into()).await {
+            Ok(()) => self.shared.counters.forwarded(batch.len()),
+            Err(_) => peer.queue.give_back(batch),
+        }
+    }
+}
+
+impl Shared {
+    fn enqueue(&self, queue: &Queue, message: WireStatMessage, keep: Duration) {
+        self.push(queue, Waiting { message, expires: Instant::now() + keep });
+    }
+
+    fn push(&self, queue: &Queue, waiting: Waiting) {
+        self.push_quietly(queue, waiting);
+        queue.arrived.notify_one();
+    }
+
+    fn push_quietly(&self, queue: &Queue, waiting: Waiting) {
+        let mut queue = queue.waiting.lock();
+        if queue.len() >= QUEUE_MAX {
+            drop(queue);
+            return self.counters.dropped(Dropped::QueueFull, 1);
+        }
+        queue.push_back(waiting);
+    }
+
+    fn expire(&self, queue: &Queue) {
+        let now = Instant::now();
+        let mut queue = queue.waiting.lock();
+        let before = queue.len();
+        queue.retain(|waiting| waiting.expires > now);
+        let expired = before - queue.len();
+        drop(queue);
+        if expired > 0 {
+            self.counters.dropped(Dropped::Expired, expired);
+        }
+    }
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.waiting.lock().is_empty()
+    }
+
+    fn take(&self, max: usize) -> Vec<Waiting> {
+        let mut waiting = self.waiting.lock();
+        let count = waiting.len().min(max);
+        waiting.drain(..count).collect()
+    }
+
+    fn give_back(&self, batch: Vec<Waiting>) {
+        let mut waiting = self.waiting.lock();
+        for entry in batch.into_iter().rev() {
+            waiting.push_front(entry);
+        }
+    }
+}

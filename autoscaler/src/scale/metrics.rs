@@ -1,0 +1,140 @@
+//! Metrics of each decider, under upstream's names. A revision's handles are made once; a decision sets them.
+
+use super::SubjectLabels;
+use autoscaler_core::decider::Recommendation;
+use common::RevisionKey;
+use common::scaling::ScalingMetric;
+use common_runtime::telemetry::Metrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use std::sync::atomic::AtomicU64;
+
+type Float = Gauge<f64, AtomicU64>;
+
+/// Labels of a revision's metrics, as upstream renders its attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    k8s_namespace_name: String,
+    kn_service_name: String,
+    kn_configuration_name: String,
+    kn_revision_name: String,
+}
+
+/// The families; one for each plane.
+#[derive(Clone)]
+pub struct DeciderMetrics {
+    desired: Family<Labels, Gauge>,
+    excess: Family<Labels, Float>,
+    panic_mode: Family<Labels, Gauge>,
+    concurrency: Trio,
+    rps: Trio,
+}
+
+/// What a load is measured by: averages over both windows and the target.
+#[derive(Clone)]
+struct Trio {
+    stable: Family<Labels, Float>,
+    panic: Family<Labels, Float>,
+    target: Family<Labels, Float>,
+}
+
+/// One revision's handles. Its series end when this is dropped.
+pub struct RevisionMetrics {
+    families: DeciderMetrics,
+    labels: Labels,
+    metric: ScalingMetric,
+    desired: Gauge,
+    excess: Float,
+    panic_mode: Gauge,
+    stable: Float,
+    panic: Float,
+    target: Float,
+}
+
+impl DeciderMetrics {
+    /// Registers the families.
+    pub fn new(metrics: &Metrics) -> Self {
+        let float = |name: &str, help: &str| metrics.register(name, help, Family::default());
+        let trio = |what: &str, suffix: &str, words: &str| Trio {
+            stable: float(
+                &format!("kn_revision_{what}_stable{suffix}"),
+                &format!("{words} of the whole revision, averaged over the stable window"),
+            ),
+            panic: float(
+                &format!("kn_revision_{what}_panic{suffix}"),
+                &format!("{words} of the whole revision, averaged over the panic window"),
+            ),
+            target: float(&format!("kn_revision_{what}_target{suffix}"), &format!("{words} that one pod should see")),
+        };
+        Self {
+            desired: metrics.register(
+                "kn_revision_pods_desired",
+                "Pods that the autoscaler wants, min and max scale aside",
+                Family::default(),
+            ),
+            excess: float("kn_revision_capacity_excess", "Excess burst capacity; negative: activators are in the path"),
+            panic_mode: metrics.register(
+                "kn_revision_panic_mode",
+                "1 while the autoscaler panics, else 0",
+                Family::default(),
+            ),
+            concurrency: trio("concurrency", "", "Requests in flight"),
+            rps: trio("rps", "_per_second", "Requests a second"),
+        }
+    }
+
+    /// Handles for one revision.
+    pub fn revision(&self, key: &RevisionKey, labels: &SubjectLabels, metric: ScalingMetric) -> RevisionMetrics {
+        let labels = Labels {
+            k8s_namespace_name: key.namespace().to_owned(),
+            kn_service_name: labels.service.clone(),
+            kn_configuration_name: labels.configuration.clone(),
+            kn_revision_name: key.name().to_owned(),
+        };
+        let trio = self.trio(metric);
+        RevisionMetrics {
+            desired: self.desired.get_or_create_owned(&labels),
+            excess: self.excess.get_or_create_owned(&labels),
+            panic_mode: self.panic_mode.get_or_create_owned(&labels),
+            stable: trio.stable.get_or_create_owned(&labels),
+            panic: trio.panic.get_or_create_owned(&labels),
+            target: trio.target.get_or_create_owned(&labels),
+            families: self.clone(),
+            labels,
+            metric,
+        }
+    }
+
+    fn trio(&self, metric: ScalingMetric) -> &Trio {
+        match metric {
+            ScalingMetric::Concurrency => &self.concurrency,
+            ScalingMetric::Rps => &self.rps,
+        }
+    }
+}
+
+impl RevisionMetrics {
+    /// Sets everything to what a decision says.
+    pub fn set(&self, decision: &Recommendation) {
+        self.desired.set(i64::from(decision.desired));
+        self.excess.set(f64::from(decision.excess_burst_capacity));
+        self.panic_mode.set(i64::from(decision.panicking));
+        self.stable.set(decision.inputs.stable);
+        self.panic.set(decision.inputs.panic);
+        self.target.set(decision.inputs.target);
+    }
+}
+
+impl Drop for RevisionMetrics {
+    fn drop(&mut self) {
+        let families = &self.families;
+        families.desired.remove(&self.labels);
+        families.excess.remove(&self.labels);
+        families.panic_mode.remove(&self.labels);
+        let trio = families.trio(self.metric);
+        for family in [&trio.stable, &trio.panic, &trio.target] {
+            family.remove(&self.labels);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! All decision loops of a process: one table, one wheel, one task.
+//!
+//! An evaluation is synchronous: it takes the revision's lock, reads load and ready pods, decides, and puts the key on
+//! the feed if the reconciler has to know. So it can run wherever its cause arises:
+//!
+//! - **on a tick**, in the task that turns the wheel ([`Multiscaler::run`]), every two seconds for each revision;
+//! - **on a poke**, in the task that has just read the stat off its socket ([`Multiscaler::stat_recorded`]). Between a
+//!   frame and the reconciler's feed lies no timer and no other task.
+//!
+//! # What silence means
+//!
+//! While activators are in the path, a tick believes an empty window only if every ready activator attests
+//! ([`Attestations`]). A poke needs no witness: it is raised by a stat that shows traffic, at a scale of zero, and what
+//! it decides can only be more.
+//!
+//! # Not here
+//!
+//! The rules themselves (`autoscaler_core`), and who should have a loop: a reconciler creates and removes them.
+
+#[cfg(test)]
+mod tests;
+
+use super::metrics::{DeciderMetrics, RevisionMetrics};
+use super::{Attention, DeciderStatus, Deciders, Initial, Subject, Surroundings};
+use crate::clock::Clock;
+use crate::collect::Collector;
+use crate::ingest::attest::Attestations;
+use crate::pods::PodIndex;
+use autoscaler_core::decider::{Decider, Decision, Observation};
+use autoscaler_core::history::{Entry, History};
+use autoscaler_core::inform::Status;
+use autoscaler_core::multiscaler::Wheel;
+use common::RevisionKey;
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// What a multiscaler works with.
+#[derive(Clone)]
+pub struct Sources {
+    /// Load.
+    pub collector: Arc<Collector>,
+    /// Ready pods.
+    pub pods: Arc<PodIndex>,
+    /// Whether silence can be believed.
+    pub attestations: Arc<Attestations>,
+    /// Wall-clock time.
+    pub clock: Clock,
+    /// Where changed revisions are put.
+    pub attention: Attention,
+    /// Where decisions are counted.
+    pub metrics: DeciderMetrics,
+}
+
+/// All decision loops of a process.
+pub struct Multiscaler {
+    sources: Sources,
+    /// Whether an edited scale-down delay takes effect; upstream fixes it at birth.
+    live_delay: bool,
+    loops: DashMap<RevisionKey, Arc<Mutex<Loop>>>,
+    wheel: Mutex<Wheel<RevisionKey>>,
+    /// The wheel has something that its task does not know.
+    turned: Notify,
+}
+
+/// One revision's loop.
+struct Loop {
+    subject: Subject,
+    surroundings: Surroundings,
+    decider: Decider,
+    status: Status,
+    warm_in: Option<Duration>,
+    history: History,
+    /// None only while it is replaced, and after the loop's end.
+    metrics: Option<RevisionMetrics>,
+}
+
+/// Why an evaluation takes place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Tick,
+    Poke,
+}
+
+/// What is told of a revision to whoever asks why.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The latest answer.
+    pub status: DeciderStatus,
+    /// What it is decided from.
+    pub subject: Subject,
+    /// What the reconciler has last seen around it.
+    pub surroundings: Surroundings,
+    /// Whether the decider panics.
+    pub panicking: bool,
+    /// Decisions as changes, oldest first.
+    pub history: Vec<Entry>,
+}
+
+impl Multiscaler {
+    /// No loops yet. `live_delay`: whether an edited scale-down delay takes effect.
+    pub fn new(sources: Sources, live_delay: bool) -> Self {
+        let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
+        Self { sources, live_delay, loops: DashMap::new(), wheel, turned: Notify::new() }
+    }
+
+    /// Turns the wheel until `shutdown`.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let mut due = Vec::new();
+        loop {
+            self.wheel.lock().due(Instant::now().into_std(), &mut due);
+            for key in due.drain(..) {
+                self.evaluate(&key, Cause::Tick);
+            }
+            let next = self.wheel.lock().next_due(Instant::now().into_std()).map(Instant::from_std);
+            let tick = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = self.turned.notified() => {}
+                () = tick => {}
+            }
+        }
+    }
+
+    /// A stat with this concurrency has been recorded. Evaluates at once if it wakes the revision.
+    pub fn stat_recorded(&self, key: &RevisionKey, average_concurrency: f64) {
+        let Some(entry) = self.get(key) else { return };
+        let wakes = {
+            let state = entry.lock();
+            state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0))
+        };
+        if wakes {
+            self.evaluate(key, Cause::Poke);
+        }
+    }
+
+    /// All that is known of a revision's decisions.
+    pub fn explain(&self, key: &RevisionKey) -> Option<Explanation> {
+        let entry = self.get(key)?;
+        let state = entry.lock();
+        Some(Explanation {
+            status: state.status(),
+            subject: state.subject.clone(),
+            surroundings: state.surroundings,
+            panicking: state.decider.is_panicking(),
+            history: state.history.entries().copied().collect(),
+        })
+    }
+
+    /// Number of loops.
+    pub fn len(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.loops.is_empty()
+    }
+
+    fn evaluate(&self, key: &RevisionKey, cause: Cause) {
+        let Some(entry) = self.get(key) else { return };
+        let Sources { collector, pods, attestations, clock, attention, .. } = &self.sources;
+        let now = clock.now();
+        let ready = pods.ready(key);
+        let mut guard = entry.lock();
+        let state = &mut *guard;
+        let attested =
+            cause == Cause::Poke || !state.surroundings.activators_in_path || attestations.attested(Instant::now());
+        let load = collector.load(key, state.subject.spec.metric, now, attested);
+        let decision = state.decider.decide(&state.subject.spec, &Observation { now, ready, load });
+        state.history.record(now, &decision);
+        let mut inform = state.status.apply(&decision);
+        match &decision {
+            Decision::Scale(recommendation) => {
+                if let Some(metrics) = &state.metrics {
+                    metrics.set(recommendation);
+                }
+                inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();
+                state.warm_in = recommendation.warm_in;
+                if inform {
+                    tracing::debug!(%key, ?recommendation, "decided");
+                }
+            }
+            Decision::Unknown(unknown) => tracing::trace!(%key, %unknown, "nothing can be decided"),
+        }
+        drop(guard);
+        if inform {
+            attention.push(key);
+        }
+    }
+
+    fn create(&self, key: &RevisionKey, subject: Subject, initial: Initial) -> Loop {
+        let Sources { pods, clock, metrics, .. } = &self.sources;
+        let spec = &subject.spec;
+        let mut decider = Decider::new(spec, pods.ready(key).unwrap_or(0), clock.now());
+        if self.live_delay {
+            decider = decider.with_live_delay();
+        }
+        let (mut status, mut warm_in, mut surroundings) = (Status::initial(spec), None, Surroundings::default());
+        match initial {
+            Initial::Unknown => {}
+            Initial::Adopted(replicas) => {
+                status = Status::adopted(spec, replicas);
+                surroundings.replicas = Some(replicas);
+            }
+            Initial::TakenOver => {
+                decider = decider.taken_over();
+                warm_in = Some(spec.stable_window);
+            }
+        }
+        Loop {
+            decider,
+            status,
+            warm_in,
+            surroundings,
+            history: History::new(),
+            metrics: Some(metrics.revision(key, &subject.labels, spec.metric)),
+            subject,
+        }
+    }
+
+    fn get(&self, key: &RevisionKey) -> Option<Arc<Mutex<Loop>>> {
+        self.loops.get(key).map(|entry| entry.value().clone())
+    }
+}
+
+impl Deciders for Multiscaler {
+    fn ensure(&self, key: &RevisionKey, subject: Subject, initial: Initial) {
+        if let Some(entry) = self.get(key) {
+            let mut state = entry.lock();
+            if state.subject == subject {
+                return;
+            }
+            if (&state.subject.labels, state.subject.spec.metric) != (&subject.labels, subject.spec.metric) {
+                state.metrics = None; // First: the former series may have the new one's labels.
+                state.metrics = Some(self.sources.metrics.revision(key, &subject.labels, subject.spec.metric));
+            }
+            state.subject = subject;
+            drop(state);
+            self.wheel.lock().poke(key);
+        } else {
+            // The reconciler runs a key once at a time, so nobody creates the same loop meanwhile.
+            let created = self.create(key, subject, initial);
+            self.loops.insert(key.clone(), Arc::new(Mutex::new(created)));
+            self.wheel.lock().insert(key.clone());
+        }
+        self.turned.notify_one();
+    }
+
+    fn observe(&self, key: &RevisionKey, surroundings: Surroundings) {
+        if let Some(entry) = self.get(key) {
+            entry.lock().surroundings = surroundings;
+        }
+    }
+
+    fn status(&self, key: &RevisionKey) -> Option<DeciderStatus> {
+        Some(self.get(key)?.lock().status())
+    }
+
+    fn remove(&self, key: &RevisionKey) {
+        self.wheel.lock().remove(key);
+        if let Some((_, entry)) = self.loops.remove(key) {
+            entry.lock().metrics = None; // Now, even if an evaluation still holds the loop.
+        }
+    }
+}
+
+impl Loop {
+    fn status(&self) -> DeciderStatus {
+        DeciderStatus {
+            desired: self.status.desired,
+            excess_burst_capacity: self.status.excess_burst_capacity,
+            warm_in: self.warm_in,
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Time is paused; stats, pods and attestations are fed by hand.
+
+use super::*;
+use crate::ingest::attest::ReadyActivator;
+use crate::pods::PodState;
+use crate::scale::{CollectSpec, Collection, PodSet, Pods, SubjectLabels};
+use autoscaler_core::pod_counts::{Phase, Pod};
+use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::stat::Stat;
+use common::time::Timestamp;
+use common_runtime::telemetry::Metrics;
+
+struct Fixture {
+    sources: Sources,
+    multiscaler: Arc<Multiscaler>,
+    telemetry: Metrics,
+    key: RevisionKey,
+    shutdown: CancellationToken,
+}
+
+impl Fixture {
+    /// One revision, collected, its pods known, no loop yet; a task turns the wheel.
+    fn new() -> Self {
+        let telemetry = Metrics::default();
+        let clock = Clock::starting_at(Timestamp::from_secs(1_000_000));
+        let attention = Attention::new();
+        let sources = Sources {
+            collector: Arc::new(Collector::new(clock.clone(), attention.clone())),
+            pods: Arc::new(PodIndex::new(Attention::new())),
+            attestations: Arc::new(Attestations::new(false)),
+            clock,
+            attention,
+            metrics: DeciderMetrics::new(&telemetry),
+        };
+        let multiscaler = Arc::new(Multiscaler::new(sources.clone(), true));
+        let (shutdown, key) = (CancellationToken::new(), RevisionKey::new("ns", "hello"));
+        let how = CollectSpec {
+            stable_window: Duration::from_secs(6),
+            panic_window: Duration::from_secs(1),
+            aggregation: Aggregation::Linear,
+            scrape_target: None,
+        };
+        sources.collector.ensure(&key, how);
+        sources.pods.track(&key, PodSet::Revision("hello".into()));
+        sources.pods.end_list();
+        let (turning, token) = (multiscaler.clone(), shutdown.clone());
+        tokio::spawn(async move { turning.run(token).await });
+        Self { sources, multiscaler, telemetry, key, shutdown }
+    }
+
+    fn ensure(&self, initial: Initial) {
+        self.multiscaler.ensure(&self.key, subject(), initial);
+    }
+
+    fn desired(&self) -> Option<i32> {
+        self.multiscaler.status(&self.key).expect("a loop").desired
+    }
+
+    /// A stat of one activator, by the way it takes after it was decoded.
+    fn stat(&self, concurrency: f64) {
+        let stat = Stat { average_concurrent_requests: concurrency, request_count: concurrency, ..Stat::default() };
+        self.sources.collector.record(&self.key, &stat, self.sources.clock.now());
+        self.multiscaler.stat_recorded(&self.key, concurrency);
+    }
+
+    fn pods(&self, ready: usize) {
+        self.sources.pods.begin_list();
+        for pod in 0..ready {
+            let state = PodState {
+                labels: [(common::names::REVISION.to_owned(), "hello".to_owned())].into(),
+                state: Pod { phase: Phase::Running, deleting: false, ready: true },
+                address: None,
+                started: None,
+                trouble: None,
+            };
+            self.sources.pods.apply("ns", &pod.to_string(), state);
+        }
+        self.sources.pods.end_list();
+    }
+
+    fn told(&self) -> bool {
+        self.sources.attention.try_next().is_some()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn subject() -> Subject {
+    let spec = DeciderSpec {
+        max_scale_up_rate: 1000.0,
+        max_scale_down_rate: 2.0,
+        metric: ScalingMetric::Concurrency,
+        target_value: 7.0,
+        total_value: 10.0,
+        target_burst_capacity: BurstCapacity::Always,
+        activator_capacity: 100.0,
+        panic_threshold: 2.0,
+        stable_window: Duration::from_secs(6),
+        panic_window: Duration::from_secs(1),
+        scale_down_delay: Duration::ZERO,
+        initial_scale: 1,
+        activation_scale: 0,
+        reachable: true,
+        aggregation: Aggregation::Linear,
+    };
+    Subject { spec, labels: SubjectLabels { service: "".into(), configuration: "hello".into() } }
+}
+
+async fn secs(secs: u64) {
+    tokio::time::sleep(Duration::from_secs(secs)).await;
+}
+
+/// Goal: the first stat of a sleeping revision is decided on before the call that records it returns: no tick, no task.
+#[tokio::test(start_paused = true)]
+async fn a_stat_wakes_a_sleeping_revision_at_once() {
+    let fixture = Fixture::new();
+    fixture.ensure(Initial::Adopted(0));
+    assert_eq!(fixture.desired(), Some(0));
+    assert!(!fixture.told());
+    fixture.stat(1.0);
+    assert_eq!(fixture.desired(), Some(1));
+    assert!(fixture.told(), "the reconciler is told in the same instant");
+    fixture.stat(20.0);
+    assert_eq!(fixture.desired(), Some(1), "awake already: the next tick decides");
+}
+
+/// Goal: a poke also acts on an unknown desired scale, when the target has no replicas and only then.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_scale_is_poked_only_without_replicas() {
+    for (replicas, woken) in [(Some(0), true), (Some(1), false), (None, false)] {
+        let fixture = Fixture::new();
+        fixture.ensure(Initial::Unknown);
+        fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas });
+        assert_eq!(fixture.desired(), None);
+        fixture.stat(1.0);
+        assert_eq!(fixture.desired().is_some(), woken, "{replicas:?}");
+    }
+}
+
+/// Goal: ticks come every two seconds; a decision that changes nothing is not told again.
+#[tokio::test(start_paused = true)]
+async fn ticks_decide_and_tell_only_changes() {
+    let fixture = Fixture::new();
+    fixture.pods(1);
+    fixture.ensure(Initial::Unknown);
+    secs(3).await;
+    assert_eq!(fixture.desired(), Some(0), "nothing reported, nothing in the path that could have");
+    assert!(fixture.told());
+    secs(20).await;
+    assert!(!fixture.told(), "the same again");
+    for _ in 0..6 {
+        fixture.stat(21.0);
+        secs(1).await;
+    }
+    assert_eq!(fixture.desired(), Some(3));
+    let history = fixture.multiscaler.explain(&fixture.key).expect("a loop").history;
+    assert!((2..10).contains(&history.len()), "changes, not ticks: {history:?}");
+}
+
+/// Goal: with activators in the path silence scales down only while all of them attest, and their silence for however
+/// long invents no zero.
+#[tokio::test(start_paused = true)]
+async fn silence_scales_down_only_while_it_is_attested() {
+    let fixture = Fixture::new();
+    fixture.pods(1);
+    let activator = ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() };
+    fixture.sources.attestations.set_ready(vec![activator]);
+    fixture.ensure(Initial::Unknown);
+    fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(1) });
+    for _ in 0..6 {
+        fixture.sources.attestations.heard("act-0", Instant::now());
+        fixture.stat(7.0);
+        secs(1).await;
+    }
+    assert_eq!(fixture.desired(), Some(1));
+    secs(180).await; // The link is cut for three minutes.
+    assert_eq!(fixture.desired(), Some(1), "unknown is not zero");
+    for _ in 0..8 {
+        fixture.sources.attestations.heard("act-0", Instant::now());
+        secs(1).await;
+    }
+    assert_eq!(fixture.desired(), Some(0), "heard again, and silent: idle");
+}
+
+/// Goal: a cold start does not wait for witnesses: the stat itself is the evidence.
+#[tokio::test(start_paused = true)]
+async fn a_poke_needs_no_attestation() {
+    let fixture = Fixture::new();
+    let gone = ReadyActivator { pod: Some("crashed".into()), address: "10.0.0.9".into() };
+    fixture.sources.attestations.set_ready(vec![gone]);
+    fixture.ensure(Initial::Adopted(0));
+    fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(0) });
+    fixture.stat(1.0);
+    assert_eq!(fixture.desired(), Some(1));
+}
+
+/// Goal: an edited spec is decided on at once, not at the next tick.
+#[tokio::test(start_paused = true)]
+async fn an_edit_is_decided_on_at_once() {
+    let fixture = Fixture::new();
+    fixture.pods(1);
+    fixture.ensure(Initial::Unknown);
+    for _ in 0..7 {
+        fixture.stat(14.0);
+        secs(1).await;
+    }
+    assert_eq!(fixture.desired(), Some(2));
+    let mut edited = subject();
+    edited.spec.target_value = 2.0;
+    fixture.multiscaler.ensure(&fixture.key, edited, Initial::Unknown);
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    assert_eq!(fixture.desired(), Some(7));
+}
+
+/// Goal: after a takeover the answer says how long to be careful, and the reconciler is told when that is over.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_is_careful_for_a_stable_window() {
+    let fixture = Fixture::new();
+    fixture.pods(1);
+    fixture.ensure(Initial::TakenOver);
+    assert_eq!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in, Some(Duration::from_secs(6)));
+    secs(3).await;
+    assert!(fixture.told());
+    assert!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in.is_some());
+    secs(10).await;
+    assert_eq!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in, None);
+    assert!(fixture.told(), "now it may go down");
+}
+
+/// Goal: a revision's series exist from its creation to its removal, under upstream's names, with the last decision.
+#[tokio::test(start_paused = true)]
+async fn series_live_as_long_as_the_loop() {
+    let fixture = Fixture::new();
+    fixture.ensure(Initial::Adopted(0));
+    fixture.stat(1.0);
+    let text = fixture.telemetry.encode().expect("text");
+    let labels = "{k8s_namespace_name=\"ns\",kn_service_name=\"\",kn_configuration_name=\"hello\",\
+                  kn_revision_name=\"hello\"}";
+    for line in
+        ["kn_revision_pods_desired{L} 1", "kn_revision_concurrency_target{L} 7.0", "kn_revision_panic_mode{L} 0"]
+    {
+        let line = line.replace("{L}", labels);
+        assert!(text.contains(&line), "{line} in\n{text}");
+    }
+    assert!(!text.contains("kn_revision_rps_stable_per_second{"), "one trio only");
+    let mut edited = subject();
+    edited.spec.metric = ScalingMetric::Rps;
+    fixture.multiscaler.ensure(&fixture.key, edited, Initial::Unknown);
+    let text = fixture.telemetry.encode().expect("text");
+    assert!(text.contains("kn_revision_rps_stable_per_second{") && text.contains("kn_revision_pods_desired{"));
+    assert!(!text.contains("kn_revision_concurrency_stable{"), "the other trio is gone");
+    fixture.multiscaler.remove(&fixture.key);
+    assert!(!fixture.telemetry.encode().expect("text").contains("{k8s_namespace_name"));
+    assert_eq!(fixture.multiscaler.status(&fixture.key), None);
+    secs(10).await; // Ticks of a loop that is gone do nothing.
+}
