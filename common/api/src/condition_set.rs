@@ -181,6 +181,7 @@ impl ConditionManager<'_> {
 mod tests {
     use super::*;
     use crate::PodAutoscalerStatus;
+    use proptest::prelude::*;
 
     const ACTIVE: &str = "Active";
     const TARGET: &str = "ScaleTargetInitialized";
@@ -286,5 +287,38 @@ mod tests {
         status.manage(at(2)).clear("Note");
         status.manage(at(2)).clear(ACTIVE);
         assert!(status.condition("Note").is_none() && status.condition(ACTIVE).is_some());
+    }
+
+    proptest! {
+        /// Whatever is marked in whatever order: Ready is True if all dependents are, False if any is, else Unknown;
+        /// the list is sorted; and settling against itself changes nothing.
+        #[test]
+        fn ready_sums_up_its_dependents(marks in prop::collection::vec((0..4_usize, 0..3_u8, 0..3_i64), 0..30)) {
+            let mut status = fresh();
+            for (which, what, secs) in marks {
+                let type_ = [ACTIVE, TARGET, SKS, "Note"][which];
+                let mut manager = status.manage(at(secs));
+                match what {
+                    0 => manager.mark_true(type_),
+                    1 => manager.mark_unknown(type_, "Why", ""),
+                    _ => manager.mark_false(type_, "Why", ""),
+                }
+                let dependents: Vec<&Condition> =
+                    status.conditions.iter().filter(|c| c.severity.is_empty() && c.type_ != READY).collect();
+                let expected = if dependents.iter().any(|c| c.is_false()) {
+                    FALSE
+                } else if dependents.iter().all(|c| c.is_true()) {
+                    TRUE
+                } else {
+                    UNKNOWN
+                };
+                prop_assert_eq!(ready(&status).0, expected);
+                prop_assert!(status.conditions.is_sorted_by(|a, b| a.type_ < b.type_));
+            }
+            status.finish(None, 1, at(5));
+            let written = status.clone();
+            status.finish(Some(&written), 1, at(9));
+            prop_assert_eq!(status, written);
+        }
     }
 }

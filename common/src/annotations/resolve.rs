@@ -142,7 +142,8 @@ mod tests {
     fn targets_follow_the_table() {
         let rps = ("autoscaling.knative.dev/metric", "rps");
         let target = |value| (TARGET.name, value);
-        let rows: [(f64, f64, i64, &[(&str, &str)], f64, f64); 18] = [
+        type Row<'a> = (f64, f64, i64, &'a [(&'a str, &'a str)], f64, f64);
+        let rows: [Row<'_>; 18] = [
             (1.0, 100.0, 0, &[], 100.0, 100.0),
             (0.8, 100.0, 0, &[], 80.0, 100.0),
             (0.7, 100.0, 0, &[], 70.0, 100.0),

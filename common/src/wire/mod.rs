@@ -14,7 +14,10 @@
 //!
 //! Depth is bounded: messages nest three deep, groups are counted and not recursed into.
 
+mod cursor;
+
 use crate::stat::{Stat, WireStatMessage, WireStatMessages};
+use cursor::{Cursor, END_GROUP, FIXED64, LENGTH_DELIMITED, VARINT};
 use prost::Message;
 
 /// Bytes that are no frame.
@@ -70,7 +73,7 @@ pub fn decode(bytes: &[u8]) -> Result<WireStatMessages, DecodeError> {
         if field != 1 {
             return Ok(Taken::Unknown);
         }
-        let bytes = cursor.expect_bytes("WireStatMessages", field, wire_type)?;
+        let bytes = expect_bytes("WireStatMessages", field, wire_type, cursor)?;
         frame.messages.push(decode_entry(bytes)?);
         Ok(Taken::Known)
     })?;
@@ -93,7 +96,7 @@ fn decode_entry(bytes: &[u8]) -> Result<WireStatMessage, DecodeError> {
         if !(1..=3).contains(&field) {
             return Ok(Taken::Unknown);
         }
-        let bytes = cursor.expect_bytes("WireStatMessage", field, wire_type)?;
+        let bytes = expect_bytes("WireStatMessage", field, wire_type, cursor)?;
         match field {
             1 => entry.namespace = text(bytes),
             2 => entry.name = text(bytes),
@@ -108,7 +111,7 @@ fn merge_stat(stat: &mut Stat, bytes: &[u8]) -> Result<(), DecodeError> {
     each_field(bytes, |field, wire_type, cursor| {
         let double = match field {
             1 => {
-                stat.pod_name = text(cursor.expect_bytes("Stat", field, wire_type)?);
+                stat.pod_name = text(expect_bytes("Stat", field, wire_type, cursor)?);
                 return Ok(Taken::Known);
             }
             2 => &mut stat.average_concurrent_requests,
@@ -128,13 +131,6 @@ fn merge_stat(stat: &mut Stat, bytes: &[u8]) -> Result<(), DecodeError> {
         Ok(Taken::Known)
     })
 }
-
-const VARINT: u8 = 0;
-const FIXED64: u8 = 1;
-const LENGTH_DELIMITED: u8 = 2;
-const START_GROUP: u8 = 3;
-const END_GROUP: u8 = 4;
-const FIXED32: u8 = 5;
 
 /// What a field's reader did with it.
 enum Taken {
@@ -170,70 +166,18 @@ fn expect_wire_type(message: &'static str, field: i32, wire_type: u8, expected: 
     if wire_type == expected { Ok(()) } else { Err(DecodeError::WireType { message, field, wire_type }) }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn expect_bytes<'a>(
+    message: &'static str,
+    field: i32,
+    wire_type: u8,
+    cursor: &mut Cursor<'a>,
+) -> Result<&'a [u8], DecodeError> {
+    expect_wire_type(message, field, wire_type, LENGTH_DELIMITED)?;
+    cursor.bytes()
 }
 
-/// What is left of a message.
-#[derive(Clone, Copy)]
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn take(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.0.split_at_checked(n).ok_or(DecodeError::UnexpectedEnd)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array(&mut self) -> Result<[u8; 8], DecodeError> {
-        let taken = self.take(8)?;
-        taken.try_into().map_err(|_| DecodeError::UnexpectedEnd)
-    }
-
-    /// Up to ten bytes; bits beyond the 64th fall off.
-    fn varint(&mut self) -> Result<u64, DecodeError> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.take(1)?[0];
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(DecodeError::VarintTooLong)
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
-        let length = self.varint()?;
-        if length.cast_signed() < 0 {
-            return Err(DecodeError::NegativeLength);
-        }
-        self.take(usize::try_from(length).map_err(|_| DecodeError::UnexpectedEnd)?)
-    }
-
-    fn expect_bytes(&mut self, message: &'static str, field: i32, wire_type: u8) -> Result<&'a [u8], DecodeError> {
-        expect_wire_type(message, field, wire_type, LENGTH_DELIMITED)?;
-        self.bytes()
-    }
-
-    /// Skips a field and its tag; a group up to the end that matches its start in depth.
-    fn skip_field(&mut self) -> Result<(), DecodeError> {
-        let mut depth = 0_usize;
-        loop {
-            match (self.varint()? & 7) as u8 {
-                VARINT => drop(self.varint()?),
-                FIXED64 => drop(self.take(8)?),
-                LENGTH_DELIMITED => drop(self.bytes()?),
-                START_GROUP => depth += 1,
-                END_GROUP => depth = depth.checked_sub(1).ok_or(DecodeError::EndGroup)?,
-                FIXED32 => drop(self.take(4)?),
-                other => return Err(DecodeError::UnknownWireType(other)),
-            }
-            if depth == 0 {
-                return Ok(());
-            }
-        }
-    }
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -278,6 +222,7 @@ mod tests {
             ("1a09 11000000000000f03f 1a00", ("", Some(1.0))), // Stats merge.
             ("120161 20ffffffffffffffffff7f", ("a", None)),    // Ten bytes of an unknown varint.
             ("23 0801 2b 2c 24 120161", ("a", None)),          // Groups within groups.
+            ("9280808080 01 01 61", ("a", None)),              // A field number of 33 bits is cut to 2.
             ("1281808000 61", ("a", None)),                    // A length that is not minimal.
         ];
         for (bytes, (name, concurrency)) in good {
