@@ -1,6 +1,8 @@
 //! Reads files, runs what was chosen, prints what differed.
+//!
+//! A choice that chooses nothing fails, as an unknown kind does: a misspelled name must not look like success.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -46,34 +48,41 @@ pub struct Score {
 /// # Errors
 /// Only when `out` cannot be written. A file that cannot be read counts as a failure.
 pub fn run(options: &Options, files: &[PathBuf], out: &mut impl Write) -> io::Result<Score> {
-    let mut runner = Runner { options, suites: HashMap::new(), score: Score::default(), out };
-    for name in options.kinds.iter().filter(|name| kinds::kind(name).is_none()) {
-        runner.fail(&format!("--kind {name}"), "unknown kind")?;
-    }
+    let mut runner = Runner::new(options, out);
     for file in files {
         runner.file(file)?;
     }
-    let Score { passed, failed } = runner.score;
-    writeln!(runner.out, "{passed} passed, {failed} failed")?;
-    Ok(runner.score)
+    runner.finish()
 }
 
 struct Runner<'a, W> {
     options: &'a Options,
     /// Opened at the first case of their kind.
     suites: HashMap<&'static str, Box<dyn Suite>>,
+    /// Kinds of which a case was chosen.
+    seen: HashSet<String>,
+    /// Whether a case was chosen that only its id could choose.
+    id_seen: bool,
     score: Score,
     out: &'a mut W,
 }
 
-impl<W: Write> Runner<'_, W> {
+impl<'a, W: Write> Runner<'a, W> {
+    fn new(options: &'a Options, out: &'a mut W) -> Self {
+        let (suites, seen) = (HashMap::new(), HashSet::new());
+        Self { options, suites, seen, id_seen: false, score: Score::default(), out }
+    }
+
     fn file(&mut self, path: &Path) -> io::Result<()> {
-        let lines = match File::open(path) {
-            Ok(file) => BufReader::new(file).lines(),
-            Err(e) => return self.fail(&path.display().to_string(), &e.to_string()),
-        };
-        for (number, line) in lines.enumerate() {
-            let place = format!("{}:{}", path.display(), number + 1);
+        match File::open(path) {
+            Ok(file) => self.lines(&path.display().to_string(), BufReader::new(file)),
+            Err(e) => self.fail(&path.display().to_string(), &e.to_string()),
+        }
+    }
+
+    fn lines(&mut self, name: &str, lines: impl BufRead) -> io::Result<()> {
+        for (number, line) in lines.lines().enumerate() {
+            let place = format!("{name}:{}", number + 1);
             match line {
                 Ok(line) if line.trim().is_empty() => {}
                 Ok(line) => self.line(&place, &line)?,
@@ -81,6 +90,21 @@ impl<W: Write> Runner<'_, W> {
             }
         }
         Ok(())
+    }
+
+    /// Counts choices that chose nothing, and prints the score.
+    fn finish(mut self) -> io::Result<Score> {
+        let options = self.options;
+        for name in options.kinds.iter().filter(|name| !self.seen.contains(*name)).collect::<Vec<_>>() {
+            let why = if kinds::kind(name).is_some() { "no such case in the files" } else { "unknown kind" };
+            self.fail(&format!("--kind {name}"), why)?;
+        }
+        if let Some(prefix) = options.id.as_ref().filter(|_| !self.id_seen) {
+            self.fail(&format!("--id {prefix}"), "no such case in the files")?;
+        }
+        let Score { passed, failed } = self.score;
+        writeln!(self.out, "{passed} passed, {failed} failed")?;
+        Ok(self.score)
     }
 
     fn line(&mut self, place: &str, line: &str) -> io::Result<()> {
@@ -93,6 +117,8 @@ impl<W: Write> Runner<'_, W> {
         if !self.options.choose(name, id) {
             return Ok(());
         }
+        self.seen.insert(name.to_owned());
+        self.id_seen |= self.options.id.as_ref().is_some_and(|prefix| id.starts_with(prefix));
         let result = match kinds::kind(name) {
             Some(kind) => self.check(kind, &case),
             None => Err(Mismatch::Broken("unknown kind".into())),
@@ -119,5 +145,65 @@ impl<W: Write> Runner<'_, W> {
     fn fail(&mut self, place: &str, why: &str) -> io::Result<()> {
         self.score.failed += 1;
         writeln!(self.out, "{}: {why}", place.trim_end_matches([':', ' ']))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"{"kind": "sample_size", "population": 10, "want": 7}"#;
+    const BAD: &str = r#"{"kind": "sample_size", "population": 10, "want": 8}"#;
+    const STRANGE: &str = r#"{"kind": "tea_leaves", "want": 7}"#;
+
+    fn output(options: &Options, lines: &[&str]) -> (Score, String) {
+        let mut out = Vec::new();
+        let mut runner = Runner::new(options, &mut out);
+        runner.lines("file", lines.join("\n").as_bytes()).expect("a buffer");
+        let score = runner.finish().expect("a buffer");
+        (score, String::from_utf8(out).expect("text"))
+    }
+
+    fn kinds(names: &[&str]) -> Options {
+        Options { kinds: names.iter().map(ToString::to_string).collect(), ..Options::default() }
+    }
+
+    #[test]
+    fn each_failure_is_a_line_and_the_score_is_the_last() {
+        let (score, text) = output(&Options::default(), &[GOOD, "", BAD, "{", STRANGE]);
+        assert_eq!(score, Score { passed: 1, failed: 3 });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "file:3: sample_size: want: wanted 8, got 7");
+        assert!(lines[1].starts_with("file:4: not JSON: "), "{}", lines[1]);
+        assert_eq!(lines[2..], ["file:5: tea_leaves: cannot run: unknown kind", "1 passed, 3 failed"]);
+    }
+
+    #[test]
+    fn what_was_not_chosen_is_skipped() {
+        let (score, _) = output(&kinds(&["sample_size"]), &[GOOD, STRANGE]);
+        assert_eq!(score, Score { passed: 1, failed: 0 });
+        let by_id = Options { id: Some("a/".into()), ..Options::default() };
+        let with = |id| GOOD.replace("{", &format!(r#"{{"id": "{id}", "#));
+        let (score, _) = output(&by_id, &[&with("a/one"), &with("b/one"), &with("setup/x"), GOOD]);
+        assert_eq!(score, Score { passed: 2, failed: 0 }, "what prepares the server always runs");
+    }
+
+    #[test]
+    fn a_choice_that_chooses_nothing_fails() {
+        let (score, text) = output(&kinds(&["tea_leaves", "window", "sample_size"]), &[GOOD]);
+        assert_eq!(score, Score { passed: 1, failed: 2 });
+        assert!(
+            text.contains("--kind tea_leaves: unknown kind") && text.contains("--kind window: no such case"),
+            "{text}"
+        );
+        let by_id = Options { id: Some("a/".into()), ..Options::default() };
+        assert_eq!(output(&by_id, &[GOOD]).0, Score { passed: 0, failed: 1 });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_fails() {
+        let mut out = Vec::new();
+        let score = run(&Options::default(), &[PathBuf::from("/no/such/file")], &mut out).expect("a buffer");
+        assert_eq!(score, Score { passed: 0, failed: 1 });
     }
 }

@@ -53,6 +53,22 @@ fn what_an_operator_acts_on_makes_a_new_entry() {
 }
 
 #[test]
+fn entries_are_flat_json() {
+    let mut history = History::new();
+    history.record(secs(100), &scale(3, 50.5));
+    history.record(secs(102), &Decision::Unknown(Unknown::NotAttested));
+    let json: Vec<_> = history.entries().map(|e| serde_json::to_value(e).expect("plain values")).collect();
+    let expected = serde_json::json!([
+        {
+            "since": 100, "lastedSecs": 0, "decisions": 1, "desired": 3, "excessBurstCapacity": -111, "ready": 1,
+            "stable": 50.5, "panic": 0.0, "target": 70.0, "panicking": false, "rule": "stableLoad"
+        },
+        {"since": 102, "lastedSecs": 0, "decisions": 1, "unknown": "notAttested"},
+    ]);
+    assert_eq!(serde_json::Value::from(json), expected);
+}
+
+#[test]
 fn nothing_is_held_before_the_first_decision() {
     assert_eq!(History::new().entries.capacity(), 0);
 }

@@ -64,6 +64,11 @@ fn an_active_revision_keeps_one_pod_until_it_was_idle_for_a_window() {
         ("ten replicas", Input { current_replicas: 10, ..active(299) }, (Some(1), Some(1), Some(1))),
         ("exactly a window", active(300), (Some(0), None, None)),
         ("in the path already", Input { path: PathMode::Proxy, ..active(300) }, (Some(0), None, Some(3))),
+        (
+            "two replicas, initialized long ago",
+            Input { current_replicas: 2, ..active(120) },
+            (Some(1), Some(1), Some(180)),
+        ),
         ("no replica left", Input { current_replicas: 0, ..active(10) }, (Some(1), Some(1), Some(290))),
     ]);
 }
@@ -83,6 +88,7 @@ fn the_last_pod_goes_after_grace_and_retention() {
         ("retention over, not in the path", retained(42, inactive(59)), (Some(0), None, Some(60))),
         ("retention exactly over", retained(59, proxied(60, inactive(59))), (Some(0), Some(0), None)),
         ("retention counts though in the path", retained(90, proxied(600, inactive(59))), (Some(0), None, Some(31))),
+        ("born without pods", Input { current_replicas: 0, ..inactive(0) }, (Some(0), None, Some(60))),
         ("no pod left", Input { current_replicas: 0, ..inactive(60) }, (Some(0), None, None)),
         (
             "no probe needed",
