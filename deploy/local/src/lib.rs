@@ -1,4 +1,5 @@
 //! A small Kubernetes in one process: API server, controllers, node, ingress, and both planes.
 
+pub mod api;
 pub mod controllers;
 pub mod ingress;

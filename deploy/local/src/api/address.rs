@@ -1,0 +1,172 @@
+//! Addresses of Services: each ClusterIP from a range, given once and taken back.
+
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::meta::{object, text};
+use super::resource::Resource;
+use super::status::Causes;
+
+/// The table that holds Services.
+pub(crate) const SERVICES: &str = "/services";
+
+/// A range of IPv4 addresses in CIDR notation, like `127.7.128.0/17`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressRange {
+    base: u32,
+    prefix: u8,
+}
+
+impl FromStr for AddressRange {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (base, prefix) = text.split_once('/').with_context(|| format!("\"{text}\": ADDRESS/PREFIX expected"))?;
+        let base: Ipv4Addr = base.parse().with_context(|| format!("\"{text}\": not an IPv4 address"))?;
+        let prefix: u8 = prefix.parse().with_context(|| format!("\"{text}\": not a prefix length"))?;
+        ensure!((8..=30).contains(&prefix), "\"{text}\": the prefix length must be between 8 and 30");
+        let base = u32::from(base);
+        if base & (u32::MAX >> prefix) != 0 {
+            bail!("\"{text}\": the address has bits beyond the prefix");
+        }
+        Ok(AddressRange { base, prefix })
+    }
+}
+
+impl AddressRange {
+    fn contains(&self, address: Ipv4Addr) -> bool {
+        u32::from(address) >> (32 - self.prefix) == self.base >> (32 - self.prefix)
+    }
+
+    /// Addresses that can be given: neither the first nor the last.
+    fn size(&self) -> u32 {
+        (u32::MAX >> self.prefix) - 1
+    }
+}
+
+/// Which addresses of the range are in use.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    range: AddressRange,
+    used: Arc<Mutex<Used>>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    taken: HashSet<Ipv4Addr>,
+    next: u32,
+}
+
+/// An address taken for a write that has not happened yet; given back on drop unless kept.
+#[derive(Debug)]
+pub(crate) struct Lease(Option<(Arc<Mutex<Used>>, Ipv4Addr)>);
+
+impl Lease {
+    /// No address.
+    pub(crate) fn none() -> Self {
+        Lease(None)
+    }
+
+    /// The write happened: the address belongs to the Service.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some((used, address)) = self.0.take() {
+            used.lock().taken.remove(&address);
+        }
+    }
+}
+
+impl Addresses {
+    pub(crate) fn new(range: AddressRange) -> Self {
+        Addresses { range, used: Arc::default() }
+    }
+
+    /// Gives a Service its address, or keeps the one it has; other resources pass.
+    pub(crate) fn assign(
+        &self,
+        resource: &Resource,
+        value: &mut Value,
+        old: Option<&Value>,
+        causes: &mut Causes,
+    ) -> Lease {
+        if &*resource.table != SERVICES {
+            return Lease::none();
+        }
+        let (wanted, kind) = (text(value, "/spec/clusterIP").to_string(), text(value, "/spec/type").to_string());
+        let kept = old.map(|old| text(old, "/spec/clusterIP").to_string()).unwrap_or_default();
+        if kind == "ExternalName" {
+            if let Some(spec) = value.get_mut("spec").map(object) {
+                spec.remove("clusterIP");
+                spec.remove("clusterIPs");
+            }
+            self.release(&kept);
+            return Lease::none();
+        }
+        if !kept.is_empty() {
+            if !wanted.is_empty() && wanted != kept {
+                causes.invalid("spec.clusterIPs[0]", &wanted.into(), "may not change once set");
+            }
+            set(value, &kept);
+            return Lease::none();
+        }
+        let address = match wanted.as_str() {
+            "" => self.take_any(),
+            "None" => {
+                set(value, "None");
+                return Lease::none();
+            }
+            text => text.parse().ok().filter(|address| self.range.contains(*address) && self.take(*address)),
+        };
+        match address {
+            Some(address) => {
+                set(value, &address.to_string());
+                Lease(Some((self.used.clone(), address)))
+            }
+            None => {
+                let rule = "failed to allocate IP: the address is taken or not in the valid range";
+                causes.invalid("spec.clusterIPs", &json!([wanted]), rule);
+                Lease::none()
+            }
+        }
+    }
+
+    /// Takes an address back.
+    pub(crate) fn release(&self, address: &str) {
+        if let Ok(address) = address.parse() {
+            self.used.lock().taken.remove(&address);
+        }
+    }
+
+    fn take(&self, address: Ipv4Addr) -> bool {
+        self.used.lock().taken.insert(address)
+    }
+
+    /// The next free address after the last one given, so that an address rests before it comes again.
+    fn take_any(&self) -> Option<Ipv4Addr> {
+        let mut used = self.used.lock();
+        for _ in 0..self.range.size() {
+            let address = Ipv4Addr::from(self.range.base + 1 + used.next);
+            used.next = (used.next + 1) % self.range.size();
+            if used.taken.insert(address) {
+                return Some(address);
+            }
+        }
+        None
+    }
+}
+
+fn set(value: &mut Value, address: &str) {
+    value["spec"]["clusterIP"] = address.into();
+    value["spec"]["clusterIPs"] = json!([address]);
+}

@@ -1,0 +1,307 @@
+//! Server-side apply: a manager states the fields it wants, and owns them from then on.
+//!
+//! Ownership is kept in `metadata.managedFields` as `FieldsV1`, one entry for each manager and subresource. What a
+//! manager owned and no longer states goes, unless another manager owns it too; a field that another manager owns
+//! with another value is a conflict, unless forced.
+//!
+//! Not here: ownership by updates and by the other patches. Their fields have no owner, so an apply takes them over
+//! without a conflict, and they outlive every apply that does not name them.
+
+use serde_json::{Map, Value, json};
+
+use super::meta::{self, metadata, object, text};
+use super::query::WriteOptions;
+use super::resource::Resource;
+use super::schema;
+use super::status::{ApiError, Result};
+use super::strategic::Lists;
+use super::write::Part;
+
+/// What a list is to apply.
+enum List {
+    /// One value.
+    Atomic,
+    /// A set of plain values.
+    Set,
+    /// Items identified by fields.
+    Map(Vec<String>),
+}
+
+/// The types of a resource, as far as apply must know them.
+#[derive(Clone, Copy)]
+enum Shape<'a> {
+    /// A built-in.
+    Typed(Lists),
+    /// A place in a schema.
+    Schema(&'a Value),
+    /// A place that a schema does not describe.
+    Free,
+}
+
+impl<'a> Shape<'a> {
+    fn field(self, name: &str) -> Shape<'a> {
+        match self {
+            Shape::Schema(node) => schema::property(node, name).map_or(Shape::Free, Shape::Schema),
+            other => other,
+        }
+    }
+
+    fn items(self) -> Shape<'a> {
+        match self {
+            Shape::Schema(node) => node.get("items").map_or(Shape::Free, Shape::Schema),
+            other => other,
+        }
+    }
+
+    fn list(self, field: &str, items: &[Value]) -> List {
+        match self {
+            Shape::Typed(lists) if lists.is_set(field) => List::Set,
+            Shape::Typed(lists) => lists.key(field, items).map_or(List::Atomic, |key| List::Map(vec![key.into()])),
+            Shape::Schema(node) => match node["x-kubernetes-list-type"].as_str() {
+                Some("set") => List::Set,
+                Some("map") => {
+                    let keys = node["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+                    List::Map(keys.filter_map(Value::as_str).map(str::to_string).collect())
+                }
+                _ => List::Atomic,
+            },
+            Shape::Free if field == "finalizers" => List::Set,
+            Shape::Free => List::Atomic,
+        }
+    }
+
+    fn atomic_map(self) -> bool {
+        matches!(self, Shape::Schema(node) if node["x-kubernetes-map-type"] == "atomic")
+    }
+}
+
+/// The object after an apply of `config` to `live`, with its new ownership.
+pub(crate) fn apply(
+    resource: &Resource,
+    part: Part,
+    live: Option<Value>,
+    config: &Value,
+    options: &WriteOptions,
+) -> Result<Value> {
+    let shape = match resource.custom() {
+        Some(model) => Shape::Schema(&model.schema),
+        None => Shape::Typed(Lists::of(resource)),
+    };
+    let subresource = if part == Part::Status { "status" } else { "" };
+    let mut stated = config.clone();
+    let map = object(&mut stated);
+    map.remove("apiVersion");
+    map.remove("kind");
+    match part {
+        Part::Status => map.retain(|key, _| key == "status"),
+        _ if resource.rules.status => drop(map.remove("status")),
+        _ => {}
+    }
+    if let Some(fields) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["name", "namespace", "uid", "creationTimestamp", "resourceVersion", "generation", "selfLink"] {
+            fields.remove(key);
+        }
+    }
+    let wanted = fields_of(&stated, shape);
+    let created = live.is_none();
+    let mut document = live.unwrap_or_else(|| json!({"metadata": {}}));
+    let mut entries = metadata(&mut document).remove("managedFields").and_then(|fields| match fields {
+        Value::Array(entries) => Some(entries),
+        _ => None,
+    });
+    let mut entries = entries.take().unwrap_or_default();
+    let mine = |entry: &Value| {
+        text(entry, "/manager") == options.manager
+            && text(entry, "/subresource") == subresource
+            && text(entry, "/operation") == "Apply"
+    };
+    let mut conflicts = Vec::new();
+    for entry in entries.iter_mut().filter(|entry| !mine(entry)) {
+        let manager = text(entry, "/manager").to_string();
+        let mut paths = Vec::new();
+        clashes(&wanted, &mut entry["fieldsV1"], Some(&stated), Some(&document), "", options.force, &mut paths);
+        conflicts.extend(paths.into_iter().map(|path| (manager.clone(), path)));
+    }
+    if !options.force && !conflicts.is_empty() {
+        return Err(ApiError::apply_conflict(&conflicts));
+    }
+    let before = entries.iter().find(|entry| mine(entry)).map(|entry| entry["fieldsV1"].clone());
+    let others: Vec<&Value> = entries.iter().filter(|entry| !mine(entry)).map(|entry| &entry["fieldsV1"]).collect();
+    if let Some(before) = &before {
+        prune(&mut document, before, Some(&wanted), &others);
+    }
+    merge(&mut document, &stated, shape, "");
+    if let Some(version) = config.pointer("/metadata/resourceVersion").filter(|_| !created) {
+        metadata(&mut document).insert("resourceVersion".into(), version.clone());
+    }
+    if before.as_ref() != Some(&wanted) {
+        entries.retain(|entry| !mine(entry));
+        let mut entry = json!({
+            "manager": options.manager, "operation": "Apply", "apiVersion": resource.api_version(),
+            "time": meta::now(), "fieldsType": "FieldsV1", "fieldsV1": wanted,
+        });
+        if !subresource.is_empty() {
+            entry["subresource"] = subresource.into();
+        }
+        entries.push(entry);
+    }
+    metadata(&mut document).insert("managedFields".into(), entries.into());
+    Ok(document)
+}
+
+/// The fields that a value states, as `FieldsV1`.
+fn fields_of(value: &Value, shape: Shape<'_>) -> Value {
+    let mut fields = Map::new();
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let shape = shape.field(key);
+        let owned = match value {
+            Value::Object(map) if !map.is_empty() && !shape.atomic_map() => fields_of(value, shape),
+            Value::Array(items) if !items.is_empty() => match shape.list(key, items) {
+                List::Atomic => json!({}),
+                List::Set => items.iter().map(|item| (format!("v:{item}"), json!({}))).collect(),
+                List::Map(keys) => {
+                    let items = items.iter().map(|item| {
+                        let mut owned = fields_of(item, shape.items());
+                        object(&mut owned).insert(".".into(), json!({}));
+                        (format!("k:{}", key_of(item, &keys)), owned)
+                    });
+                    items.collect()
+                }
+            },
+            _ => json!({}),
+        };
+        fields.insert(format!("f:{key}"), owned);
+    }
+    Value::Object(fields)
+}
+
+fn key_of(item: &Value, keys: &[String]) -> Value {
+    keys.iter().map(|key| (key.clone(), item.get(key).cloned().unwrap_or_default())).collect()
+}
+
+/// The part of a value that a segment of a field path names.
+fn step<'a>(value: Option<&'a Value>, segment: &str) -> Option<&'a Value> {
+    let value = value?;
+    if let Some(field) = segment.strip_prefix("f:") {
+        return value.get(field);
+    }
+    let key: Value = serde_json::from_str(segment.strip_prefix("k:")?).ok()?;
+    value.as_array()?.iter().find(|item| carries(item, &key))
+}
+
+fn carries(item: &Value, key: &Value) -> bool {
+    key.as_object()
+        .is_some_and(|key| key.iter().all(|(field, wanted)| item.get(field).unwrap_or(&Value::Null) == wanted))
+}
+
+/// Fields that both state and another owns, with another value; with `take` they are taken from the other.
+fn clashes(
+    wanted: &Value,
+    theirs: &mut Value,
+    stated: Option<&Value>,
+    live: Option<&Value>,
+    path: &str,
+    take: bool,
+    found: &mut Vec<String>,
+) {
+    let (Some(wanted), Some(theirs)) = (wanted.as_object(), theirs.as_object_mut()) else { return };
+    for (segment, mine) in wanted {
+        if segment == "." || segment.starts_with("v:") || !theirs.contains_key(segment) {
+            continue;
+        }
+        let (stated, live) = (step(stated, segment), step(live, segment));
+        let path = match segment.strip_prefix("f:") {
+            Some(field) => format!("{path}.{field}"),
+            None => format!("{path}{}", item_path(segment)),
+        };
+        if mine.as_object().is_some_and(Map::is_empty) {
+            if stated != live {
+                found.push(path);
+                if take {
+                    theirs.remove(segment);
+                }
+            }
+        } else if let Some(theirs) = theirs.get_mut(segment) {
+            clashes(mine, theirs, stated, live, &path, take, found);
+        }
+    }
+}
+
+fn item_path(segment: &str) -> String {
+    let key: Value = segment.strip_prefix("k:").and_then(|key| serde_json::from_str(key).ok()).unwrap_or_default();
+    let terms: Vec<String> = meta::entries(&key, "").map(|(field, value)| format!("{field}={value}")).collect();
+    format!("[{}]", terms.join(","))
+}
+
+/// Removes what was owned, is no longer wanted and nobody else owns.
+fn prune(document: &mut Value, before: &Value, wanted: Option<&Value>, others: &[&Value]) {
+    for (segment, owned) in before.as_object().into_iter().flatten().filter(|(segment, _)| *segment != ".") {
+        let wanted = wanted.and_then(|wanted| wanted.get(segment));
+        let others: Vec<&Value> = others.iter().filter_map(|other| other.get(segment)).collect();
+        let free = wanted.is_none() && others.is_empty();
+        let leaf = owned.as_object().is_some_and(Map::is_empty);
+        if let Some(field) = segment.strip_prefix("f:") {
+            let Some(map) = document.as_object_mut() else { return };
+            if leaf {
+                if free {
+                    map.remove(field);
+                }
+            } else if let Some(child) = map.get_mut(field) {
+                prune(child, owned, wanted, &others);
+                let empty = match &*child {
+                    Value::Object(map) => map.is_empty(),
+                    Value::Array(items) => items.is_empty(),
+                    _ => false,
+                };
+                if empty && wanted.is_none() {
+                    map.remove(field);
+                }
+            }
+        } else if let Some(items) = document.as_array_mut() {
+            let key: Option<Value> = segment.get(2..).and_then(|key| serde_json::from_str(key).ok());
+            let Some(key) = key else { continue };
+            let set = segment.starts_with("v:");
+            if free {
+                items.retain(|item| if set { *item != key } else { !carries(item, &key) });
+            } else if let Some(item) = items.iter_mut().find(|item| !set && carries(item, &key)) {
+                prune(item, owned, wanted, &others);
+            }
+        }
+    }
+}
+
+/// Puts what is stated into the document.
+fn merge(document: &mut Value, stated: &Value, shape: Shape<'_>, field: &str) {
+    match stated {
+        Value::Object(map) if !shape.atomic_map() => {
+            let fields = object(document);
+            for (key, value) in map {
+                if value.is_null() {
+                    fields.remove(key);
+                } else {
+                    merge(fields.entry(key).or_insert(Value::Null), value, shape.field(key), key);
+                }
+            }
+        }
+        Value::Array(items) => match shape.list(field, items) {
+            List::Atomic => *document = stated.clone(),
+            List::Set => {
+                let mut merged = document.as_array().cloned().unwrap_or_default();
+                merged.extend(items.iter().filter(|item| !merged.contains(item)).cloned().collect::<Vec<_>>());
+                *document = merged.into();
+            }
+            List::Map(keys) => {
+                let mut merged = document.as_array().cloned().unwrap_or_default();
+                for item in items {
+                    let key = key_of(item, &keys);
+                    match merged.iter_mut().find(|stored| carries(stored, &key)) {
+                        Some(stored) => merge(stored, item, shape.items(), ""),
+                        None => merged.push(item.clone()),
+                    }
+                }
+                *document = merged.into();
+            }
+        },
+        other => *document = other.clone(),
+    }
+}

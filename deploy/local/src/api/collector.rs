@@ -1,0 +1,188 @@
+//! What happens after a deletion: dependents, emptied namespaces, ended custom resources.
+//!
+//! The store puts before the collector every object whose owner, contents or finalizers may have become its
+//! business; the collector looks at the present state alone, so it may look twice and never misses. It runs in the
+//! server's process and writes through the same checks as every client.
+//!
+//! Rules: an object none of whose owners exists is deleted; owners that are gone are struck from the others. With
+//! `foregroundDeletion` an owner waits for dependents that block it; with `orphan` it lets them go.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::core::Api;
+use super::crd;
+use super::delete::{FOREGROUND, ORPHAN};
+use super::meta::{metadata, text};
+use super::patch::full;
+use super::query::{DeleteOptions, Propagation, WriteOptions};
+use super::status::Result;
+use super::store::{NAMESPACES, Object, Place};
+use super::write::{Part, Target};
+
+/// Works until the server ends.
+pub(crate) async fn run(api: Arc<Api>) {
+    loop {
+        let work = tokio::select! {
+            () = api.shutdown.cancelled() => return,
+            work = api.store.work() => work,
+        };
+        for place in work {
+            if let Err(error) = api.examine(&place) {
+                tracing::debug!(table = %place.0, key = place.1, error = %error.body["message"], "collector");
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Api {
+    fn examine(&self, place: &Place) -> Result<()> {
+        let Some(resource) = self.registry.load().by_table(&place.0) else { return Ok(()) };
+        let Some(object) = self.store.get(&place.0, &place.1) else { return Ok(()) };
+        let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
+        let target = Target { resource: &resource, namespace, name };
+        if object.text("/metadata/deletionTimestamp").is_empty() {
+            return self.examine_owners(target, &object);
+        }
+        if &*place.0 == NAMESPACES {
+            return self.empty_namespace(target);
+        }
+        if &*place.0 == crd::TABLE {
+            return self.empty_definition(target, &object);
+        }
+        if has_finalizer(&object, ORPHAN) {
+            let uid = object.text("/metadata/uid");
+            for dependent in self.store.dependents(uid) {
+                self.strike_owners(&dependent, &|owner| owner == uid)?;
+            }
+            return self.remove_finalizer(target, ORPHAN);
+        }
+        if has_finalizer(&object, FOREGROUND) {
+            return self.wait_for_dependents(target, &object);
+        }
+        Ok(())
+    }
+
+    /// An object with owners: do any of them still hold it?
+    fn examine_owners(&self, target: Target<'_>, object: &Object) -> Result<()> {
+        let owners: Vec<&str> = references(&object.value).map(|owner| text(owner, "/uid")).collect();
+        if owners.is_empty() {
+            return Ok(());
+        }
+        let holds = |uid: &str| {
+            self.store.owner(uid).is_some_and(|(_, owner)| {
+                owner.text("/metadata/deletionTimestamp").is_empty() || !has_finalizer(&owner, FOREGROUND)
+            })
+        };
+        let waits = owners.iter().any(|uid| self.store.owner(uid).is_some() && !holds(uid));
+        if owners.iter().any(|uid| holds(uid)) {
+            let place = (target.resource.table.clone(), target.key());
+            return self.strike_owners(&place, &|uid| !holds(uid));
+        }
+        // Below an owner that waits, the dependents of this object go before it too.
+        let deeper = waits && !self.store.dependents(object.text("/metadata/uid")).is_empty();
+        let propagation = if deeper { Propagation::Foreground } else { Propagation::Background };
+        self.collect(target, object, Some(propagation))
+    }
+
+    fn wait_for_dependents(&self, target: Target<'_>, owner: &Object) -> Result<()> {
+        let uid = owner.text("/metadata/uid");
+        let mut blocked = false;
+        for place in self.store.dependents(uid) {
+            let Some(dependent) = self.store.get(&place.0, &place.1) else { continue };
+            let blocks = references(&dependent.value)
+                .any(|reference| text(reference, "/uid") == uid && reference["blockOwnerDeletion"] == true);
+            blocked |= blocks;
+            if dependent.text("/metadata/deletionTimestamp").is_empty() {
+                self.store.examine(place);
+            }
+        }
+        if blocked { Ok(()) } else { self.remove_finalizer(target, FOREGROUND) }
+    }
+
+    fn empty_namespace(&self, target: Target<'_>) -> Result<()> {
+        let contents = self.store.contents(target.name);
+        if contents.is_empty() {
+            return self.edit(target, |namespace| namespace["spec"]["finalizers"] = Value::Array(Vec::new()));
+        }
+        self.collect_all(contents)
+    }
+
+    fn empty_definition(&self, target: Target<'_>, definition: &Object) -> Result<()> {
+        let table: Arc<str> = crd::table_of(&definition.value).into();
+        let (objects, _) = self.store.list(&table, "");
+        if objects.is_empty() {
+            return self.remove_finalizer(target, crd::FINALIZER);
+        }
+        let key = |object: &Arc<Object>| match object.text("/metadata/namespace") {
+            "" => object.text("/metadata/name").to_string(),
+            namespace => format!("{namespace}/{}", object.text("/metadata/name")),
+        };
+        self.collect_all(objects.iter().map(|object| (table.clone(), key(object))).collect())
+    }
+
+    fn collect_all(&self, places: Vec<Place>) -> Result<()> {
+        for place in places {
+            let Some(resource) = self.registry.load().by_table(&place.0) else { continue };
+            let Some(object) = self.store.get(&place.0, &place.1) else { continue };
+            let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
+            if object.text("/metadata/deletionTimestamp").is_empty() {
+                self.collect(Target { resource: &resource, namespace, name }, &object, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes exactly the object that was seen.
+    fn collect(&self, target: Target<'_>, object: &Object, propagation: Option<Propagation>) -> Result<()> {
+        let uid = Some(object.text("/metadata/uid").to_string());
+        match self.delete(target, &DeleteOptions { uid, propagation, ..DeleteOptions::default() }) {
+            Err(error) if !matches!(error.code, 404 | 409) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn strike_owners(&self, place: &Place, gone: &dyn Fn(&str) -> bool) -> Result<()> {
+        let Some(resource) = self.registry.load().by_table(&place.0) else { return Ok(()) };
+        let Some(object) = self.store.get(&place.0, &place.1) else { return Ok(()) };
+        let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
+        self.edit(Target { resource: &resource, namespace, name }, |value| {
+            let fields = metadata(value);
+            if let Some(owners) = fields.get_mut("ownerReferences").and_then(Value::as_array_mut) {
+                owners.retain(|owner| !gone(text(owner, "/uid")));
+            }
+        })
+    }
+
+    fn remove_finalizer(&self, target: Target<'_>, finalizer: &str) -> Result<()> {
+        self.edit(target, |value| {
+            if let Some(list) = metadata(value).get_mut("finalizers").and_then(Value::as_array_mut) {
+                list.retain(|held| held != finalizer);
+            }
+        })
+    }
+
+    fn edit(&self, target: Target<'_>, change: impl Fn(&mut Value)) -> Result<()> {
+        let done = self.update(target, Part::Internal, &WriteOptions::internal(), false, |current| {
+            let current = current.ok_or_else(|| target.not_found())?;
+            let mut value = full(target.resource, current);
+            change(&mut value);
+            Ok(value)
+        });
+        match done {
+            Err(error) if error.code != 404 => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn references(value: &Value) -> impl Iterator<Item = &Value> {
+    value.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn has_finalizer(object: &Object, name: &str) -> bool {
+    let list = object.value.pointer("/metadata/finalizers").and_then(Value::as_array);
+    list.is_some_and(|list| list.iter().any(|finalizer| finalizer == name))
+}

@@ -1,0 +1,81 @@
+//! The server's state, shared by all requests: store, resources, addresses.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::address::{AddressRange, Addresses, SERVICES};
+use super::crd;
+use super::pod_log::PodLogs;
+use super::query::WriteOptions;
+use super::resource::Registry;
+use super::review::Reviewer;
+use super::store::{Clash, Expect, Object, Store, Write};
+use super::write::Target;
+
+/// Everything behind the HTTP surface.
+pub(crate) struct Api {
+    pub(crate) store: Store,
+    pub(crate) registry: ArcSwap<Registry>,
+    pub(crate) addresses: Addresses,
+    pub(crate) reviewer: Reviewer,
+    pub(crate) logs: RwLock<Option<PodLogs>>,
+    pub(crate) shutdown: CancellationToken,
+    /// Held while the registry is replaced.
+    definitions: Mutex<()>,
+}
+
+impl Api {
+    /// A server with the built-in resources and the namespaces that every cluster has.
+    pub(crate) fn new(token: &str, services: AddressRange, history: usize, shutdown: CancellationToken) -> Arc<Self> {
+        let api = Arc::new(Api {
+            store: Store::new(history),
+            registry: ArcSwap::from_pointee(super::builtin::registry()),
+            addresses: Addresses::new(services),
+            reviewer: Reviewer::new(token),
+            logs: RwLock::new(None),
+            shutdown,
+            definitions: Mutex::new(()),
+        });
+        let namespaces = api.registry.load().get("", "v1", "namespaces");
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            if let Some(resource) = &namespaces
+                && let Err(error) =
+                    api.create(resource, "", json!({"metadata": {"name": name}}), &WriteOptions::internal())
+            {
+                tracing::error!(namespace = name, error = %error.body, "cannot make a namespace");
+            }
+        }
+        api
+    }
+
+    /// Writes to the store, and does what follows from it.
+    pub(crate) fn commit(&self, target: Target<'_>, expect: Expect, write: Write) -> Result<Arc<Object>, Clash> {
+        let resource = target.resource;
+        let gone = matches!(write, Write::Delete(_));
+        let namespace = resource.namespaced.then_some(target.namespace);
+        let definition = &*resource.table == crd::TABLE;
+        let _guard = definition.then(|| self.definitions.lock());
+        let object = self.store.commit(&resource.table, &target.key(), expect, write, namespace)?;
+        if gone && &*resource.table == SERVICES {
+            self.addresses.release(object.text("/spec/clusterIP"));
+        }
+        if definition {
+            let mut registry = Registry::clone(&self.registry.load());
+            let table: Arc<str> = crd::table_of(&object.value).into();
+            registry.remove_table(&table);
+            if !gone {
+                self.store.open_table(&table);
+                crd::resources(&object.value).into_iter().for_each(|r| registry.insert(Arc::new(r)));
+            }
+            self.registry.store(Arc::new(registry));
+            if gone {
+                self.store.drop_table(&table);
+            }
+        }
+        Ok(object)
+    }
+}

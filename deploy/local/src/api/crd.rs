@@ -1,0 +1,247 @@
+//! CustomResourceDefinitions: an object that makes resources.
+//!
+//! A definition is established as soon as it is stored, so its paths answer with the response to its creation. It is
+//! held by a finalizer until the collector has deleted its objects.
+//!
+//! Not here: conversion between versions other than `None`, and name conflicts between definitions.
+
+use serde_json::{Value, json};
+
+use super::jsonpath::Path;
+use super::meta::{self, child, entries, metadata, object, text};
+use super::resource::{Generation, Model, Resource, Rules, ScalePaths};
+use super::schema;
+use super::status::Causes;
+use super::store::Place;
+
+/// The table that holds definitions.
+pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
+
+/// Holds a definition until its objects are gone.
+pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// A column that a definition shows to people.
+#[derive(Debug)]
+pub(crate) struct CustomColumn {
+    /// The column as a `columnDefinitions` entry.
+    pub(crate) definition: Value,
+    /// Whether the cell is an age.
+    pub(crate) date: bool,
+    /// Where the cell's value is.
+    pub(crate) path: Path,
+}
+
+/// What a version of a definition says.
+#[derive(Debug)]
+pub(crate) struct CustomModel {
+    /// Its structural schema.
+    pub(crate) schema: Value,
+    /// Its columns.
+    pub(crate) columns: Vec<CustomColumn>,
+    /// Fields for field selectors.
+    pub(crate) selectable: Vec<String>,
+}
+
+impl CustomModel {
+    /// Drops unknown fields, which it names, and fills in defaults.
+    pub(crate) fn read(&self, value: &mut Value, unknown: &mut Vec<String>) {
+        schema::prune(value, &self.schema, unknown);
+        schema::default(value, &self.schema);
+    }
+
+    /// Finds what the schema forbids.
+    pub(crate) fn validate(&self, value: &Value, causes: &mut Causes) {
+        schema::validate(value, &self.schema, causes);
+    }
+}
+
+/// The table of a definition's objects.
+pub(crate) fn table_of(definition: &Value) -> String {
+    format!("{}/{}", text(definition, "/spec/group"), text(definition, "/spec/names/plural"))
+}
+
+/// The definition, if any, of a table's objects.
+pub(crate) fn definition_of(table: &str) -> Option<Place> {
+    let (group, plural) = table.split_once('/').filter(|(group, _)| !group.is_empty())?;
+    Some((TABLE.into(), format!("{plural}.{group}")))
+}
+
+/// The resources that a definition makes: one for each served version.
+pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
+    let spec = &definition["spec"];
+    let names = &spec["names"];
+    let name = |key: &str| names[key].as_str().unwrap_or_default().to_string();
+    let words = |key: &str| {
+        let words = names[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+        words.map(str::to_string).collect::<Vec<_>>()
+    };
+    let served = spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true);
+    let make = |version: &Value| {
+        let subresources = &version["subresources"];
+        let scale = subresources.get("scale").filter(|scale| scale.is_object()).map(|scale| {
+            let pointer = |key: &str| scale[key].as_str().map(|path| path.replace('.', "/"));
+            ScalePaths {
+                spec: pointer("specReplicasPath").unwrap_or_else(|| "/spec/replicas".into()),
+                status: pointer("statusReplicasPath").unwrap_or_else(|| "/status/replicas".into()),
+                selector: pointer("labelSelectorPath"),
+            }
+        });
+        let selectable = version["selectableFields"].as_array().into_iter().flatten();
+        let selectable = selectable.filter_map(|field| field["jsonPath"].as_str());
+        let mut schema = version["schema"]["openAPIV3Schema"].clone();
+        if !schema.is_object() {
+            schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        }
+        let model = CustomModel {
+            schema,
+            columns: columns(version),
+            selectable: selectable.map(|path| path.trim_start_matches('.').to_string()).collect(),
+        };
+        Resource {
+            group: text(spec, "/group").into(),
+            version: text(version, "/name").into(),
+            kind: name("kind"),
+            list_kind: name("listKind"),
+            plural: name("plural"),
+            singular: name("singular"),
+            short_names: words("shortNames"),
+            categories: words("categories"),
+            namespaced: text(spec, "/scope") == "Namespaced",
+            table: table_of(definition).into(),
+            model: Model::Custom(model),
+            rules: Rules {
+                generation: Generation::Spec,
+                status: subresources.get("status").is_some_and(Value::is_object),
+                unconditional_update: false,
+                ..Rules::PLAIN
+            },
+            scale,
+        }
+    };
+    served.map(make).collect()
+}
+
+fn columns(version: &Value) -> Vec<CustomColumn> {
+    let column = |name: &str, kind: &str, format: &str, description: &str, priority: i64, path: &str| CustomColumn {
+        definition: json!({
+            "name": name, "type": kind, "format": format, "description": description, "priority": priority,
+        }),
+        date: kind == "date",
+        path: Path::parse(path).unwrap_or_default(),
+    };
+    let given: Vec<CustomColumn> = version["additionalPrinterColumns"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|given| {
+            let field = |key: &str| given[key].as_str().unwrap_or_default();
+            let priority = given["priority"].as_i64().unwrap_or(0);
+            column(field("name"), field("type"), field("format"), field("description"), priority, field("jsonPath"))
+        })
+        .collect();
+    if given.is_empty() {
+        let age = "creationTimestamp of the object";
+        return vec![column("Age", "date", "", age, 0, ".metadata.creationTimestamp")];
+    }
+    given
+}
+
+/// Defaults, and the status that says that the definition is established.
+pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
+    let Some(spec) = object(value).get_mut("spec").map(object) else { return };
+    meta::default(child(spec, "conversion"), "strategy", "None");
+    let versions: Vec<Value> = spec
+        .get("versions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
+    let names = child(spec, "names");
+    let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_string();
+    meta::default(names, "singular", kind.to_lowercase());
+    meta::default(names, "listKind", format!("{kind}List"));
+    let accepted = Value::Object(names.clone());
+    if old.is_none() {
+        let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": meta::now()});
+        let fields = metadata(value);
+        let mut finalizers = fields.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+        finalizers.push(FINALIZER.into());
+        fields.insert("finalizers".into(), finalizers.into());
+        value["status"]["conditions"] = json!([
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ]);
+    }
+    let status = child(object(value), "status");
+    status.insert("acceptedNames".into(), accepted);
+    let mut stored = status.get("storedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
+    stored.extend(versions.into_iter().filter(|version| !stored.contains(version)).collect::<Vec<_>>());
+    status.insert("storedVersions".into(), stored.into());
+}
+
+/// Notes in the status that the definition is going.
+pub(crate) fn terminating(value: &mut Value) {
+    let status = child(object(value), "status");
+    let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    conditions.push(json!({
+        "type": "Terminating", "status": "True", "reason": "InstanceDeletionInProgress",
+        "message": "CustomResource deletion is in progress", "lastTransitionTime": meta::now(),
+    }));
+    status.insert("conditions".into(), conditions.into());
+}
+
+/// Finds what makes a definition unusable.
+pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
+    let (group, plural) = (text(value, "/spec/group"), text(value, "/spec/names/plural"));
+    for (field, found) in
+        [("spec.group", group), ("spec.names.plural", plural), ("spec.names.kind", text(value, "/spec/names/kind"))]
+    {
+        if found.is_empty() {
+            causes.required(field, "");
+        }
+    }
+    let name = format!("{plural}.{group}");
+    if text(value, "/metadata/name") != name {
+        causes.invalid("metadata.name", &value["metadata"]["name"], "must be spec.names.plural+\".\"+spec.group");
+    }
+    if !matches!(text(value, "/spec/scope"), "Namespaced" | "Cluster") {
+        causes.not_supported("spec.scope", &value["spec"]["scope"], &["Cluster", "Namespaced"]);
+    }
+    let versions = value.pointer("/spec/versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
+        causes.invalid(
+            "spec.versions",
+            &versions.len().into(),
+            "must have exactly one version marked as storage version",
+        );
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let field = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        match version.pointer("/schema/openAPIV3Schema") {
+            Some(node) => check_root(node, &field, causes),
+            None => causes.required(field, "schemas are required"),
+        }
+        for (at, column) in entries_of(version, "additionalPrinterColumns").enumerate() {
+            let path = text(column, "/jsonPath");
+            if Path::parse(path).is_none() {
+                let field = format!("spec.versions[{index}].additionalPrinterColumns[{at}].jsonPath");
+                causes.invalid(field, &path.into(), "is not a JSON path that this server reads");
+            }
+        }
+    }
+}
+
+fn check_root(node: &Value, field: &str, causes: &mut Causes) {
+    if node["type"] != "object" {
+        causes.invalid(format!("{field}.type"), &node["type"], "must be object at the root");
+    }
+    for (name, node) in entries(node, "/properties").filter(|(name, _)| *name != "metadata") {
+        schema::check(node, &format!("{field}.properties[{name}]"), causes);
+    }
+}
+
+fn entries_of<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
+}

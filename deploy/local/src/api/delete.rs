@@ -1,0 +1,181 @@
+//! Deletion: at once, after a grace period, or when the last finalizer is gone.
+//!
+//! Pods are the only resource with grace: a pod on a node stays, with a deletionTimestamp, until its node deletes it
+//! again with grace 0. Propagation is a finalizer (`orphan`, `foregroundDeletion`) that the collector works off.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::core::Api;
+use super::crd;
+use super::meta::{self, metadata, number, text};
+use super::query::{DeleteOptions, Propagation};
+use super::resource::Resource;
+use super::selector::Selector;
+use super::status::Result;
+use super::store::{Expect, NAMESPACES, Object, Write};
+use super::write::{Target, is_finished};
+
+/// The table that holds pods.
+pub(crate) const PODS: &str = "/pods";
+
+/// The finalizer of an owner whose dependents stay.
+pub(crate) const ORPHAN: &str = "orphan";
+/// The finalizer of an owner that waits for its dependents.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// What a deletion did.
+#[derive(Debug)]
+pub(crate) struct Deleted {
+    /// The object as it is now, or was last.
+    pub(crate) object: Arc<Object>,
+    /// Whether it is gone.
+    pub(crate) gone: bool,
+}
+
+impl Api {
+    /// Deletes one object, or begins to.
+    pub(crate) fn delete(&self, target: Target<'_>, options: &DeleteOptions) -> Result<Deleted> {
+        let resource = target.resource;
+        let key = target.key();
+        loop {
+            let current = self.store.get(&resource.table, &key).ok_or_else(|| target.not_found())?;
+            if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != current.text("/metadata/uid")) {
+                return Err(target.conflict(&format!(
+                    "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+                    current.text("/metadata/uid")
+                )));
+            }
+            if let Some(version) = options.version.as_deref().filter(|v| v.parse() != Ok(current.version)) {
+                return Err(target.conflict(&format!(
+                    "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+                    current.version
+                )));
+            }
+            let value = mark(resource, &current.value, options);
+            if value == current.value && !is_finished(resource, &value) {
+                return Ok(Deleted { object: current, gone: false });
+            }
+            if options.dry_run {
+                let gone = is_finished(resource, &value);
+                return Ok(Deleted { object: Object::new(value, current.version), gone });
+            }
+            let expect = Expect::Version(current.version);
+            if !is_finished(resource, &value) {
+                if let Ok(object) = self.commit(target, expect, Write::Put(value)) {
+                    return Ok(Deleted { object, gone: false });
+                }
+                continue;
+            }
+            // Watchers of pods see the mark and then the end, as from a node; other objects just end.
+            let marked = if &*resource.table == PODS {
+                let Ok(marked) = self.commit(target, expect, Write::Put(value)) else { continue };
+                marked
+            } else {
+                current
+            };
+            let expect = Expect::Version(marked.version);
+            if self.commit(target, expect, Write::Delete(marked.value.clone())).is_ok() {
+                return Ok(Deleted { object: marked, gone: true });
+            }
+        }
+    }
+
+    /// Deletes what a selector names; the answer lists it.
+    pub(crate) fn delete_collection(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        selector: &Selector,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Object>>> {
+        let (objects, _) = self.store.list(&resource.table, &prefix(resource, namespace));
+        let mut deleted = Vec::new();
+        for object in objects.into_iter().filter(|object| selector.matches(&object.value)) {
+            let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
+            match self.delete(Target { resource, namespace, name }, options) {
+                Ok(done) => deleted.push(done.object),
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+/// The prefix of keys in a namespace; all keys where there is none.
+pub(crate) fn prefix(resource: &Resource, namespace: &str) -> String {
+    if resource.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() }
+}
+
+/// The object with everything that its deletion writes into it.
+fn mark(resource: &Resource, old: &Value, options: &DeleteOptions) -> Value {
+    let mut value = old.clone();
+    propagate(&mut value, options.propagation);
+    let leaving = !text(old, "/metadata/deletionTimestamp").is_empty();
+    let now = Timestamp::now();
+    if &*resource.table == PODS {
+        let grace = grace(old, options.grace);
+        let previous = number(old, "/metadata/deletionGracePeriodSeconds");
+        if leaving && previous.is_some_and(|previous| grace >= previous) {
+            return value;
+        }
+        let begun = match text(old, "/metadata/deletionTimestamp").parse::<Timestamp>() {
+            Ok(at) => at - SignedDuration::from_secs(previous.unwrap_or(0)),
+            Err(_) => now,
+        };
+        bump_generation(&mut value, leaving);
+        let fields = metadata(&mut value);
+        fields.insert("deletionTimestamp".into(), meta::time(begun + SignedDuration::from_secs(grace)).into());
+        fields.insert("deletionGracePeriodSeconds".into(), grace.into());
+        return value;
+    }
+    if leaving {
+        return value;
+    }
+    bump_generation(&mut value, false);
+    let fields = metadata(&mut value);
+    fields.insert("deletionTimestamp".into(), meta::time(now).into());
+    fields.insert("deletionGracePeriodSeconds".into(), 0.into());
+    if &*resource.table == NAMESPACES {
+        fields.remove("deletionGracePeriodSeconds");
+        value["status"] = json!({"phase": "Terminating"});
+    }
+    if &*resource.table == crd::TABLE {
+        crd::terminating(&mut value);
+    }
+    value
+}
+
+fn bump_generation(value: &mut Value, already: bool) {
+    if let Some(generation) = number(value, "/metadata/generation").filter(|_| !already) {
+        metadata(value).insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// Seconds that a pod gets: none if no node runs it or it has ended.
+fn grace(pod: &Value, asked: Option<i64>) -> i64 {
+    let own = number(pod, "/spec/terminationGracePeriodSeconds").unwrap_or(30);
+    let idle = text(pod, "/spec/nodeName").is_empty() || matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
+    match asked.unwrap_or(own) {
+        _ if idle => 0,
+        grace if grace < 0 => 1,
+        grace => grace,
+    }
+}
+
+fn propagate(value: &mut Value, policy: Option<Propagation>) {
+    let Some(policy) = policy else { return };
+    let fields = metadata(value);
+    let mut finalizers = fields.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
+    match policy {
+        Propagation::Background => {}
+        Propagation::Foreground => finalizers.push(FOREGROUND.into()),
+        Propagation::Orphan => finalizers.push(ORPHAN.into()),
+    }
+    fields.insert("finalizers".into(), finalizers.into());
+    meta::tidy(fields);
+}

@@ -1,0 +1,67 @@
+//! Who may speak to the server: requests that name it by a loopback address and carry the token.
+//!
+//! A web page can make a browser send requests to loopback, under a name that its owner points there (DNS rebinding).
+//! So a request must name a loopback address or `localhost` in `Host`, and an `Origin`, which browsers add, must be
+//! the server itself. The token is asked for after that.
+
+use std::net::IpAddr;
+
+use http::Request;
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+
+use super::review::Reviewer;
+use super::status::ApiError;
+
+/// Who sent a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// The holder of the token.
+    Administrator,
+    /// Somebody without a token.
+    Anonymous,
+}
+
+/// Refuses what comes from a foreign page or with a foreign token.
+pub(crate) fn admit<B>(request: &Request<B>, reviewer: &Reviewer) -> Result<Caller, ApiError> {
+    let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = request.uri().authority().map(|authority| authority.as_str()).or_else(|| header(HOST));
+    let host = host.unwrap_or_default();
+    if !is_loopback(host) {
+        return Err(ApiError::forbidden(format!("Host \"{host}\" is not a loopback address of this server")));
+    }
+    if let Some(origin) = header(ORIGIN)
+        && origin.strip_prefix("http://") != Some(host)
+    {
+        return Err(ApiError::forbidden(format!("Origin \"{origin}\" is not this server")));
+    }
+    match header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
+        None => Ok(Caller::Anonymous),
+        Some(token) if reviewer.accepts(token.trim()) => Ok(Caller::Administrator),
+        Some(_) => Err(ApiError::unauthorized()),
+    }
+}
+
+/// Whether `host` or `host:port` is a loopback address, or `localhost`.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn only_loopback_names_are_local() {
+        for host in ["127.0.0.1:80", "127.9.8.7", "localhost:1", "LOCALHOST", "[::1]:80", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["", "example.com", "127.0.0.1.example.com", "10.0.0.1:80", "localhost.example.com:80", "[::2]:80"]
+        {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Media types: what a client takes, and how an answer is written.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+
+use super::status::ApiError;
+
+/// What goes out.
+pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// Bodies from this size on are packed for clients that ask for it, in bytes.
+const PACK_FROM: usize = 128 * 1024;
+
+/// The form of objects in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are.
+    Plain,
+    /// Rows for people.
+    Table,
+    /// Metadata alone.
+    Partial,
+}
+
+/// What a client takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accept {
+    /// The form of objects.
+    pub(crate) form: Form,
+    /// YAML in place of JSON.
+    pub(crate) yaml: bool,
+    /// The version of aggregated discovery, if that is what the client wants.
+    pub(crate) discovery: Option<&'static str>,
+    /// Whether bodies may be packed.
+    pub(crate) gzip: bool,
+}
+
+impl Accept {
+    /// JSON as it is: what errors come in.
+    pub(crate) const JSON: Accept = Accept { form: Form::Plain, yaml: false, discovery: None, gzip: false };
+
+    /// Takes the first type of the header that can be given; none if there is none.
+    pub(crate) fn parse(headers: &HeaderMap) -> Option<Accept> {
+        let packed = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let gzip = packed.split(',').any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip");
+        let Some(header) = headers.get(http::header::ACCEPT) else { return Some(Accept { gzip, ..Accept::JSON }) };
+        let header = header.to_str().unwrap_or_default();
+        header.split(',').find_map(|term| Self::term(term.trim())).map(|accept| Accept { gzip, ..accept })
+    }
+
+    fn term(term: &str) -> Option<Accept> {
+        let mut parts = term.split(';').map(str::trim);
+        let yaml = match parts.next().unwrap_or_default() {
+            "*/*" | "application/*" | "application/json" | "" => false,
+            "application/yaml" => true,
+            _ => return None,
+        };
+        let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
+        let parameter = |name: &str| parameters.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| *value);
+        let meta = parameter("g") == "meta.k8s.io" && parameter("v") == "v1";
+        let accept = Accept { yaml, ..Accept::JSON };
+        match parameter("as") {
+            "" => Some(accept),
+            "Table" if meta => Some(Accept { form: Form::Table, ..accept }),
+            "PartialObjectMetadata" | "PartialObjectMetadataList" if meta => {
+                Some(Accept { form: Form::Partial, ..accept })
+            }
+            "APIGroupDiscoveryList" if parameter("g") == "apidiscovery.k8s.io" => match parameter("v") {
+                "v2" => Some(Accept { discovery: Some("v2"), ..accept }),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// A body that is complete.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).boxed_unsync()
+}
+
+/// Plain text, as health endpoints answer.
+pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Response<Body> {
+    respond(code, "text/plain; charset=utf-8", text.into())
+}
+
+/// An answer of a type.
+pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if let Ok(value) = HeaderValue::from_str(content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, value);
+    }
+    response
+}
+
+/// JSON, or YAML if the client prefers it, packed if large and wanted.
+pub(crate) fn encode(code: u16, json: Bytes, accept: Accept) -> Response<Body> {
+    if accept.yaml {
+        let yaml = serde_json::from_slice::<Value>(&json).ok().and_then(|value| serde_yaml_ng::to_string(&value).ok());
+        return respond(code, "application/yaml", yaml.unwrap_or_default().into());
+    }
+    if accept.gzip && json.len() >= PACK_FROM {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+        if packer.write_all(&json).is_ok()
+            && let Ok(packed) = packer.finish()
+        {
+            let mut response = respond(code, "application/json", packed.into());
+            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            return response;
+        }
+    }
+    respond(code, "application/json", json)
+}
+
+/// A value as JSON or YAML.
+pub(crate) fn encode_value(code: u16, value: &Value, accept: Accept) -> Response<Body> {
+    encode(code, value.to_string().into(), accept)
+}
+
+impl From<ApiError> for Response<Body> {
+    fn from(error: ApiError) -> Self {
+        let mut response = encode_value(error.code, &error.body, Accept::JSON);
+        if let Some(seconds) = error.body.pointer("/details/retryAfterSeconds").and_then(Value::as_u64) {
+            response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

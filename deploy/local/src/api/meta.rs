@@ -1,0 +1,216 @@
+//! Metadata: the part that all objects share, and its rules.
+//!
+//! What the server owns (uid, creationTimestamp, generation, deletion) never comes from a client. Names, labels,
+//! annotations and finalizers are checked with the rules of Kubernetes.
+
+use jiff::Timestamp;
+use rand::RngExt;
+use serde_json::{Map, Value};
+
+use super::resource::{NameRule, Resource};
+use super::status::Causes;
+
+/// A text field by JSON pointer, or the empty string.
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A whole number by JSON pointer.
+pub(crate) fn number(value: &Value, pointer: &str) -> Option<i64> {
+    value.pointer(pointer).and_then(Value::as_i64)
+}
+
+/// The `metadata` map, made if it is not there.
+pub(crate) fn metadata(value: &mut Value) -> &mut Map<String, Value> {
+    let map = object(value);
+    object(map.entry("metadata").or_insert_with(|| Value::Object(Map::new())))
+}
+
+/// The value as a map; anything else becomes an empty one.
+pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("just made a map"),
+    }
+}
+
+/// A child map, made if it is not there.
+pub(crate) fn child<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+    object(map.entry(key).or_insert_with(|| Value::Object(Map::new())))
+}
+
+/// Sets a field that is absent or null.
+pub(crate) fn default(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
+    let slot = map.entry(key).or_insert(Value::Null);
+    if slot.is_null() {
+        *slot = value.into();
+    }
+}
+
+/// The present, as metadata has it: seconds, UTC.
+pub(crate) fn now() -> String {
+    time(Timestamp::now())
+}
+
+/// A time, as metadata has it.
+pub(crate) fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A fresh uid: a version 4 UUID.
+pub(crate) fn uid() -> String {
+    let bits: u128 = rand::random();
+    let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// A name from a `generateName`: the prefix, cut to fit, and five letters or digits that make no words.
+pub(crate) fn generate_name(prefix: &str) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut name: String = prefix.chars().take(58).collect();
+    let mut rng = rand::rng();
+    for _ in 0..5 {
+        name.push(ALPHABET[rng.random_range(0..ALPHABET.len())] as char);
+    }
+    name
+}
+
+/// Drops what a client cannot set on a new object.
+pub(crate) fn clear_server_owned(metadata: &mut Map<String, Value>) {
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        metadata.remove(key);
+    }
+}
+
+/// Drops empty lists and maps of metadata, which Kubernetes does not keep.
+pub(crate) fn tidy(metadata: &mut Map<String, Value>) {
+    metadata.remove("selfLink");
+    metadata.retain(|_, value| match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    });
+}
+
+/// Checks name, labels, annotations, finalizers and owners.
+pub(crate) fn validate(resource: &Resource, value: &Value, causes: &mut Causes) {
+    let name = text(value, "/metadata/name");
+    let field = "metadata.name";
+    if name.is_empty() {
+        causes.required(field, "name or generateName is required");
+    } else if let Err(rule) = check_name(resource.rules.name, name) {
+        causes.invalid(field, &name.into(), rule);
+    }
+    for (key, label) in entries(value, "/metadata/labels") {
+        if !qualified(key) {
+            causes.invalid("metadata.labels", &key.as_str().into(), "a label key is an optional DNS prefix and a name");
+        }
+        if !label_value(label.as_str().unwrap_or("?")) {
+            causes.invalid("metadata.labels", label, "a label value is at most 63 of letters, digits, '-', '_', '.'");
+        }
+    }
+    for (key, _) in entries(value, "/metadata/annotations") {
+        if !qualified(&key.to_ascii_lowercase()) {
+            causes.invalid("metadata.annotations", &key.as_str().into(), "a key is an optional DNS prefix and a name");
+        }
+    }
+    let finalizers = value.pointer("/metadata/finalizers").and_then(Value::as_array);
+    for finalizer in finalizers.into_iter().flatten() {
+        if !qualified(finalizer.as_str().unwrap_or_default()) {
+            causes.invalid("metadata.finalizers", finalizer, "a finalizer is an optional DNS prefix and a name");
+        }
+    }
+    let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let mut controllers = 0;
+    for (index, owner) in owners.into_iter().flatten().enumerate() {
+        for key in ["apiVersion", "kind", "name", "uid"] {
+            if text(owner, &format!("/{key}")).is_empty() {
+                causes.invalid(format!("metadata.ownerReferences[{index}].{key}"), &"".into(), "must not be empty");
+            }
+        }
+        controllers += usize::from(owner.get("controller") == Some(&Value::Bool(true)));
+    }
+    if controllers > 1 {
+        causes.invalid("metadata.ownerReferences", &controllers.into(), "only one owner can be the controller");
+    }
+}
+
+/// The entries of a map by JSON pointer.
+pub(crate) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
+}
+
+fn check_name(rule: NameRule, name: &str) -> Result<(), &'static str> {
+    let good = match rule {
+        NameRule::Subdomain => subdomain(name),
+        NameRule::Label => dns_label(name),
+        NameRule::PathSegment => name != "." && name != ".." && !name.contains(['/', '%']),
+    };
+    good.then_some(()).ok_or(match rule {
+        NameRule::Subdomain => {
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
+        }
+        NameRule::Label => {
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
+        }
+        NameRule::PathSegment => "may not be '.' or '..' and may not contain '/' or '%'",
+    })
+}
+
+/// A DNS label of RFC 1123: at most 63 characters.
+pub(crate) fn dns_label(name: &str) -> bool {
+    let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = name.as_bytes();
+    !bytes.is_empty()
+        && bytes.len() <= 63
+        && edge(bytes[0])
+        && edge(bytes[bytes.len() - 1])
+        && bytes.iter().all(|&b| edge(b) || b == b'-')
+}
+
+/// A DNS subdomain: at most 253 characters, dots between parts.
+pub(crate) fn subdomain(name: &str) -> bool {
+    let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let part = |part: &str| {
+        let bytes = part.as_bytes();
+        !bytes.is_empty()
+            && edge(bytes[0])
+            && edge(bytes[bytes.len() - 1])
+            && bytes.iter().all(|&b| edge(b) || b == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(part)
+}
+
+/// A qualified name: `prefix/name` or `name`.
+pub(crate) fn qualified(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => subdomain(prefix) && !name.is_empty() && label_value(name),
+        None => !key.is_empty() && label_value(key),
+    }
+}
+
+/// A label's value: empty, or at most 63 characters that begin and end with a letter or digit.
+pub(crate) fn label_value(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let edge = |b: u8| b.is_ascii_alphanumeric();
+    bytes.is_empty()
+        || (bytes.len() <= 63
+            && edge(bytes[0])
+            && edge(bytes[bytes.len() - 1])
+            && bytes.iter().all(|&b| edge(b) || matches!(b, b'-' | b'_' | b'.')))
+}

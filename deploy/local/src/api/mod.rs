@@ -1,0 +1,52 @@
+//! An embedded Kubernetes API server: everything that `kube` and `kubectl` need of one, in memory, on loopback.
+//!
+//! A request passes [`guard`] (loopback names, token), is routed to a resource, and is answered by verbs that are the
+//! same for all resources: `list`, `watch`, `write`, `patch`, `delete`. What a resource is comes from one table
+//! (`builtin`) or from a CustomResourceDefinition (`crd`). All state is in [`store`]; the `collector` does what
+//! follows from deletions. Controllers for workloads and endpoints are clients like any other and live elsewhere.
+//!
+//! Rule: what a client can observe is what Kubernetes 1.36 does, by recorded scenarios.
+//!
+//! Odd cases: addresses in 127.0.0.0/8 are accepted in Endpoints and EndpointSlices, since local pods live there. A
+//! server that has lost its memory answers watches from unknown versions with 410.
+//!
+//! Not here: TLS, users and permissions beyond one token, admission plugins, persistence, protobuf, conversion
+//! between versions of a custom resource, CEL, OpenAPI schemas, exec and port forwarding.
+
+mod address;
+mod apply;
+mod builtin;
+mod collector;
+mod core;
+mod crd;
+mod delete;
+mod discovery;
+mod guard;
+mod handler;
+mod jsonpath;
+mod list;
+mod media;
+mod meta;
+mod patch;
+mod pod_actions;
+mod pod_log;
+mod query;
+mod resource;
+mod review;
+mod route;
+mod schema;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod strategic;
+mod table;
+mod watch;
+mod write;
+
+pub use address::AddressRange;
+pub use pod_log::{PodLogQuery, PodLogs};
+pub use server::{ApiOptions, ApiServer};
+
+#[cfg(test)]
+mod tests;

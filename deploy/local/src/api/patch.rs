@@ -1,0 +1,228 @@
+//! PATCH in its four formats, and the scale subresource, which is patched like an object of its own.
+
+use serde_json::{Value, json};
+
+use super::apply;
+use super::core::Api;
+use super::meta::{metadata, number, text};
+use super::query::WriteOptions;
+use super::resource::{Model, Resource};
+use super::selector;
+use super::status::{ApiError, Causes, Result};
+use super::store::Object;
+use super::strategic;
+use super::write::{Part, Target, Written};
+
+/// What a PATCH asks for.
+#[derive(Debug)]
+pub(crate) enum Patch {
+    /// RFC 6902.
+    Json(Vec<json_patch::PatchOperation>),
+    /// RFC 7386.
+    Merge(Value),
+    /// Kubernetes' own: lists merge by keys.
+    Strategic(Value),
+    /// Server-side apply.
+    Apply(Value),
+}
+
+impl Patch {
+    /// Reads a patch by its content type.
+    pub(crate) fn read(content_type: &str, body: &[u8], resource: &Resource) -> Result<Self> {
+        let json = || serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("patch: {error}")));
+        let map = |value: Value| {
+            let rule = || ApiError::bad_request("patch: a JSON object is expected");
+            value.is_object().then_some(value).ok_or_else(rule)
+        };
+        match content_type {
+            "application/json-patch+json" => {
+                let value: Value = json()?;
+                if !value.is_array() {
+                    return Err(ApiError::bad_request("patch: a JSON array of operations is expected"));
+                }
+                serde_json::from_value(value)
+                    .map(Patch::Json)
+                    .map_err(|error| ApiError::unprocessable(format!("patch: {error}")))
+            }
+            "application/merge-patch+json" => Ok(Patch::Merge(map(json()?)?)),
+            "application/strategic-merge-patch+json" if resource.custom().is_none() => {
+                Ok(Patch::Strategic(map(json()?)?))
+            }
+            "application/apply-patch+yaml" => {
+                let value = serde_yaml_ng::from_slice(body)
+                    .map_err(|error| ApiError::bad_request(format!("patch: {error}")))?;
+                Ok(Patch::Apply(map(value)?))
+            }
+            _ => Err(ApiError::unsupported_media(match resource.custom() {
+                Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                None => {
+                    "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+                }
+            })),
+        }
+    }
+
+    /// Changes a document; apply is not a change of a document alone.
+    fn change(&self, document: &mut Value, resource: &Resource) -> Result<()> {
+        match self {
+            Patch::Json(operations) => json_patch::patch(document, operations)
+                .map_err(|error| ApiError::unprocessable(format!("the server rejected the patch: {error}"))),
+            Patch::Merge(patch) => {
+                json_patch::merge(document, patch);
+                Ok(())
+            }
+            Patch::Strategic(patch) => {
+                strategic::merge(document, patch, strategic::Lists::of(resource));
+                Ok(())
+            }
+            Patch::Apply(_) => Err(ApiError::unprocessable("server-side apply does not go to this subresource")),
+        }
+    }
+}
+
+impl Api {
+    /// PATCH of an object or its status.
+    pub(crate) fn patch(
+        &self,
+        target: Target<'_>,
+        part: Part,
+        patch: &Patch,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let resource = target.resource;
+        if let Patch::Apply(config) = patch {
+            return self.apply(target, part, config, options);
+        }
+        self.update(target, part, options, false, |current| {
+            let current = current.ok_or_else(|| target.not_found())?;
+            let mut document = full(resource, current);
+            patch.change(&mut document, resource)?;
+            Ok(document)
+        })
+    }
+
+    fn apply(&self, target: Target<'_>, part: Part, config: &Value, options: &WriteOptions) -> Result<Written> {
+        let resource = target.resource;
+        if options.manager.is_empty() {
+            let mut causes = Causes::default();
+            causes.required("fieldManager", "is required for apply patch");
+            return Err(ApiError::invalid_kind("meta.k8s.io", "PatchOptions", "", causes));
+        }
+        let (kind, version) = (text(config, "/kind"), text(config, "/apiVersion"));
+        if kind != resource.kind || version != resource.api_version() {
+            return Err(ApiError::bad_request(format!(
+                "apply: apiVersion and kind must be {} and {}, not \"{version}\" and \"{kind}\"",
+                resource.api_version(),
+                resource.kind
+            )));
+        }
+        if config.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
+        let named = text(config, "/metadata/name");
+        if !named.is_empty() && named != target.name {
+            let rule = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
+            return Err(ApiError::bad_request(rule));
+        }
+        let options = WriteOptions { owns_fields: true, ..options.clone() };
+        let creates = part == Part::Main;
+        self.update(target, part, &options, creates, |current| {
+            let live = current.map(|current| full(resource, current));
+            let mut document = apply::apply(resource, part, live, config, &options)?;
+            metadata(&mut document).entry("name").or_insert_with(|| target.name.into());
+            Ok(document)
+        })
+    }
+
+    /// The scale of an object.
+    pub(crate) fn scale(&self, target: Target<'_>) -> Result<Value> {
+        let object = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
+        scale_of(target.resource, &object)
+    }
+
+    /// PUT or PATCH of the scale of an object: `change` makes the wanted Scale from the present one.
+    pub(crate) fn set_scale(
+        &self,
+        target: Target<'_>,
+        options: &WriteOptions,
+        mut change: impl FnMut(Value) -> Result<Value>,
+    ) -> Result<Value> {
+        let resource = target.resource;
+        let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
+        let written = self.update(target, Part::Main, options, false, |current| {
+            let current = current.ok_or_else(|| target.not_found())?;
+            let wanted = change(scale_of(resource, current)?)?;
+            let name = text(&wanted, "/metadata/name");
+            if !name.is_empty() && name != target.name {
+                return Err(ApiError::bad_request(format!(
+                    "the name of the object ({name}) does not match the name on the URL ({})",
+                    target.name
+                )));
+            }
+            let replicas = match wanted.pointer("/spec/replicas") {
+                None | Some(Value::Null) => 0,
+                Some(value) => value.as_i64().ok_or_else(|| {
+                    ApiError::bad_request(format!("Scale: spec.replicas: {value} is not a whole number"))
+                })?,
+            };
+            if !(0..=i64::from(i32::MAX)).contains(&replicas) {
+                let mut causes = Causes::default();
+                causes.invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
+                return Err(ApiError::invalid_kind("autoscaling", "Scale", target.name, causes));
+            }
+            let mut document = full(resource, current);
+            let version = text(&wanted, "/metadata/resourceVersion");
+            if !version.is_empty() {
+                metadata(&mut document).insert("resourceVersion".into(), version.into());
+            }
+            set(&mut document, &paths.spec, replicas.into());
+            Ok(document)
+        })?;
+        scale_of(resource, &written.object)
+    }
+
+    /// PATCH of the scale of an object.
+    pub(crate) fn patch_scale(&self, target: Target<'_>, patch: &Patch, options: &WriteOptions) -> Result<Value> {
+        self.set_scale(target, options, |mut scale| {
+            patch.change(&mut scale, target.resource)?;
+            Ok(scale)
+        })
+    }
+}
+
+/// A stored object with its `apiVersion` and `kind`, as a client sees it.
+pub(crate) fn full(resource: &Resource, object: &Object) -> Value {
+    let mut value = resource.present(&object.value);
+    value["apiVersion"] = resource.api_version().into();
+    value["kind"] = resource.kind.clone().into();
+    debug_assert!(!matches!(resource.model, Model::Review(_)), "reviews are not stored");
+    value
+}
+
+fn scale_of(resource: &Resource, object: &Object) -> Result<Value> {
+    let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
+    let value = &object.value;
+    let field = |name: &str| value.pointer(&format!("/metadata/{name}")).cloned().unwrap_or_default();
+    let mut status = json!({"replicas": number(value, &paths.status).unwrap_or(0)});
+    if let Some(selector) = paths.selector.as_ref().and_then(|path| value.pointer(path)) {
+        status["selector"] = selector::to_text(selector).into();
+    }
+    Ok(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": field("name"), "namespace": field("namespace"), "uid": field("uid"),
+            "resourceVersion": field("resourceVersion"), "creationTimestamp": field("creationTimestamp"),
+        },
+        "spec": {"replicas": number(value, &paths.spec).unwrap_or(0)},
+        "status": status,
+    }))
+}
+
+/// Sets a value by JSON pointer, making maps on the way.
+fn set(document: &mut Value, pointer: &str, value: Value) {
+    let mut slot = document;
+    for key in pointer.split('/').skip(1) {
+        slot = super::meta::object(slot).entry(key).or_insert(Value::Null);
+    }
+    *slot = value;
+}

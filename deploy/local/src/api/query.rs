@@ -1,0 +1,209 @@
+//! The query of a request, and the options that writes and lists take from it.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::status::{ApiError, Causes, Result};
+
+/// Decoded query parameters; of repeated ones the first counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(HashMap<String, String>);
+
+impl Query {
+    /// Reads `a=b&c=d`, percent-encoded.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut map = HashMap::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            map.entry(unescape(key)).or_insert_with(|| unescape(value));
+        }
+        Query(map)
+    }
+
+    /// The value of a parameter, or the empty string.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.0.get(key).map(String::as_str).unwrap_or_default()
+    }
+
+    /// A switch: `1` and `true` are on.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        matches!(self.text(key), "1" | "true" | "True" | "t" | "T")
+    }
+
+    /// A whole number, if given.
+    pub(crate) fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>> {
+        match self.text(key) {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!("query parameter {key}: \"{text}\" is not a whole number in range"))
+            }),
+        }
+    }
+}
+
+/// Percent-decoding; `+` is a space, as in forms.
+pub(crate) fn unescape(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        match (bytes[at], hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                at += 2;
+            }
+            (b'+', _) => out.push(b' '),
+            (byte, _) => out.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// What to do about fields that a resource does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    /// Drop them in silence.
+    Ignore,
+    /// Drop them and say so in a header.
+    Warn,
+    /// Refuse.
+    Strict,
+}
+
+/// Options of a write.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteOptions {
+    /// Answer as if, and keep nothing.
+    pub(crate) dry_run: bool,
+    /// Unknown fields.
+    pub(crate) field_validation: FieldValidation,
+    /// Who writes, for server-side apply.
+    pub(crate) manager: String,
+    /// Server-side apply takes fields from other managers.
+    pub(crate) force: bool,
+    /// The body carries the ownership of fields; only server-side apply sets it.
+    pub(crate) owns_fields: bool,
+}
+
+impl WriteOptions {
+    /// For writes of the server itself.
+    pub(crate) fn internal() -> Self {
+        WriteOptions {
+            dry_run: false,
+            field_validation: FieldValidation::Ignore,
+            manager: String::new(),
+            force: false,
+            owns_fields: false,
+        }
+    }
+
+    /// Reads and checks the options of a verb; `kind` is what the verb calls them, like `CreateOptions`.
+    pub(crate) fn parse(query: &Query, kind: &str) -> Result<Self> {
+        let mut causes = Causes::default();
+        let dry_run = match query.text("dryRun") {
+            "" => false,
+            "All" => true,
+            other => {
+                causes.not_supported("dryRun", &other.into(), &["All"]);
+                false
+            }
+        };
+        let field_validation = match query.text("fieldValidation") {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                causes.not_supported("fieldValidation", &other.into(), &["", "Ignore", "Strict", "Warn"]);
+                FieldValidation::Warn
+            }
+        };
+        let manager = query.text("fieldManager").to_string();
+        if manager.len() > 128 {
+            causes.too_long("fieldManager", 128);
+        }
+        if !causes.is_empty() {
+            return Err(ApiError::invalid_kind("meta.k8s.io", kind, "", causes));
+        }
+        Ok(WriteOptions { dry_run, field_validation, manager, force: query.flag("force"), owns_fields: false })
+    }
+}
+
+/// What becomes of dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// They go after the owner.
+    Background,
+    /// The owner waits for them.
+    Foreground,
+    /// They stay and lose the reference.
+    Orphan,
+}
+
+/// Options of a deletion, from the query and the body.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    /// Seconds until the object is gone.
+    pub(crate) grace: Option<i64>,
+    /// What becomes of dependents.
+    pub(crate) propagation: Option<Propagation>,
+    /// The object must have this uid.
+    pub(crate) uid: Option<String>,
+    /// The object must have this version.
+    pub(crate) version: Option<String>,
+    /// Answer as if, and keep nothing.
+    pub(crate) dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads and checks the options of a deletion.
+    pub(crate) fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
+        let mut causes = Causes::default();
+        let empty = Value::Null;
+        let body = body.unwrap_or(&empty);
+        let from = |key: &str| match body.get(key).and_then(Value::as_str) {
+            Some(text) => text.to_string(),
+            None => query.text(key).to_string(),
+        };
+        let mut propagation = match from("propagationPolicy").as_str() {
+            "" => None,
+            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(Propagation::Foreground),
+            "Orphan" => Some(Propagation::Orphan),
+            other => {
+                let allowed = ["Background", "Foreground", "Orphan"];
+                causes.not_supported("propagationPolicy", &other.into(), &allowed);
+                None
+            }
+        };
+        let orphan = body.get("orphanDependents").and_then(Value::as_bool).unwrap_or(query.flag("orphanDependents"));
+        if orphan {
+            propagation = propagation.or(Some(Propagation::Orphan));
+        }
+        let dry_run = match body.pointer("/dryRun/0").and_then(Value::as_str).unwrap_or(query.text("dryRun")) {
+            "" => false,
+            "All" => true,
+            other => {
+                causes.not_supported("dryRun", &other.into(), &["All"]);
+                false
+            }
+        };
+        if !causes.is_empty() {
+            return Err(ApiError::invalid_kind("meta.k8s.io", "DeleteOptions", "", causes));
+        }
+        let grace = match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
+            Some(grace) => Some(grace),
+            None => query.number("gracePeriodSeconds")?,
+        };
+        let precondition = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_string);
+        Ok(DeleteOptions {
+            grace,
+            propagation,
+            uid: precondition("/preconditions/uid"),
+            version: precondition("/preconditions/resourceVersion"),
+            dry_run,
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! From a path to what is meant by it.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use super::resource::{Registry, Resource};
+use super::status::{ApiError, Result};
+
+/// What a path means.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// `/healthz`, `/livez`, `/readyz`, perhaps with one check behind.
+    Health(&'static str),
+    /// `/version`.
+    Version,
+    /// `/api` (true) or `/apis`.
+    Groups(bool),
+    /// `/apis/GROUP`.
+    Group(String),
+    /// `/api/v1`, `/apis/GROUP/VERSION`.
+    Resources(String, String),
+    /// `/openapi/v3`, or a document of it.
+    OpenApi(Option<(String, String)>),
+    /// A resource.
+    Resource(Place),
+    /// Nothing.
+    Unknown,
+}
+
+/// A resource, one object of it, or a part of one.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The resource.
+    pub(crate) resource: Arc<Resource>,
+    /// The namespace; empty across namespaces and for cluster-wide resources.
+    pub(crate) namespace: String,
+    /// The object.
+    pub(crate) name: Option<String>,
+    /// Its subresource.
+    pub(crate) subresource: Option<String>,
+}
+
+impl Route {
+    /// Reads a path.
+    pub(crate) fn parse(path: &str, registry: &Registry) -> Result<Route> {
+        let decoded: Vec<String> =
+            path.split('/').filter(|segment| !segment.is_empty()).map(super::query::unescape).collect();
+        let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
+        let owned = |text: &str| text.to_string();
+        Ok(match segments.as_slice() {
+            ["healthz", ..] => Route::Health("healthz"),
+            ["livez", ..] => Route::Health("livez"),
+            ["readyz", ..] => Route::Health("readyz"),
+            ["version"] => Route::Version,
+            ["api"] => Route::Groups(true),
+            ["apis"] => Route::Groups(false),
+            ["openapi", "v3"] => Route::OpenApi(None),
+            ["openapi", "v3", "api", version] => Route::OpenApi(Some((String::new(), owned(version)))),
+            ["openapi", "v3", "apis", group, version] => Route::OpenApi(Some((owned(group), owned(version)))),
+            ["api", version] => Route::Resources(String::new(), owned(version)),
+            ["apis", group] => Route::Group(owned(group)),
+            ["apis", group, version] => Route::Resources(owned(group), owned(version)),
+            ["api", version, rest @ ..] => place("", version, rest, registry)?,
+            ["apis", group, version, rest @ ..] => place(group, version, rest, registry)?,
+            _ => Route::Unknown,
+        })
+    }
+}
+
+fn place(group: &str, version: &str, rest: &[&str], registry: &Registry) -> Result<Route> {
+    if !group.is_empty() && registry.versions(group).is_empty() {
+        return Ok(Route::Unknown);
+    }
+    let (namespace, rest) = match rest {
+        // The namespace itself and its subresources.
+        ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest),
+        ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+        rest => ("", rest),
+    };
+    let [plural, rest @ ..] = rest else { return Err(ApiError::unknown_resource()) };
+    let resource = registry.get(group, version, plural).ok_or_else(ApiError::unknown_resource)?;
+    let (name, subresource) = match rest {
+        [] => (None, None),
+        [name] => (Some(name.to_string()), None),
+        [name, subresource] => (Some(name.to_string()), Some(subresource.to_string())),
+        _ => return Err(ApiError::unknown_resource()),
+    };
+    let in_namespace = !namespace.is_empty();
+    if in_namespace != resource.namespaced && (in_namespace || name.is_some()) {
+        return Err(ApiError::unknown_resource());
+    }
+    Ok(Route::Resource(Place { resource, namespace: namespace.into(), name, subresource }))
+}
+
+/// The verb of a request, as permissions name it.
+pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> &'static str {
+    match (method.as_str(), named) {
+        ("GET", true) => "get",
+        ("GET", false) if watch => "watch",
+        ("GET", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => "use",
+    }
+}

@@ -1,0 +1,269 @@
+//! Structural schemas of custom resources: dropping unknown fields, filling in defaults, and checking values.
+//!
+//! Not here: `x-kubernetes-validations` (CEL) and the formats of strings other than `date-time`.
+
+use std::collections::HashSet;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use super::status::Causes;
+
+/// The schema of a field: a named property, or what the schema says of all others.
+pub(crate) fn property<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
+    let named = node.get("properties").and_then(|properties| properties.get(name));
+    named.or_else(|| node.get("additionalProperties").filter(|node| node.is_object()))
+}
+
+fn on(node: &Value, key: &str) -> bool {
+    node.get(key) == Some(&Value::Bool(true))
+}
+
+/// Drops fields that the schema does not know, and names them. The root keeps `metadata`.
+pub(crate) fn prune(value: &mut Value, node: &Value, unknown: &mut Vec<String>) {
+    prune_at(value, node, "", unknown);
+}
+
+fn prune_at(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let resource = path.is_empty() || on(node, "x-kubernetes-embedded-resource");
+            let open = on(node, "x-kubernetes-preserve-unknown-fields") || on(node, "additionalProperties");
+            let mut gone = Vec::new();
+            for (key, value) in fields.iter_mut() {
+                if resource && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+                    continue;
+                }
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match property(node, key) {
+                    Some(node) => prune_at(value, node, &path, unknown),
+                    None if open => {}
+                    None => {
+                        unknown.push(path);
+                        gone.push(key.clone());
+                    }
+                }
+            }
+            gone.iter().for_each(|key| drop(fields.remove(key)));
+        }
+        Value::Array(items) => {
+            if let Some(node) = node.get("items") {
+                for (index, item) in items.iter_mut().enumerate() {
+                    prune_at(item, node, &format!("{path}[{index}]"), unknown);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Fills in defaults, at any depth that exists.
+pub(crate) fn default(value: &mut Value, node: &Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                if let Some(default) = node.get("default") {
+                    let absent = fields.get(name).is_none_or(|value| value.is_null() && !on(node, "nullable"));
+                    if absent {
+                        fields.insert(name.clone(), default.clone());
+                    }
+                }
+            }
+            for (key, value) in fields.iter_mut() {
+                if let Some(node) = property(node, key) {
+                    default(value, node);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(node) = node.get("items") {
+                items.iter_mut().for_each(|item| default(item, node));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Finds what the schema forbids. `metadata` of the root is not the schema's business.
+pub(crate) fn validate(value: &Value, node: &Value, causes: &mut Causes) {
+    validate_at(value, node, "", causes);
+}
+
+fn validate_at(value: &Value, node: &Value, path: &str, causes: &mut Causes) {
+    if value.is_null() && on(node, "nullable") {
+        return;
+    }
+    if !has_type(value, node) {
+        let wanted = node["type"].as_str().unwrap_or("integer or string");
+        causes.wrong_type(path, value, &format!("must be of type {wanted}"));
+        return;
+    }
+    if let Some(allowed) = node.get("enum").and_then(Value::as_array)
+        && !allowed.contains(value)
+    {
+        let allowed: Vec<&str> = allowed.iter().filter_map(Value::as_str).collect();
+        causes.not_supported(path, value, &allowed);
+    }
+    match value {
+        Value::Object(fields) => validate_map(fields, node, path, causes),
+        Value::Array(items) => validate_list(items, node, path, causes),
+        Value::String(text) => validate_text(text, value, node, path, causes),
+        Value::Number(_) => validate_number(value, node, path, causes),
+        _ => {}
+    }
+    let holds = |node: &Value| {
+        let mut causes = Causes::default();
+        validate_at(value, node, path, &mut causes);
+        causes.is_empty()
+    };
+    for node in list(node, "allOf") {
+        validate_at(value, node, path, causes);
+    }
+    if !list(node, "anyOf").is_empty() && !list(node, "anyOf").iter().any(holds) {
+        causes.invalid(path, value, "must validate at least one schema (anyOf)");
+    }
+    if !list(node, "oneOf").is_empty() && list(node, "oneOf").iter().filter(|node| holds(node)).count() != 1 {
+        causes.invalid(path, value, "must validate one and only one schema (oneOf)");
+    }
+    if node.get("not").is_some_and(holds) {
+        causes.invalid(path, value, "must not validate the schema (not)");
+    }
+}
+
+fn list<'a>(node: &'a Value, key: &str) -> &'a [Value] {
+    node.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn has_type(value: &Value, node: &Value) -> bool {
+    let whole = |value: &Value| value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0);
+    if on(node, "x-kubernetes-int-or-string") {
+        return value.is_string() || whole(value);
+    }
+    match node.get("type").and_then(Value::as_str) {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("number") => value.is_number(),
+        Some("integer") => value.is_number() && whole(value),
+        _ => true,
+    }
+}
+
+fn limit(node: &Value, key: &str) -> Option<u64> {
+    node.get(key).and_then(Value::as_u64)
+}
+
+fn validate_map(fields: &Map<String, Value>, node: &Value, path: &str, causes: &mut Causes) {
+    let at = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
+    for key in list(node, "required").iter().filter_map(Value::as_str) {
+        if !fields.contains_key(key) {
+            causes.required(at(key), "");
+        }
+    }
+    if limit(node, "minProperties").is_some_and(|least| (fields.len() as u64) < least) {
+        causes.invalid(path, &fields.len().into(), "has too few properties");
+    }
+    if let Some(most) = limit(node, "maxProperties").filter(|most| fields.len() as u64 > *most) {
+        causes.too_many(path, fields.len(), most);
+    }
+    for (key, value) in fields {
+        if path.is_empty() && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            continue;
+        }
+        if let Some(node) = property(node, key) {
+            validate_at(value, node, &at(key), causes);
+        }
+    }
+}
+
+fn validate_list(items: &[Value], node: &Value, path: &str, causes: &mut Causes) {
+    if let Some(most) = limit(node, "maxItems").filter(|most| items.len() as u64 > *most) {
+        causes.too_many(path, items.len(), most);
+    }
+    if limit(node, "minItems").is_some_and(|least| (items.len() as u64) < least) {
+        causes.invalid(path, &items.len().into(), "has too few items");
+    }
+    let keys = list(node, "x-kubernetes-list-map-keys");
+    let identity = |item: &Value| match node["x-kubernetes-list-type"].as_str() {
+        Some("set") => Some(item.to_string()),
+        Some("map") => {
+            let key: Vec<_> = keys.iter().filter_map(Value::as_str).map(|key| item.get(key)).collect();
+            Some(format!("{key:?}"))
+        }
+        _ => None,
+    };
+    let mut seen = HashSet::new();
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        if identity(item).is_some_and(|identity| !seen.insert(identity)) {
+            causes.duplicate(&path, item);
+        }
+        if let Some(node) = node.get("items") {
+            validate_at(item, node, &path, causes);
+        }
+    }
+}
+
+fn validate_text(text: &str, value: &Value, node: &Value, path: &str, causes: &mut Causes) {
+    let length = text.chars().count() as u64;
+    if let Some(most) = limit(node, "maxLength").filter(|most| length > *most) {
+        causes.too_long(path, most);
+    }
+    if limit(node, "minLength").is_some_and(|least| length < least) {
+        causes.invalid(path, value, "is too short");
+    }
+    if let Some(pattern) = node.get("pattern").and_then(Value::as_str) {
+        // Patterns were compiled once when the definition came; one that is not a pattern never got here.
+        if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
+            causes.invalid(path, value, &format!("should match '{pattern}'"));
+        }
+    }
+    if node["format"] == "date-time" && text.parse::<jiff::Timestamp>().is_err() {
+        causes.invalid(path, value, "must be of format date-time");
+    }
+}
+
+fn validate_number(value: &Value, node: &Value, path: &str, causes: &mut Causes) {
+    let Some(number) = value.as_f64() else { return };
+    let bound = |key: &str| node.get(key).and_then(Value::as_f64);
+    if let Some(least) = bound("minimum")
+        && (number < least || (number == least && on(node, "exclusiveMinimum")))
+    {
+        causes.invalid(path, value, &format!("should be greater than or equal to {least}"));
+    }
+    if let Some(most) = bound("maximum")
+        && (number > most || (number == most && on(node, "exclusiveMaximum")))
+    {
+        causes.invalid(path, value, &format!("should be less than or equal to {most}"));
+    }
+    if let Some(step) = bound("multipleOf").filter(|step| *step != 0.0)
+        && (number / step).fract() != 0.0
+    {
+        causes.invalid(path, value, &format!("should be a multiple of {step}"));
+    }
+    if node["format"] == "int32" && (number < f64::from(i32::MIN) || number > f64::from(i32::MAX)) {
+        causes.invalid(path, value, "should be a 32-bit integer");
+    }
+}
+
+/// Finds what makes a schema not structural: every place has a type, and patterns are patterns.
+pub(crate) fn check(node: &Value, path: &str, causes: &mut Causes) {
+    let typed = node.get("type").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    if !typed && !on(node, "x-kubernetes-int-or-string") && !on(node, "x-kubernetes-preserve-unknown-fields") {
+        causes.required(format!("{path}.type"), "must not be empty for specified object fields");
+    }
+    if let Some(pattern) = node.get("pattern").and_then(Value::as_str)
+        && let Err(error) = Regex::new(pattern)
+    {
+        causes.invalid(format!("{path}.pattern"), &pattern.into(), &error.to_string());
+    }
+    for (name, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        check(node, &format!("{path}.properties[{name}]"), causes);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(node) = node.get(key).filter(|node| node.is_object()) {
+            check(node, &format!("{path}.{key}"), causes);
+        }
+    }
+}

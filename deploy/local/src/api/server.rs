@@ -1,0 +1,190 @@
+//! The server as its owner sees it: options, a handle, and the loop that takes connections.
+
+use std::convert::Infallible;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rand::RngExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::address::AddressRange;
+use super::core::Api;
+use super::pod_log::PodLogs;
+use super::{collector, handler};
+
+/// How long connections have to end after [`ApiServer::shutdown`].
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// How a server is to run.
+#[derive(Debug, Clone)]
+pub struct ApiOptions {
+    /// Where to listen; a loopback address, port 0 for any free one.
+    pub listen: SocketAddr,
+    /// The bearer token of the administrator; none to make one up.
+    pub token: Option<String>,
+    /// Where Services get their addresses.
+    pub service_range: AddressRange,
+    /// How many changes of each resource watchers can go back.
+    pub history: usize,
+}
+
+impl ApiOptions {
+    /// Any free port of 127.0.0.1, a token made up, and 8192 changes of history for each resource.
+    pub fn new(service_range: AddressRange) -> Self {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        ApiOptions { listen, token: None, service_range, history: 8192 }
+    }
+}
+
+/// A running API server. Dropping the handle ends it without waiting.
+#[derive(Debug)]
+pub struct ApiServer {
+    address: SocketAddr,
+    token: String,
+    api: ApiHandle,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+struct ApiHandle(Arc<Api>);
+
+impl std::fmt::Debug for ApiHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("version", &self.0.store.version()).finish_non_exhaustive()
+    }
+}
+
+impl ApiServer {
+    /// Starts a server on the runtime of the caller. It answers as soon as this returns.
+    ///
+    /// # Errors
+    /// If the address is not a loopback address or cannot be listened on.
+    pub async fn start(options: ApiOptions) -> anyhow::Result<ApiServer> {
+        let listen = options.listen;
+        ensure!(listen.ip().is_loopback(), "API server: {listen} is not a loopback address");
+        let listener =
+            TcpListener::bind(listen).await.with_context(|| format!("API server: cannot listen on {listen}"))?;
+        let address = listener.local_addr().context("API server: no local address")?;
+        let token = options.token.unwrap_or_else(make_token);
+        let shutdown = CancellationToken::new();
+        let api = Api::new(&token, options.service_range, options.history, shutdown.clone());
+        let tasks = TaskTracker::new();
+        tasks.spawn(collector::run(api.clone()));
+        tasks.spawn(accept(listener, api.clone(), tasks.clone()));
+        Ok(ApiServer { address, token, api: ApiHandle(api), tasks, shutdown })
+    }
+
+    /// Where the server answers, like `http://127.0.0.1:40001`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The administrator's bearer token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Lends the server the logs of pods.
+    pub fn set_pod_logs(&self, logs: PodLogs) {
+        *self.api.0.logs.write() = Some(logs);
+    }
+
+    /// A kubeconfig for this server, with the token in it.
+    pub fn kubeconfig(&self) -> String {
+        let (url, token) = (self.url(), &self.token);
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: zeroscale\nclusters:\n- name: zeroscale\n  cluster:\n    server: {url}\ncontexts:\n- name: zeroscale\n  context:\n    cluster: zeroscale\n    user: admin\n    namespace: default\nusers:\n- name: admin\n  user:\n    token: {token}\n"
+        )
+    }
+
+    /// Writes the kubeconfig to a file that only its owner can read, in one step.
+    ///
+    /// # Errors
+    /// If the file, or one beside it, cannot be written.
+    pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
+        let context = || format!("cannot write the kubeconfig {}", path.display());
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{}", std::process::id()));
+        let draft = Path::new(&draft);
+        let _ = std::fs::remove_file(draft);
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft).with_context(context)?;
+        file.write_all(self.kubeconfig().as_bytes()).with_context(context)?;
+        std::fs::rename(draft, path).with_context(context)
+    }
+
+    /// Ends all watches and connections, and returns when they have ended.
+    pub async fn shutdown(self) {
+        self.shutdown.cancel();
+        self.tasks.close();
+        let _ = tokio::time::timeout(DRAIN, self.tasks.wait()).await;
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn make_token() -> String {
+    let mut rng = rand::rng();
+    (0..4).map(|_| format!("{:016x}", rng.random::<u64>())).collect()
+}
+
+async fn accept(listener: TcpListener, api: Arc<Api>, tasks: TaskTracker) {
+    loop {
+        let accepted = tokio::select! {
+            () = api.shutdown.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => drop(tasks.spawn(serve(stream, api.clone()))),
+            Err(error) => {
+                // Out of descriptors, most likely: wait for some to come back.
+                tracing::warn!(%error, "API server: cannot take a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, api: Arc<Api>) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "API server: TCP_NODELAY");
+    }
+    let shutdown = api.shutdown.clone();
+    let service = service_fn(move |request| {
+        let api = api.clone();
+        async move { Ok::<_, Infallible>(handler::handle(api, request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).half_close(true);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::trace!(%error, "API server: connection");
+    }
+}

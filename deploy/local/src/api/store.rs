@@ -1,0 +1,402 @@
+//! The store: every object in memory, one version counter for all, and a bounded history for each resource.
+//!
+//! A write goes through [`Store::commit`], which checks what the writer expected, gives the object its version and
+//! appends to the history of its table. Watchers never hold a queue here: the history is a shared ring, each watcher
+//! keeps a cursor and reads at its own pace, and one that has fallen off the ring is told so. A writer therefore
+//! never waits for a reader. Keys are `namespace/name`, or `name` for cluster-wide objects, so that a table is in the
+//! order in which lists are answered.
+//!
+//! Two indexes serve garbage collection: objects by uid, and dependents by the uid of their owner. Objects that the
+//! collector must look at are put in a set, which the number of objects bounds.
+//!
+//! Not here: persistence. The cluster's state ends with the process.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+/// Where an object lives: its table and its key there.
+pub(crate) type Place = (Arc<str>, String);
+
+/// The first version handed out is one more than this, so that no small number is ever a version in the history.
+const ORIGIN: u64 = 1000;
+
+/// One state of an object, without `apiVersion` and `kind`; immutable once made.
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// The object's fields.
+    pub(crate) value: Value,
+    /// Its resourceVersion; 0 if it was never stored.
+    pub(crate) version: u64,
+    json: OnceLock<Bytes>,
+}
+
+impl Object {
+    /// Wraps a value that is not, or not yet, stored.
+    pub(crate) fn new(value: Value, version: u64) -> Arc<Self> {
+        Arc::new(Object { value, version, json: OnceLock::new() })
+    }
+
+    /// The value as JSON text, made once for all readers.
+    pub(crate) fn json(&self) -> &Bytes {
+        self.json.get_or_init(|| Bytes::from(self.value.to_string()))
+    }
+
+    /// A text field, or the empty string.
+    pub(crate) fn text(&self, pointer: &str) -> &str {
+        super::meta::text(&self.value, pointer)
+    }
+}
+
+/// One entry of a table's history.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// The version this change made.
+    pub(crate) version: u64,
+    /// The object's key in its table.
+    pub(crate) key: String,
+    /// The state before; none if the object is new.
+    pub(crate) previous: Option<Arc<Object>>,
+    /// The state after, or the last state of an object that is gone.
+    pub(crate) object: Arc<Object>,
+    /// Whether the object is gone.
+    pub(crate) deleted: bool,
+}
+
+#[derive(Debug)]
+struct Table {
+    objects: BTreeMap<String, Arc<Object>>,
+    log: VecDeque<Arc<Change>>,
+    /// Changes up to and including this version are forgotten.
+    floor: u64,
+    changed: Arc<Notify>,
+}
+
+impl Table {
+    fn new(floor: u64) -> Self {
+        Table { objects: BTreeMap::new(), log: VecDeque::new(), floor, changed: Arc::new(Notify::new()) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    version: u64,
+    tables: HashMap<Arc<str>, Table>,
+    by_uid: HashMap<String, Place>,
+    dependents: HashMap<String, BTreeSet<Place>>,
+    work: BTreeSet<Place>,
+}
+
+/// What a writer believes about the object it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// There is none.
+    Absent,
+    /// It has this version.
+    Version(u64),
+}
+
+/// What a writer wants.
+#[derive(Debug)]
+pub(crate) enum Write {
+    /// Store this state.
+    Put(Value),
+    /// Remove the object; this is its last state.
+    Delete(Value),
+}
+
+/// Why a write did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clash {
+    /// The object is not as expected.
+    Changed,
+    /// Its namespace does not exist.
+    NamespaceMissing,
+    /// Its namespace is being deleted.
+    NamespaceTerminating,
+}
+
+/// The history does not reach back to the version asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lapsed;
+
+/// The objects of a cluster.
+#[derive(Debug)]
+pub(crate) struct Store {
+    inner: Mutex<Inner>,
+    history: usize,
+    work: Notify,
+}
+
+/// The table that holds namespaces.
+pub(crate) const NAMESPACES: &str = "/namespaces";
+
+impl Store {
+    /// An empty store that remembers `history` changes of each table.
+    pub(crate) fn new(history: usize) -> Self {
+        let inner = Inner { version: ORIGIN, ..Inner::default() };
+        Store { inner: Mutex::new(inner), history: history.max(1), work: Notify::new() }
+    }
+
+    /// The version of the latest write.
+    pub(crate) fn version(&self) -> u64 {
+        self.inner.lock().version
+    }
+
+    /// One object.
+    pub(crate) fn get(&self, table: &str, key: &str) -> Option<Arc<Object>> {
+        self.inner.lock().tables.get(table)?.objects.get(key).cloned()
+    }
+
+    /// The objects of a table whose keys begin with `prefix`, in order, and the version at which they were so.
+    pub(crate) fn list(&self, table: &str, prefix: &str) -> (Vec<Arc<Object>>, u64) {
+        let inner = self.inner.lock();
+        let objects = match inner.tables.get(table) {
+            Some(table) => scan(&table.objects, prefix).map(|(_, object)| object.clone()).collect(),
+            None => Vec::new(),
+        };
+        (objects, inner.version)
+    }
+
+    /// As [`Store::list`], but as it was at an earlier version.
+    pub(crate) fn list_at(&self, table: &str, prefix: &str, version: u64) -> Result<Vec<Arc<Object>>, Lapsed> {
+        let inner = self.inner.lock();
+        let Some(table) = inner.tables.get(table) else { return Ok(Vec::new()) };
+        if version < table.floor {
+            return Err(Lapsed);
+        }
+        let mut objects: BTreeMap<&str, Arc<Object>> =
+            scan(&table.objects, prefix).map(|(key, object)| (key.as_str(), object.clone())).collect();
+        for change in table.log.iter().rev().take_while(|change| change.version > version) {
+            match &change.previous {
+                _ if !change.key.starts_with(prefix) => {}
+                Some(previous) => drop(objects.insert(&change.key, previous.clone())),
+                None => drop(objects.remove(change.key.as_str())),
+            }
+        }
+        Ok(objects.into_values().collect())
+    }
+
+    /// Changes of a table after `cursor`, at most `limit` of them, and the version up to which the reader is then
+    /// informed. Fails when changes after `cursor` are forgotten.
+    pub(crate) fn since(&self, table: &str, cursor: u64, limit: usize) -> Result<(Vec<Arc<Change>>, u64), Lapsed> {
+        let inner = self.inner.lock();
+        let Some(table) = inner.tables.get(table) else { return Err(Lapsed) };
+        if cursor < table.floor {
+            return Err(Lapsed);
+        }
+        let start = table.log.partition_point(|change| change.version <= cursor);
+        let changes: Vec<_> = table.log.range(start..).take(limit).cloned().collect();
+        let informed = match changes.last() {
+            Some(last) if changes.len() == limit => last.version,
+            _ => inner.version,
+        };
+        Ok((changes, informed))
+    }
+
+    /// Wakes readers of a table when it changes.
+    pub(crate) fn changed(&self, table: &Arc<str>) -> Arc<Notify> {
+        let mut inner = self.inner.lock();
+        inner.table(table).changed.clone()
+    }
+
+    /// Writes one object. `namespace` is the one that must exist for a new object.
+    pub(crate) fn commit(
+        &self,
+        table: &Arc<str>,
+        key: &str,
+        expect: Expect,
+        write: Write,
+        namespace: Option<&str>,
+    ) -> Result<Arc<Object>, Clash> {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        if let (Expect::Absent, Some(namespace)) = (expect, namespace) {
+            let found = inner.tables.get(NAMESPACES).and_then(|table| table.objects.get(namespace));
+            match found {
+                None => return Err(Clash::NamespaceMissing),
+                Some(found) if !found.text("/metadata/deletionTimestamp").is_empty() => {
+                    return Err(Clash::NamespaceTerminating);
+                }
+                Some(_) => {}
+            }
+        }
+        let previous = inner.table(table).objects.get(key).cloned();
+        let expected = match (expect, &previous) {
+            (Expect::Absent, None) => true,
+            (Expect::Version(version), Some(previous)) => previous.version == version,
+            _ => false,
+        };
+        if !expected {
+            return Err(Clash::Changed);
+        }
+        inner.version += 1;
+        let version = inner.version;
+        let (mut value, deleted) = match write {
+            Write::Put(value) => (value, false),
+            Write::Delete(value) => (value, true),
+        };
+        value["metadata"]["resourceVersion"] = version.to_string().into();
+        let object = Object::new(value, version);
+        inner.index(table, key, previous.as_deref(), &object, deleted);
+        let history = self.history;
+        let changed = {
+            let table = inner.table(table);
+            match deleted {
+                true => drop(table.objects.remove(key)),
+                false => drop(table.objects.insert(key.to_string(), object.clone())),
+            }
+            let change = Change { version, key: key.to_string(), previous, object: object.clone(), deleted };
+            table.log.push_back(Arc::new(change));
+            while table.log.len() > history {
+                table.floor = table.log.pop_front().map_or(table.floor, |forgotten| forgotten.version);
+            }
+            table.changed.clone()
+        };
+        let work = !inner.work.is_empty();
+        drop(guard);
+        changed.notify_waiters();
+        if work {
+            self.work.notify_one();
+        }
+        Ok(object)
+    }
+
+    /// Makes a table whose history begins now. Tables that nobody opens have one that begins with the store.
+    pub(crate) fn open_table(&self, name: &Arc<str>) {
+        let mut inner = self.inner.lock();
+        let floor = inner.version;
+        inner.tables.entry(name.clone()).or_insert_with(|| Table::new(floor));
+    }
+
+    /// Forgets a table, with its history: its resource is gone.
+    pub(crate) fn drop_table(&self, table: &str) {
+        let dropped = self.inner.lock().tables.remove(table);
+        if let Some(dropped) = dropped {
+            dropped.changed.notify_waiters();
+        }
+    }
+
+    /// Takes everything that the collector should look at, once there is anything.
+    pub(crate) async fn work(&self) -> Vec<Place> {
+        loop {
+            let work: Vec<Place> = std::mem::take(&mut self.inner.lock().work).into_iter().collect();
+            if !work.is_empty() {
+                return work;
+            }
+            self.work.notified().await;
+        }
+    }
+
+    /// Puts an object before the collector.
+    pub(crate) fn examine(&self, place: Place) {
+        self.inner.lock().work.insert(place);
+        self.work.notify_one();
+    }
+
+    /// The object with this uid.
+    pub(crate) fn owner(&self, uid: &str) -> Option<(Place, Arc<Object>)> {
+        let inner = self.inner.lock();
+        let place = inner.by_uid.get(uid)?.clone();
+        let object = inner.tables.get(&place.0)?.objects.get(&place.1)?.clone();
+        Some((place, object))
+    }
+
+    /// Where the objects are that name this uid as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+        self.inner.lock().dependents.get(uid).map(|set| set.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Keys in a namespace, in every table.
+    pub(crate) fn contents(&self, namespace: &str) -> Vec<Place> {
+        let prefix = format!("{namespace}/");
+        let inner = self.inner.lock();
+        let mut places = Vec::new();
+        for (name, table) in &inner.tables {
+            places.extend(scan(&table.objects, &prefix).map(|(key, _)| (name.clone(), key.clone())));
+        }
+        places
+    }
+}
+
+impl Inner {
+    fn table(&mut self, name: &Arc<str>) -> &mut Table {
+        self.tables.entry(name.clone()).or_insert_with(|| Table::new(ORIGIN))
+    }
+
+    /// Keeps the indexes, and notes what the collector must look at.
+    fn index(&mut self, table: &Arc<str>, key: &str, previous: Option<&Object>, object: &Object, deleted: bool) {
+        let place: Place = (table.clone(), key.to_string());
+        let old = previous.map(owners).unwrap_or_default();
+        let new = if deleted { Vec::new() } else { owners(object) };
+        for uid in old.iter().filter(|uid| !new.contains(uid)) {
+            if let Some(set) = self.dependents.get_mut(*uid) {
+                set.remove(&place);
+                if set.is_empty() {
+                    self.dependents.remove(*uid);
+                }
+            }
+            self.examine_owner(uid);
+        }
+        for uid in new.iter().filter(|uid| !old.contains(uid)) {
+            self.dependents.entry(uid.to_string()).or_default().insert(place.clone());
+            if self.by_uid.get(*uid).is_none_or(|owner| self.is_leaving(owner)) {
+                self.work.insert(place.clone());
+            }
+        }
+        let uid = object.text("/metadata/uid").to_string();
+        if deleted {
+            let dependents = self.dependents.get(&uid).into_iter().flatten().cloned();
+            self.work.extend(dependents);
+            self.by_uid.remove(&uid);
+            if let Some((namespace, _)) = key.split_once('/') {
+                let owner: Place = (NAMESPACES.into(), namespace.to_string());
+                if self.is_leaving(&owner) {
+                    self.work.insert(owner);
+                }
+            }
+            if let Some(definition) = super::crd::definition_of(table)
+                && self.is_leaving(&definition)
+            {
+                self.work.insert(definition);
+            }
+            return;
+        }
+        self.by_uid.insert(uid, place.clone());
+        if !object.text("/metadata/deletionTimestamp").is_empty() {
+            self.work.insert(place);
+        }
+    }
+
+    fn is_leaving(&self, place: &Place) -> bool {
+        let object = self.tables.get(&place.0).and_then(|table| table.objects.get(&place.1));
+        object.is_some_and(|object| !object.text("/metadata/deletionTimestamp").is_empty())
+    }
+
+    fn examine_owner(&mut self, uid: &str) {
+        if let Some(owner) = self.by_uid.get(uid).cloned()
+            && self.is_leaving(&owner)
+        {
+            self.work.insert(owner);
+        }
+    }
+}
+
+/// The uids of an object's owners.
+fn owners(object: &Object) -> Vec<&str> {
+    let references = object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    references.into_iter().flatten().filter_map(|reference| reference.get("uid")?.as_str()).collect()
+}
+
+fn scan<'a>(
+    objects: &'a BTreeMap<String, Arc<Object>>,
+    prefix: &'a str,
+) -> impl Iterator<Item = (&'a String, &'a Arc<Object>)> {
+    let range = objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+    range.take_while(move |(key, _)| key.starts_with(prefix))
+}

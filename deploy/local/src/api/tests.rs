@@ -1,0 +1,210 @@
+//! The server over real sockets, as clients meet it.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::{ApiOptions, ApiServer};
+
+fn options() -> ApiOptions {
+    ApiOptions::new("10.96.0.0/16".parse().unwrap())
+}
+
+async fn start(options: ApiOptions) -> (ApiServer, Client) {
+    let server = ApiServer::start(options).await.unwrap();
+    let mut config = Config::new(server.url().parse().unwrap());
+    config.auth_info.token = Some(server.token().to_string().into());
+    let client = Client::try_from(config).unwrap();
+    (server, client)
+}
+
+fn config_map(name: &str, text: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": text}})).unwrap()
+}
+
+/// Sends text as it is, and returns the head and what has arrived of the body when the server stops or `until` shows.
+async fn exchange(server: &ApiServer, request: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_watch_begins_where_a_list_ends_and_sees_every_change_in_order() {
+    let (server, client) = start(options()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 1);
+    let version = list.metadata.resource_version.unwrap();
+    let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    maps.create(&PostParams::default(), &config_map("b", "1")).await.unwrap();
+    maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"k": "2"}}))).await.unwrap();
+    maps.delete("b", &DeleteParams::default()).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        match events.try_next().await.unwrap().unwrap() {
+            WatchEvent::Added(map) => seen.push(format!("added {}", map.metadata.name.unwrap())),
+            WatchEvent::Modified(map) => seen.push(format!("modified {}", map.metadata.name.unwrap())),
+            WatchEvent::Deleted(map) => seen.push(format!("deleted {}", map.metadata.name.unwrap())),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, ["added b", "modified a", "deleted b"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_watch_from_a_forgotten_version_is_told_410() {
+    let (server, client) = start(ApiOptions { history: 4, ..options() }).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let first = maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
+    for n in 1..9 {
+        let patch = json!({"data": {"k": n.to_string()}});
+        maps.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+    let version = first.metadata.resource_version.unwrap();
+    let events: Vec<_> = maps.watch(&WatchParams::default(), &version).await.unwrap().try_collect().await.unwrap();
+    assert!(matches!(&events[..], [WatchEvent::Error(error)] if error.code == 410), "{events:?}");
+    server.shutdown().await;
+}
+
+/// A watcher that does not read is left behind, and learns so when it reads again; writers do not notice it.
+#[tokio::test]
+async fn a_watcher_that_falls_behind_is_told_410_and_never_blocks_a_writer() {
+    let (server, client) = start(ApiOptions { history: 8, ..options() }).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let request = format!(
+        "GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+        server.address(),
+        server.token()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 15];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    // More than the sockets' buffers hold, while nobody reads.
+    let large = "x".repeat(512 * 1024);
+    maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
+    for n in 0..64 {
+        let patch = json!({"data": {"k": format!("{n}{large}")}});
+        maps.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+    let mut rest = Vec::new();
+    let mut chunk = vec![0; 1 << 20];
+    while !rest.ends_with(b"0\r\n\r\n") {
+        let read = stream.read(&mut chunk).await.unwrap();
+        assert!(read > 0, "the stream ends cleanly");
+        rest.extend_from_slice(&chunk[..read]);
+    }
+    let text = String::from_utf8_lossy(&rest);
+    assert!(text.contains(r#""type":"ERROR""#) && text.contains(r#""code":410"#), "an ERROR event ends the stream");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_stale_version_is_a_conflict() {
+    let (server, client) = start(options()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let first = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    let mut second = first.clone();
+    second.data = config_map("a", "2").data;
+    maps.replace("a", &PostParams::default(), &second).await.unwrap();
+    let refused = maps.replace("a", &PostParams::default(), &first).await.unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_finalizer_holds_an_object_until_it_is_removed() {
+    let (server, client) = start(options()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let mut held = config_map("a", "1");
+    held.metadata.finalizers = Some(vec!["example.test/hold".into()]);
+    maps.create(&PostParams::default(), &held).await.unwrap();
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    assert!(maps.get("a").await.unwrap().metadata.deletion_timestamp.is_some());
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    maps.patch("a", &PatchParams::default(), &free).await.unwrap();
+    assert!(maps.get_opt("a").await.unwrap().is_none());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn foreign_hosts_origins_and_tokens_are_refused() {
+    let (server, _) = start(options()).await;
+    let (address, token) = (server.address(), server.token());
+    for (host, extra, code) in [
+        (address.to_string(), format!("Authorization: Bearer {token}\r\n"), 200),
+        (format!("localhost:{}", address.port()), format!("Authorization: Bearer {token}\r\n"), 200),
+        ("evil.example:80".into(), format!("Authorization: Bearer {token}\r\n"), 403),
+        (address.to_string(), format!("Origin: http://evil.example\r\nAuthorization: Bearer {token}\r\n"), 403),
+        (address.to_string(), format!("Origin: http://{address}\r\nAuthorization: Bearer {token}\r\n"), 200),
+        (address.to_string(), "Authorization: Bearer wrong\r\n".into(), 401),
+        (address.to_string(), String::new(), 403),
+    ] {
+        let request = format!("GET /api/v1/namespaces HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{extra}\r\n");
+        let answer = exchange(&server, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{host} {extra}: {answer}");
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn only_loopback_addresses_are_listened_on() {
+    let listen = "192.0.2.1:0".parse().unwrap();
+    let refused = ApiServer::start(ApiOptions { listen, ..options() }).await.unwrap_err();
+    assert!(refused.to_string().contains("loopback"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_kubeconfig_is_for_its_owner_alone_and_works() {
+    let (server, _) = start(options()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    std::fs::write(&path, "what was there before").unwrap();
+    server.write_kubeconfig(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let kubeconfig = kube::config::Kubeconfig::read_from(&path).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let spaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
+    assert_eq!(spaces.list(&ListParams::default()).await.unwrap().items.len(), 4);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn shutdown_ends_open_watches() {
+    let (server, client) = start(options()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let watch = maps.watch(&WatchParams::default(), "0").await.unwrap();
+    server.shutdown().await;
+    let rest: Vec<Result<WatchEvent<ConfigMap>, _>> = watch.collect().await;
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[tokio::test]
+async fn dependents_and_namespaces_are_collected() {
+    let (server, client) = start(options()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let owner = maps.create(&PostParams::default(), &config_map("owner", "1")).await.unwrap();
+    let mut dependent: Value = json!({"metadata": {"name": "dependent"}});
+    dependent["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid}]);
+    let dependent = serde_json::from_value(dependent).unwrap();
+    let version = maps.create(&PostParams::default(), &dependent).await.unwrap().metadata.resource_version.unwrap();
+    let params = WatchParams::default().fields("metadata.name=dependent");
+    let mut events = maps.watch(&params, &version).await.unwrap().boxed();
+    maps.delete("owner", &DeleteParams::default()).await.unwrap();
+    assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Deleted(_))));
+    server.shutdown().await;
+}

@@ -1,0 +1,241 @@
+//! Watches: a stream of changes, read from the history of a table at the watcher's own pace.
+//!
+//! A watcher is a cursor. It sleeps until its table changes, takes what came after its cursor, and writes it out; the
+//! connection's back-pressure is all the queue there is. Whoever falls off the history gets one `ERROR` event with
+//! 410 and the end of the stream, and lists again. Changes are delivered as they happen: nothing polls.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures::stream;
+use http::Response;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use rand::RngExt;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::core::Api;
+use super::delete::prefix;
+use super::list;
+use super::media::{Accept, Body, Form, respond};
+use super::query::Query;
+use super::resource::Resource;
+use super::selector::Selector;
+use super::status::{ApiError, Result};
+use super::store::{Change, Object};
+use super::table::{Include, partial, table};
+
+/// Changes taken from the history at once.
+const BATCH: usize = 256;
+
+/// How often a watcher that wants bookmarks gets one while nothing happens.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// Where a watch begins.
+enum Start {
+    /// After a version.
+    After(u64),
+    /// With what is there, then its changes; the flag asks for a bookmark between the two.
+    State(bool),
+}
+
+struct Watcher {
+    api: Arc<Api>,
+    resource: Arc<Resource>,
+    prefix: String,
+    selector: Selector,
+    form: Form,
+    include: Include,
+    bookmarks: bool,
+    cursor: u64,
+    changed: Arc<Notify>,
+    columns: bool,
+    ready: VecDeque<Bytes>,
+    next_bookmark: Instant,
+    deadline: Instant,
+    ended: bool,
+}
+
+impl Api {
+    /// Answers a watch.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        selector: Selector,
+        query: &Query,
+        accept: Accept,
+        include: Include,
+    ) -> Result<Response<Body>> {
+        list::check_options(query, true)?;
+        let version = list::version(query)?;
+        let seconds = query.number::<u64>("timeoutSeconds")?.filter(|seconds| *seconds > 0);
+        let bookmarks = query.flag("allowWatchBookmarks");
+        let start = match version {
+            _ if query.flag("sendInitialEvents") => Start::State(bookmarks),
+            0 => Start::State(false),
+            version => Start::After(version),
+        };
+        // Watches without a limit end at different times, so that their owners do not all come back at once.
+        let seconds = seconds.unwrap_or_else(|| rand::rng().random_range(1800..3600));
+        let now = Instant::now();
+        let mut watcher = Watcher {
+            api: self.clone(),
+            resource: resource.clone(),
+            prefix: prefix(resource, namespace),
+            selector,
+            form: accept.form,
+            include,
+            bookmarks,
+            cursor: version,
+            changed: self.store.changed(&resource.table),
+            columns: true,
+            ready: VecDeque::new(),
+            next_bookmark: now + BOOKMARK_EVERY,
+            deadline: now + Duration::from_secs(seconds),
+            ended: false,
+        };
+        watcher.begin(start);
+        let stream = stream::unfold(watcher, |mut watcher| async move {
+            let line = watcher.next().await?;
+            Some((Ok::<_, Infallible>(Frame::data(line)), watcher))
+        });
+        let mut response = respond(200, "application/json", Bytes::new());
+        *response.body_mut() = StreamBody::new(stream).boxed_unsync();
+        Ok(response)
+    }
+}
+
+impl Watcher {
+    fn begin(&mut self, start: Start) {
+        match start {
+            Start::After(version) if version > self.api.store.version() => self.lapse(),
+            Start::After(_) => {}
+            Start::State(bookmark) => {
+                let (objects, version) = self.api.store.list(&self.resource.table, &self.prefix);
+                self.cursor = version;
+                for object in objects {
+                    if !self.selector.matches(&object.value) {
+                        continue;
+                    }
+                    let line = self.line("ADDED", &object);
+                    self.ready.push_back(line);
+                }
+                if bookmark {
+                    let line = self.bookmark(json!({"k8s.io/initial-events-end": "true"}));
+                    self.ready.push_back(line);
+                }
+            }
+        }
+    }
+
+    /// The next line of the stream; none at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Some(line);
+            }
+            if self.ended {
+                return None;
+            }
+            // Registered before the history is read: a change after that wakes this watcher.
+            let changed = self.changed.clone();
+            let changed = changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.take() {
+                continue;
+            }
+            let wake = self.deadline.min(if self.bookmarks { self.next_bookmark } else { self.deadline });
+            tokio::select! {
+                () = changed => {}
+                () = self.api.shutdown.cancelled() => self.ended = true,
+                () = tokio::time::sleep_until(wake) => {
+                    if self.bookmarks {
+                        let line = self.bookmark(Value::Null);
+                        self.ready.push_back(line);
+                        self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    }
+                    self.ended = Instant::now() >= self.deadline;
+                }
+            }
+        }
+    }
+
+    /// Takes changes from the history; whether there was anything to take.
+    fn take(&mut self) -> bool {
+        let Ok((changes, informed)) = self.api.store.since(&self.resource.table, self.cursor, BATCH) else {
+            self.lapse();
+            return true;
+        };
+        self.cursor = informed;
+        for change in &changes {
+            if change.key.starts_with(&self.prefix)
+                && let Some(line) = self.event(change)
+            {
+                self.ready.push_back(line);
+            }
+        }
+        !changes.is_empty()
+    }
+
+    /// A change as this watcher sees it: what comes under its selector is added, what leaves it is deleted.
+    fn event(&mut self, change: &Change) -> Option<Bytes> {
+        let before = change.previous.as_ref().is_some_and(|object| self.selector.matches(&object.value));
+        let after = !change.deleted && self.selector.matches(&change.object.value);
+        match (before, after, &change.previous) {
+            (false, true, _) => Some(self.line("ADDED", &change.object)),
+            (true, true, _) => Some(self.line("MODIFIED", &change.object)),
+            (true, false, _) if change.deleted => Some(self.line("DELETED", &change.object)),
+            (true, false, Some(previous)) => {
+                let mut last = previous.value.clone();
+                last["metadata"]["resourceVersion"] = change.version.to_string().into();
+                Some(self.line("DELETED", &Object::new(last, change.version)))
+            }
+            _ => None,
+        }
+    }
+
+    fn line(&mut self, kind: &str, object: &Object) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+        match self.form {
+            Form::Plain => list::put_typed(&mut out, &self.resource, object),
+            Form::Partial => out.put(partial(object).to_string().as_bytes()),
+            Form::Table => {
+                let metadata = json!({"resourceVersion": object.version.to_string()});
+                let columns = std::mem::take(&mut self.columns);
+                let table = table(&self.resource, std::iter::once(object), metadata, self.include, columns);
+                out.put(table.to_string().as_bytes());
+            }
+        }
+        out.put(&b"}\n"[..]);
+        out.freeze()
+    }
+
+    fn bookmark(&self, annotations: Value) -> Bytes {
+        let mut metadata = json!({"resourceVersion": self.cursor.to_string()});
+        if !annotations.is_null() {
+            metadata["annotations"] = annotations;
+        }
+        let (kind, version) = match self.form {
+            Form::Plain => (self.resource.kind.clone(), self.resource.api_version()),
+            Form::Partial => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
+            Form::Table => ("Table".into(), "meta.k8s.io/v1".into()),
+        };
+        let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
+        format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into()
+    }
+
+    /// Tells the watcher that it has missed changes, and ends.
+    fn lapse(&mut self) {
+        let error = ApiError::expired(format!("too old resource version: {}", self.cursor));
+        self.ready.push_back(format!("{}\n", json!({"type": "ERROR", "object": error.body})).into());
+        self.ended = true;
+    }
+}

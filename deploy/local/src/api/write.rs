@@ -1,0 +1,481 @@
+//! Create and update: from a body to a stored object.
+//!
+//! Every write takes the same way: read the body by the resource's model, put the server's metadata in place, fill in
+//! defaults, check, and commit against the version that was read. A commit that lost a race starts again from the
+//! new state, unless the client named a version: then it is told of the conflict.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::address::Lease;
+use super::core::Api;
+use super::meta::{self, metadata, text};
+use super::query::{FieldValidation, WriteOptions};
+use super::resource::{Generation, Model, Resource};
+use super::status::{ApiError, Causes, Result};
+use super::store::{Clash, Expect, NAMESPACES, Object, Write};
+
+/// Which part of an object a write is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Everything but what other endpoints own.
+    Main,
+    /// The status alone.
+    Status,
+    /// Whatever the server itself wants changed.
+    Internal,
+}
+
+/// An object by its path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// Its resource.
+    pub(crate) resource: &'a Arc<Resource>,
+    /// Its namespace; empty for cluster-wide objects.
+    pub(crate) namespace: &'a str,
+    /// Its name.
+    pub(crate) name: &'a str,
+}
+
+impl Target<'_> {
+    pub(crate) fn key(&self) -> String {
+        self.resource.key(self.namespace, self.name)
+    }
+
+    pub(crate) fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.resource, self.name)
+    }
+
+    pub(crate) fn conflict(&self, why: &str) -> ApiError {
+        ApiError::conflict(self.resource, self.name, why)
+    }
+}
+
+/// What a write did.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// 200 or 201.
+    pub(crate) code: u16,
+    /// The object as it is now, or was last.
+    pub(crate) object: Arc<Object>,
+    /// Unknown fields that were dropped.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// How often a write starts again before the client is told of the conflict.
+const ATTEMPTS: usize = 64;
+
+impl Api {
+    /// Makes an object from a body.
+    pub(crate) fn create(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let mut body = self.typed(resource, body)?;
+        self.check_namespace(resource, namespace, &mut body)?;
+        if !text(&body, "/metadata/resourceVersion").is_empty() {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        if let Some(namespace) = self.missing_namespace(resource, namespace) {
+            return Err(namespace);
+        }
+        let prefix = text(&body, "/metadata/generateName").to_string();
+        let generated = text(&body, "/metadata/name").is_empty() && !prefix.is_empty();
+        let mut attempts = if generated { 8 } else { 1 };
+        loop {
+            let mut candidate = body.clone();
+            if generated {
+                metadata(&mut candidate).insert("name".into(), meta::generate_name(&prefix).into());
+            }
+            let (value, warnings, lease) = self.prepare_new(resource, namespace, candidate, options)?;
+            let name = text(&value, "/metadata/name").to_string();
+            let target = Target { resource, namespace, name: &name };
+            if options.dry_run {
+                if self.store.get(&resource.table, &target.key()).is_some() {
+                    return Err(ApiError::already_exists(resource, &name));
+                }
+                return Ok(Written { code: 201, object: Object::new(value, 0), warnings });
+            }
+            attempts -= 1;
+            match self.commit(target, Expect::Absent, Write::Put(value)) {
+                Ok(object) => {
+                    lease.keep();
+                    return Ok(Written { code: 201, object, warnings });
+                }
+                Err(Clash::Changed) if attempts > 0 => {}
+                Err(Clash::Changed) => return Err(ApiError::already_exists(resource, &name)),
+                Err(Clash::NamespaceMissing) => return Err(self.no_namespace(namespace)),
+                Err(Clash::NamespaceTerminating) => return Err(ApiError::terminating(resource, &name, namespace)),
+            }
+        }
+    }
+
+    /// Changes an object: `change` makes the wanted state from the present one and may be called again after a lost
+    /// race. Where the object is not there, `change` sees none if `create` allows it.
+    pub(crate) fn update(
+        &self,
+        target: Target<'_>,
+        part: Part,
+        options: &WriteOptions,
+        create: bool,
+        mut change: impl FnMut(Option<&Object>) -> Result<Value>,
+    ) -> Result<Written> {
+        let Target { resource, namespace, .. } = target;
+        let key = target.key();
+        for _ in 0..ATTEMPTS {
+            let Some(current) = self.store.get(&resource.table, &key) else {
+                if !create {
+                    return Err(target.not_found());
+                }
+                let mut body = self.typed(resource, change(None)?)?;
+                self.check_name(target, &body)?;
+                metadata(&mut body).remove("resourceVersion");
+                match self.create(resource, namespace, body, options) {
+                    Err(error) if error.body["reason"] == "AlreadyExists" => continue,
+                    written => return written,
+                }
+            };
+            let candidate = self.typed(resource, change(Some(&current))?)?;
+            let (value, warnings, lease) = self.prepare_update(target, part, &current, candidate, options)?;
+            if value == current.value {
+                return Ok(Written { code: 200, object: current, warnings });
+            }
+            if options.dry_run {
+                return Ok(Written { code: 200, object: Object::new(value, current.version), warnings });
+            }
+            let expect = Expect::Version(current.version);
+            let committed = if is_finished(resource, &value) {
+                // What watchers see last is the stored state; the caller sees the one that ended it.
+                let gone = self.commit(target, expect, Write::Delete(current.value.clone()));
+                gone.map(|gone| Object::new(value, gone.version))
+            } else {
+                self.commit(target, expect, Write::Put(value))
+            };
+            if let Ok(object) = committed {
+                lease.keep();
+                return Ok(Written { code: 200, object, warnings });
+            }
+        }
+        Err(target.conflict(super::status::MODIFIED))
+    }
+
+    /// Checks `apiVersion` and `kind` of a body, and takes them away.
+    pub(crate) fn typed(&self, resource: &Resource, mut body: Value) -> Result<Value> {
+        let Some(map) = body.as_object_mut() else {
+            return Err(ApiError::bad_request(format!("{}: the body is not an object", resource.kind)));
+        };
+        let wanted = [("kind", resource.kind.clone()), ("apiVersion", resource.api_version())];
+        for (field, wanted) in wanted {
+            match map.remove(field) {
+                None | Some(Value::Null) => {}
+                Some(found) if found == wanted => {}
+                Some(found) => {
+                    let rule = format!("the {field} in the data ({found}) does not match the expected one ({wanted})");
+                    return Err(ApiError::bad_request(rule));
+                }
+            }
+        }
+        match map.get("metadata") {
+            None | Some(Value::Null) => drop(metadata(&mut body)),
+            Some(Value::Object(_)) => {}
+            Some(_) => return Err(ApiError::bad_request(format!("{}: metadata is not an object", resource.kind))),
+        }
+        Ok(body)
+    }
+
+    /// The body's namespace must be the path's, or nothing.
+    fn check_namespace(&self, resource: &Resource, namespace: &str, body: &mut Value) -> Result<()> {
+        let found = text(body, "/metadata/namespace");
+        if !found.is_empty() && found != namespace {
+            let rule = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(rule));
+        }
+        if resource.namespaced {
+            metadata(body).insert("namespace".into(), namespace.into());
+        }
+        Ok(())
+    }
+
+    /// The body's name must be the path's.
+    pub(crate) fn check_name(&self, target: Target<'_>, body: &Value) -> Result<()> {
+        let name = text(body, "/metadata/name");
+        if name.is_empty() {
+            return Err(ApiError::bad_request("name must be provided in the object"));
+        }
+        if name != target.name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                target.name
+            )));
+        }
+        Ok(())
+    }
+
+    fn no_namespace(&self, namespace: &str) -> ApiError {
+        match self.registry.load().get("", "v1", "namespaces") {
+            Some(resource) => ApiError::not_found(&resource, namespace),
+            None => ApiError::unknown_resource(),
+        }
+    }
+
+    fn missing_namespace(&self, resource: &Resource, namespace: &str) -> Option<ApiError> {
+        let missing = resource.namespaced && self.store.get(NAMESPACES, namespace).is_none();
+        missing.then(|| self.no_namespace(namespace))
+    }
+
+    fn prepare_new(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>, Lease)> {
+        let (mut value, warnings) = self.read(resource, body, options)?;
+        let fields = metadata(&mut value);
+        let managed = fields.remove("managedFields");
+        meta::clear_server_owned(fields);
+        if let Some(managed) = managed.filter(|_| options.owns_fields) {
+            fields.insert("managedFields".into(), managed);
+        }
+        fields.insert("uid".into(), meta::uid().into());
+        fields.insert("creationTimestamp".into(), meta::now().into());
+        if resource.rules.generation != Generation::Never {
+            fields.insert("generation".into(), 1.into());
+        }
+        if resource.rules.status {
+            meta::object(&mut value).remove("status");
+        }
+        let mut causes = Causes::default();
+        (resource.rules.prepare)(&mut value, None);
+        let lease = self.addresses.assign(resource, &mut value, None, &mut causes);
+        self.validate(resource, &value, None, causes)?;
+        debug_assert_eq!(text(&value, "/metadata/namespace"), namespace);
+        Ok((value, warnings, lease))
+    }
+
+    fn prepare_update(
+        &self,
+        target: Target<'_>,
+        part: Part,
+        current: &Object,
+        candidate: Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>, Lease)> {
+        let resource = target.resource;
+        self.check_name(target, &candidate)?;
+        let old = &current.value;
+        if resource.namespaced {
+            let namespace = text(&candidate, "/metadata/namespace");
+            if !namespace.is_empty() && namespace != target.namespace {
+                return Err(ApiError::bad_request(format!(
+                    "the namespace of the object ({namespace}) does not match the namespace on the URL ({})",
+                    target.namespace
+                )));
+            }
+        }
+        let uid = text(&candidate, "/metadata/uid");
+        if !uid.is_empty() && uid != current.text("/metadata/uid") {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                current.text("/metadata/uid")
+            );
+            return Err(target.conflict(&why));
+        }
+        match text(&candidate, "/metadata/resourceVersion") {
+            "" if !resource.rules.unconditional_update => {
+                let mut causes = Causes::default();
+                causes.invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+                return Err(ApiError::invalid_kind(&resource.group, &resource.plural, target.name, causes));
+            }
+            "" => {}
+            version if version.parse::<u64>().is_err() => {
+                return Err(ApiError::bad_request(format!("resourceVersion \"{version}\" is not a version")));
+            }
+            version if version.parse() != Ok(current.version) => {
+                return Err(target.conflict(super::status::MODIFIED));
+            }
+            _ => {}
+        }
+        let (mut value, warnings) = self.read(resource, candidate, options)?;
+        let mut causes = Causes::default();
+        self.keep_metadata(part, old, &mut value, options, &mut causes);
+        match part {
+            Part::Main if resource.rules.status => restore(&mut value, old, "status"),
+            Part::Status => {
+                let status = value.get("status").cloned();
+                let managed = value.pointer("/metadata/managedFields").cloned();
+                value = old.clone();
+                let map = meta::object(&mut value);
+                match status {
+                    Some(status) if !status.is_null() => drop(map.insert("status".into(), status)),
+                    _ => drop(map.remove("status")),
+                }
+                if let Some(managed) = managed {
+                    metadata(&mut value).insert("managedFields".into(), managed);
+                }
+            }
+            _ => {}
+        }
+        (resource.rules.prepare)(&mut value, Some(old));
+        let lease = match part {
+            Part::Status => Lease::none(),
+            _ => self.addresses.assign(resource, &mut value, Some(old), &mut causes),
+        };
+        if generation_counts(resource, old, &value) {
+            let next = meta::number(old, "/metadata/generation").unwrap_or(0) + 1;
+            metadata(&mut value).insert("generation".into(), next.into());
+        }
+        match part {
+            Part::Internal => {}
+            _ => self.validate(resource, &value, Some(old), causes)?,
+        }
+        Ok((value, warnings, lease))
+    }
+
+    /// The server's metadata stays as it is, whatever the body says.
+    fn keep_metadata(&self, part: Part, old: &Value, value: &mut Value, options: &WriteOptions, causes: &mut Causes) {
+        let fields = metadata(value);
+        if part != Part::Internal {
+            let wanted = fields.get("deletionTimestamp").filter(|at| !at.is_null());
+            if wanted.is_some() && wanted != old.pointer("/metadata/deletionTimestamp") {
+                let wanted = wanted.cloned().unwrap_or_default();
+                causes.invalid("metadata.deletionTimestamp", &wanted, "field is immutable");
+            }
+            let owned = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+            for key in owned.into_iter().chain(["resourceVersion", "name", "namespace"]) {
+                match old.pointer(&format!("/metadata/{key}")) {
+                    Some(kept) => drop(fields.insert(key.into(), kept.clone())),
+                    None => drop(fields.remove(key)),
+                }
+            }
+            let held = |value: &Value| value.as_array().cloned().unwrap_or_default();
+            if old.pointer("/metadata/deletionTimestamp").is_some() {
+                let before = old.pointer("/metadata/finalizers").map(held).unwrap_or_default();
+                let after = fields.get("finalizers").map(held).unwrap_or_default();
+                if after.iter().any(|finalizer| !before.contains(finalizer)) {
+                    let rule = "no new finalizers can be added if the object is being deleted";
+                    causes.forbidden("metadata.finalizers", rule);
+                }
+            }
+        }
+        // Ownership of fields is only ever written by server-side apply.
+        if !options.owns_fields {
+            match old.pointer("/metadata/managedFields") {
+                Some(kept) => drop(fields.insert("managedFields".into(), kept.clone())),
+                None => drop(fields.remove("managedFields")),
+            }
+        }
+        meta::tidy(fields);
+    }
+
+    /// Reads a body by its model: what is unknown goes, and is named in the warnings.
+    fn read(&self, resource: &Resource, body: Value, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
+        let refuse = |rule: String| {
+            let (kind, version) = (&resource.kind, resource.api_version());
+            ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {rule}"))
+        };
+        let mut unknown = Vec::new();
+        let mut value = match &resource.model {
+            Model::Typed(decode) | Model::Converted { decode, .. } => {
+                let given = (options.field_validation != FieldValidation::Ignore).then(|| body.clone());
+                let value = decode(body).map_err(refuse)?;
+                if let Some(given) = given {
+                    unknown_fields(&given, &value, "", &mut unknown);
+                }
+                match &resource.model {
+                    Model::Converted { store, .. } => store(value),
+                    _ => value,
+                }
+            }
+            Model::Custom(model) => {
+                let mut value = body;
+                model.read(&mut value, &mut unknown);
+                value
+            }
+            Model::Review(_) => body,
+        };
+        meta::tidy(metadata(&mut value));
+        let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+        if options.field_validation == FieldValidation::Strict && !warnings.is_empty() {
+            let (kind, version) = (&resource.kind, resource.api_version());
+            return Err(ApiError::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
+                warnings.join(", ")
+            )));
+        }
+        let silent = options.field_validation == FieldValidation::Ignore;
+        Ok((value, if silent { Vec::new() } else { warnings }))
+    }
+
+    fn validate(&self, resource: &Resource, value: &Value, old: Option<&Value>, mut causes: Causes) -> Result<()> {
+        meta::validate(resource, value, &mut causes);
+        if let Some(model) = resource.custom() {
+            model.validate(value, &mut causes);
+        }
+        (resource.rules.validate)(value, old, &mut causes);
+        if causes.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid(resource, text(value, "/metadata/name"), causes))
+    }
+}
+
+fn restore(value: &mut Value, old: &Value, key: &str) {
+    let map = meta::object(value);
+    match old.get(key) {
+        Some(kept) => drop(map.insert(key.into(), kept.clone())),
+        None => drop(map.remove(key)),
+    }
+}
+
+/// Whether an object that is being deleted has nothing left that holds it.
+pub(crate) fn is_finished(resource: &Resource, value: &Value) -> bool {
+    let held = |pointer: &str| value.pointer(pointer).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    !text(value, "/metadata/deletionTimestamp").is_empty()
+        && !held("/metadata/finalizers")
+        && meta::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) == 0
+        && !(&*resource.table == NAMESPACES && held("/spec/finalizers"))
+}
+
+/// Whether a change is one that `metadata.generation` counts.
+fn generation_counts(resource: &Resource, old: &Value, new: &Value) -> bool {
+    let differ = |skip: &[&str]| {
+        let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
+        let keys = old.keys().chain(new.keys()).filter(|key| !skip.contains(&key.as_str()));
+        keys.into_iter().any(|key| old.get(key) != new.get(key))
+    };
+    match resource.rules.generation {
+        Generation::Never => false,
+        Generation::Spec if resource.rules.status => differ(&["metadata", "status"]),
+        Generation::Spec => differ(&["metadata"]),
+        Generation::Any => {
+            let labels = |value: &Value| value.pointer("/metadata/labels").cloned();
+            differ(&["metadata"]) || labels(old) != labels(new)
+        }
+    }
+}
+
+/// Fields of `given` that reading dropped.
+fn unknown_fields(given: &Value, kept: &Value, path: &str, unknown: &mut Vec<String>) {
+    match (given, kept) {
+        (Value::Object(given), Value::Object(kept)) => {
+            for (key, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match kept.get(key) {
+                    Some(kept) => unknown_fields(value, kept, &path, unknown),
+                    None => unknown.push(path),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(kept)) => {
+            for (index, (value, kept)) in given.iter().zip(kept).enumerate() {
+                unknown_fields(value, kept, &format!("{path}[{index}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
