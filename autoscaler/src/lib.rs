@@ -2,10 +2,13 @@
 
 pub mod clock;
 pub mod collect;
+pub mod explain;
 pub mod ingest;
 pub mod leadership;
 pub mod options;
 pub mod pods;
+pub mod run;
 pub mod scale;
 
 pub use options::{Options, ScaleEvent};
+pub use run::run;

@@ -1,2 +1,62 @@
-//! Entry point.
-fn main() {}
+//! `autoscaler`: the process, and `autoscaler why`, which asks a running one for its reasons.
+//!
+//! Settings come from Knative's environment variables and `ZEROSCALE_MODE`; see [`autoscaler::Options::from_env`].
+//!
+//! Not here: upstream's flags for API rate limits (there is no client-side limit) and its klog set (`RUST_LOG`).
+
+use anyhow::Context;
+use autoscaler::{Options, explain};
+use clap::{Parser, Subcommand};
+use common_runtime::environment;
+use common_runtime::resolve::Dns;
+use common_runtime::shutdown::signal_token;
+use common_runtime::telemetry::{Format, init_logs};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Decides how many pods each revision should have.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print why a revision has the scale it has.
+    Why {
+        /// NAMESPACE/NAME of the PodAutoscaler.
+        revision: String,
+        /// Admin address of the autoscaler that owns it.
+        #[arg(long, default_value = "127.0.0.1:9090")]
+        admin: SocketAddr,
+    },
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Arguments { kubeconfig, command } = Arguments::parse();
+    if let Some(Command::Why { revision, admin }) = command {
+        print!("{}", explain::why(admin, &revision).await?);
+        return Ok(());
+    }
+    init_logs(Format::Json, "info");
+    let shutdown = signal_token().context("signal handlers cannot be installed")?;
+    let options = Options::from_env(environment::process)?;
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer().await.context("neither a kubeconfig nor a service account was found")?,
+    };
+    let client = kube::Client::try_from(config)?;
+    tracing::info!(?options, "starting");
+    autoscaler::run(options, client, Arc::new(Dns), shutdown).await
+}

@@ -97,11 +97,11 @@ impl Attestations {
 /// has gone makes the load unknown, and neither invents an idle service.
 pub async fn watch_activators(
     client: Client,
-    namespace: &str,
+    namespace: String,
     attestations: Arc<Attestations>,
     shutdown: CancellationToken,
 ) {
-    let api: Api<EndpointSlice> = Api::namespaced(client, namespace);
+    let api: Api<EndpointSlice> = Api::namespaced(client, &namespace);
     let selector = format!("kubernetes.io/service-name={}", common::names::ACTIVATOR_SERVICE);
     let mut events = watcher(api, watcher::Config::default().labels(&selector)).default_backoff().boxed();
     let mut slices: HashMap<String, Vec<ReadyActivator>> = HashMap::new();

@@ -23,6 +23,8 @@
 //! Every connection gets a close frame, 1012 `Restarting`, and up to [`CLOSE_PATIENCE`] to answer it.
 
 use bytes::Bytes;
+use common::ownership::bucket_of_host;
+use common_runtime::telemetry::Metrics;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -64,8 +66,6 @@ pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 const READ_BUFFER: usize = 8 * 1024;
 /// TCP keep-alive: first probe after so long, as upstream.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
-/// Host prefix of a bucket's Service.
-const BUCKET_HOST_PREFIX: &str = "autoscaler-bucket";
 
 /// Takes what the server reads. Called from many tasks at once; must not block.
 pub trait Sink: Send + Sync + 'static {
@@ -94,6 +94,18 @@ pub struct Counters {
     pub frames: Counter,
     /// Frames dropped because they were not binary or could not be decoded.
     pub bad_frames: Counter,
+}
+
+impl Counters {
+    /// Counters that `metrics` shows.
+    pub fn new(metrics: &Metrics) -> Self {
+        let counters = Self::default();
+        let Self { connections, frames, bad_frames } = counters.clone();
+        metrics.register("zeroscale_stat_connections", "Open stat connections", connections);
+        metrics.register("zeroscale_stat_frames", "Binary frames read from stat connections", frames);
+        metrics.register("zeroscale_stat_bad_frames", "Frames that were not binary or not decodable", bad_frames);
+        counters
+    }
 }
 
 /// A bound stat server.
@@ -195,7 +207,7 @@ impl Server {
         if is_kubelet_probe(request.headers()) {
             return status(StatusCode::OK);
         }
-        if let Some(bucket) = bucket_of(host(&request))
+        if let Some(bucket) = bucket_of_host(host(&request))
             && !self.sink.owns_bucket(bucket)
         {
             return status(StatusCode::OK);
@@ -293,11 +305,6 @@ fn is_kubelet_probe(headers: &HeaderMap) -> bool {
 fn host(request: &Request<Incoming>) -> &str {
     let header = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     header.or_else(|| request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default()
-}
-
-/// The bucket that a host names, if it names one.
-fn bucket_of(host: &str) -> Option<&str> {
-    host.starts_with(BUCKET_HOST_PREFIX).then(|| host.split('.').next().unwrap_or(host))
 }
 
 /// The value of `Sec-WebSocket-Accept`, or the refusal that upstream's library would give.

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// What is kept of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct ScrapeTarget {
 #[derive(Debug)]
 pub struct PodIndex {
     index: RwLock<Index>,
+    /// Whether a full list has arrived.
+    synced: watch::Sender<bool>,
     attention: Attention,
 }
 
@@ -47,7 +50,6 @@ type Label = (Arc<str>, String, String);
 
 #[derive(Debug, Default)]
 struct Index {
-    synced: bool,
     pods: HashMap<PodName, Entry>,
     tracked: HashMap<RevisionKey, Tracked>,
     /// Revisions by namespace and one label of their selector.
@@ -73,7 +75,13 @@ struct Tracked {
 impl PodIndex {
     /// An empty index that puts changed revisions on `attention`.
     pub fn new(attention: Attention) -> Self {
-        Self { index: RwLock::default(), attention }
+        Self { index: RwLock::default(), synced: watch::Sender::new(false), attention }
+    }
+
+    /// Waits for the first full list.
+    pub async fn synced(&self) {
+        // The sender lives as long as we do.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
     /// Ready pods of a revision.
@@ -83,7 +91,7 @@ impl PodIndex {
     pub fn ready(&self, key: &RevisionKey) -> Result<u32, Unknown> {
         let index = self.index.read();
         match index.tracked.get(key) {
-            Some(tracked) if index.synced => Ok(tracked.counts.ready),
+            Some(tracked) if *self.synced.borrow() => Ok(tracked.counts.ready),
             _ => Err(Unknown::Pods),
         }
     }
@@ -116,7 +124,7 @@ impl PodIndex {
                 index.remove(&name, &mut changed);
             }
         }
-        if !std::mem::replace(&mut index.synced, true) {
+        if !self.synced.send_replace(true) {
             changed.keys.extend(index.tracked.keys().cloned());
         }
         drop(index);

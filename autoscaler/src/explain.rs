@@ -1,0 +1,162 @@
+//! Why a revision has the scale it has: as JSON on the admin port, as a table for people.
+//!
+//! `GET /explain/NAMESPACE/NAME` answers with the latest decision, what it was made from, and the decisions before it as
+//! changes, oldest first. `autoscaler why NAMESPACE/NAME` asks for that and prints a table, latest first.
+//!
+//! Only the instance that owns a revision decides about it; another one answers 404 and names the owner.
+
+use crate::leadership::{Owner, Shares};
+use crate::scale::multiscaler::{Explanation, Multiscaler};
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use common::RevisionKey;
+use common_runtime::admin::{Page, json};
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Full, Limited};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Where explanations are found on the admin port.
+const PREFIX: &str = "/explain/";
+/// Longest wait for an answer of the admin port.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest answer that is read: 64 entries of some 300 bytes, and a good deal more.
+const ANSWER_MAX: usize = 256 * 1024;
+
+/// The page that explains.
+pub fn page(multiscaler: Arc<Multiscaler>, shares: Shares) -> Page {
+    Arc::new(move |path| {
+        let (namespace, name) = path.strip_prefix(PREFIX)?.split_once('/')?;
+        Some(answer(&multiscaler, &shares, &RevisionKey::new(namespace, name)))
+    })
+}
+
+fn answer(multiscaler: &Multiscaler, shares: &Shares, key: &RevisionKey) -> Response<Full<Bytes>> {
+    match multiscaler.explain(key) {
+        Some(explanation) => json(StatusCode::OK, document(key, &explanation).to_string()),
+        None => {
+            let reason = match shares.owner(key) {
+                Owner::Us => "no such revision is decided on".to_owned(),
+                Owner::Other(holder) => format!("decided by {} at {}", holder.pod_name, holder.pod_ip),
+                Owner::Nobody => "nobody decides at the moment: its lease is between two holders".to_owned(),
+            };
+            json(StatusCode::NOT_FOUND, json!({"revision": key.to_string(), "error": reason}).to_string())
+        }
+    }
+}
+
+fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
+    let Explanation { status, subject, surroundings, panicking, history } = explanation;
+    let spec = &subject.spec;
+    json!({
+        "revision": key.to_string(),
+        "desired": status.desired,
+        "excessBurstCapacity": status.excess_burst_capacity,
+        "warmInSeconds": status.warm_in.map(|left| left.as_secs_f64()),
+        "panicking": panicking,
+        "activatorsInPath": surroundings.activators_in_path,
+        "replicas": surroundings.replicas,
+        "spec": {
+            "metric": format!("{:?}", spec.metric).to_lowercase(),
+            "target": spec.target_value,
+            "total": spec.total_value,
+            "targetBurstCapacity": spec.target_burst_capacity.to_number(),
+            "stableWindowSeconds": spec.stable_window.as_secs(),
+            "panicWindowSeconds": spec.panic_window.as_secs(),
+            "panicThreshold": spec.panic_threshold,
+            "maxScaleUpRate": spec.max_scale_up_rate,
+            "maxScaleDownRate": spec.max_scale_down_rate,
+            "scaleDownDelaySeconds": spec.scale_down_delay.as_secs(),
+            "activationScale": spec.activation_scale,
+            "reachable": spec.reachable,
+        },
+        "history": history,
+    })
+}
+
+/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`), and lays the answer out as a table.
+///
+/// # Errors
+/// The name has another form, nobody listens there, or the revision is not decided on there.
+pub async fn why(admin: SocketAddr, revision: &str) -> anyhow::Result<String> {
+    if revision.split('/').filter(|part| !part.is_empty()).count() != 2 || revision.matches('/').count() != 1 {
+        bail!("{revision:?} must have the form NAMESPACE/NAME");
+    }
+    let asked = timeout(PATIENCE, get(admin, &format!("{PREFIX}{revision}"))).await;
+    let (status, document) = asked.with_context(|| format!("no answer from {admin} within {PATIENCE:?}"))??;
+    if status != StatusCode::OK {
+        bail!("{revision}: {}", document["error"].as_str().unwrap_or("the admin port does not explain it"));
+    }
+    Ok(table(&document))
+}
+
+async fn get(admin: SocketAddr, path: &str) -> anyhow::Result<(StatusCode, Value)> {
+    let stream = TcpStream::connect(admin).await.with_context(|| format!("no admin port at {admin}"))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body =
+        Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|error| anyhow::anyhow!(error))?;
+    connection.abort();
+    Ok((status, serde_json::from_slice(&body.to_bytes()).unwrap_or_default()))
+}
+
+/// A few lines on the present, then a row for each change, latest first.
+fn table(document: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::Null => "unknown".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let number = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{n:.2}"));
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "{}: wants {} (replicas {}), {} {} a pod, {}{}",
+        text(&document["revision"]),
+        text(&document["desired"]),
+        text(&document["replicas"]),
+        number(&document["spec"]["target"]),
+        text(&document["spec"]["metric"]),
+        if document["activatorsInPath"] == true { "activators in the path" } else { "traffic goes to the pods" },
+        if document["panicking"] == true { ", panicking" } else { "" },
+    );
+    let _ = writeln!(
+        out,
+        "{:<20} {:>7} {:>7} {:>5} {:>9} {:>9} {:>7}  WHY",
+        "SINCE (UTC)", "FOR", "DESIRED", "READY", "STABLE", "PANIC", "EBC"
+    );
+    for entry in document["history"].as_array().into_iter().flatten().rev() {
+        let since = k8s_openapi::jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));
+        let why = match (&entry["unknown"], entry["panicking"] == true) {
+            (Value::String(unknown), _) => format!("unknown: {unknown}"),
+            (_, true) => format!("{} (panicking)", text(&entry["rule"])),
+            (_, false) => text(&entry["rule"]),
+        };
+        let cell = |key: &str| entry.get(key).map_or_else(|| "-".to_owned(), text);
+        let _ = writeln!(
+            out,
+            "{:<20} {:>6}s {:>7} {:>5} {:>9} {:>9} {:>7}  {why}",
+            since.map_or_else(|_| "-".to_owned(), |since| since.strftime("%Y-%m-%d %H:%M:%S").to_string()),
+            text(&entry["lastedSecs"]),
+            cell("desired"),
+            cell("ready"),
+            number(&entry["stable"]),
+            number(&entry["panic"]),
+            cell("excessBurstCapacity"),
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+//! The whole process: what is started in which order, and how it ends.
+//!
+//! # Start
+//!
+//! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
+//! 2. Configuration is read and watched from then on; leases are the exception, read once as upstream does.
+//! 3. Watches, leases, ticks and scrapes begin; the stat server accepts.
+//! 4. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
+//!
+//! # End
+//!
+//! 1. Stat connections are closed with 1012, so that activators go elsewhere; ticks and scrapes stop.
+//! 2. Reconcilers finish what they are writing.
+//! 3. Leases are released, only now: nobody else may write while we still do.
+//! 4. The admin port closes last.
+
+use crate::clock::Clock;
+use crate::collect::Collector;
+use crate::collect::scraper::Scraper;
+use crate::explain;
+use crate::ingest::attest::{Attestations, watch_activators};
+use crate::ingest::counters::IngestCounters;
+use crate::ingest::peers::Peers;
+use crate::ingest::stat_server::{Counters, StatServer};
+use crate::ingest::{Here, Ingest};
+use crate::leadership::Shares;
+use crate::options::Options;
+use crate::pods::{self, PodIndex};
+use crate::scale::metrics::DeciderMetrics;
+use crate::scale::multiscaler::{Multiscaler, Sources};
+use crate::scale::{Attention, Ports};
+use anyhow::Context;
+use common::config::{self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig};
+use common::ownership::{Holder, bucket_names};
+use common_runtime::config_map::ConfigMaps;
+use common_runtime::environment::Mode;
+use common_runtime::lease::{self, ElectorOptions, Timing};
+use common_runtime::resolve::Resolve;
+use common_runtime::telemetry::Metrics;
+use kube::Client;
+use prometheus_client::metrics::histogram::Histogram;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// Owner buckets in standalone: enough for four replicas to share the work, few enough that leases cost next to nothing.
+pub const STANDALONE_BUCKETS: u32 = 4;
+/// Time between looks at the system's wall clock.
+const RESYNC: Duration = Duration::from_secs(30);
+/// Longest wait for background tasks at the end; the stat server takes the longest, to close its connections.
+const DRAIN: Duration = Duration::from_secs(6);
+/// Bounds of the scrape durations, upstream's.
+const SCRAPE_BOUNDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
+/// What reconcilers get.
+#[derive(Clone)]
+pub struct Wiring {
+    /// Settings of the process.
+    pub options: Options,
+    /// The API server.
+    pub client: Client,
+    /// From names to addresses.
+    pub resolver: Arc<dyn Resolve>,
+    /// Decisions, measurements, pods, leadership, and the feed.
+    pub ports: Ports,
+    /// Wall-clock time.
+    pub clock: Clock,
+    /// Where to register metrics.
+    pub metrics: Metrics,
+    /// `config-autoscaler`, live.
+    pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
+    /// `config-deployment`, live.
+    pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
+}
+
+/// Runs an autoscaler until `shutdown`; returns when all is released.
+///
+/// # Errors
+/// A port cannot be bound, or the reconcilers have failed.
+pub async fn run(
+    options: Options,
+    client: Client,
+    resolver: Arc<dyn Resolve>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    // The reconcilers' place: `reconcile::run(wiring, stop)`.
+    let reconcilers = |_wiring: Wiring, stop: CancellationToken| async move {
+        stop.cancelled().await;
+        Ok(())
+    };
+    run_with(options, client, resolver, shutdown, reconcilers).await
+}
+
+/// Runs everything but the reconcilers, which are given as a function, until `shutdown`; returns when all is released.
+///
+/// # Errors
+/// A port cannot be bound, or the reconcilers have failed.
+pub async fn run_with<F>(
+    options: Options,
+    client: Client,
+    resolver: Arc<dyn Resolve>,
+    shutdown: CancellationToken,
+    reconcilers: impl FnOnce(Wiring, CancellationToken) -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let tokens = Tokens::new(&shutdown);
+    let server = StatServer::bind(options.stat_listen).await?;
+    let stat_port = server.local_addr()?.port();
+    let configs = Configs::read(&client, &options, &tokens.last).await;
+    let (shares, released) = campaign(&client, &options, &configs.election.borrow().clone(), &tokens.leases);
+    let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &tokens);
+    if let Some(listen) = options.admin {
+        let pages = vec![explain::page(plane.multiscaler.clone(), plane.shares.clone())];
+        common_runtime::admin::serve(listen, plane.metrics.clone(), pages, tokens.last.clone()).await?;
+    }
+    let tasks = plane.spawn(&client, &options, server, &tokens);
+
+    let wiring = plane.wiring(options, client, resolver, configs);
+    let reconciled = tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        () = plane.pods.synced() => reconcilers(wiring, tokens.stop.clone()).await,
+    };
+    tokens.stop.cancel();
+    tokens.leases.cancel();
+    if let Err(error) = released.await {
+        tracing::error!(%error, "leases were not released; others take over when they expire");
+    }
+    tokens.last.cancel();
+    tasks.close();
+    if timeout(DRAIN, tasks.wait()).await.is_err() {
+        tracing::warn!(left = tasks.len(), "tasks did not end in time");
+    }
+    reconciled.context("reconcilers failed")
+}
+
+/// What ends when. Every token is cancelled on every way out, a dropped future included.
+struct Tokens {
+    /// Ends with shutdown: what takes in work.
+    stop: CancellationToken,
+    /// Ends when the reconcilers have: leases.
+    leases: CancellationToken,
+    /// Ends when leases are released: watches, configuration, the admin port.
+    last: CancellationToken,
+    _guards: [DropGuard; 3],
+}
+
+impl Tokens {
+    fn new(shutdown: &CancellationToken) -> Self {
+        let (stop, leases, last) = (shutdown.child_token(), CancellationToken::new(), CancellationToken::new());
+        let _guards = [stop.clone().drop_guard(), leases.clone().drop_guard(), last.clone().drop_guard()];
+        Self { stop, leases, last, _guards }
+    }
+}
+
+/// Live configuration.
+struct Configs {
+    autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
+    deployment: watch::Receiver<Arc<DeploymentConfig>>,
+    election: watch::Receiver<Arc<LeaderElectionConfig>>,
+}
+
+impl Configs {
+    async fn read(client: &Client, options: &Options, until: &CancellationToken) -> Self {
+        let mode = options.mode;
+        let mut maps = ConfigMaps::default();
+        let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
+        let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);
+        let parse = move |data: &BTreeMap<String, String>| election_config(mode, data);
+        let default = parse(&BTreeMap::new()).unwrap_or_default();
+        let election = maps.subscribe(config::LEADER_ELECTION, default, parse);
+        maps.start(client.clone(), &options.system_namespace, until.clone()).await;
+        Self { autoscaler, deployment, election }
+    }
+}
+
+/// `config-leader-election`, over the defaults of the mode.
+fn election_config(mode: Mode, data: &BTreeMap<String, String>) -> Result<LeaderElectionConfig, ConfigError> {
+    if mode == Mode::Knative {
+        return LeaderElectionConfig::from_map(data);
+    }
+    let secs = |duration: Duration| format!("{}s", duration.as_secs());
+    let defaults = [
+        ("lease-duration", "leaseDuration", secs(Timing::STANDALONE.lease_duration)),
+        ("renew-deadline", "renewDeadline", secs(Timing::STANDALONE.renew_deadline)),
+        ("retry-period", "retryPeriod", secs(Timing::STANDALONE.retry_period)),
+        ("buckets", "buckets", STANDALONE_BUCKETS.to_string()),
+    ];
+    let mut data = data.clone();
+    for (key, alias, value) in defaults {
+        if !data.contains_key(alias) {
+            data.entry(key.to_owned()).or_insert(value);
+        }
+    }
+    LeaderElectionConfig::from_map(&data)
+}
+
+/// Starts to campaign for the buckets. The handle ends when everything is released.
+fn campaign(
+    client: &Client,
+    options: &Options,
+    config: &LeaderElectionConfig,
+    until: &CancellationToken,
+) -> (Shares, JoinHandle<()>) {
+    let names = bucket_names(config.buckets);
+    let elector = ElectorOptions {
+        namespace: options.system_namespace.clone(),
+        names: names.clone(),
+        identity: Holder { pod_name: options.pod_name.clone(), pod_ip: options.pod_ip },
+        timing: Timing {
+            lease_duration: config.lease_duration,
+            renew_deadline: config.renew_deadline,
+            retry_period: config.retry_period,
+        },
+        balance: options.mode == Mode::Standalone,
+    };
+    let (ownership, released) = lease::start(client.clone(), elector, until.clone());
+    (Shares::new(names, ownership), released)
+}
+
+/// All parts of the process that know each other.
+struct Plane {
+    shares: Shares,
+    clock: Clock,
+    attention: Attention,
+    metrics: Metrics,
+    collector: Arc<Collector>,
+    pods: Arc<PodIndex>,
+    attestations: Arc<Attestations>,
+    multiscaler: Arc<Multiscaler>,
+    peers: Peers,
+    ingest: Arc<Ingest>,
+    scraper: Scraper,
+}
+
+impl Plane {
+    fn new(options: &Options, shares: Shares, resolver: Arc<dyn Resolve>, stat_port: u16, tokens: &Tokens) -> Self {
+        let (clock, attention, metrics) = (Clock::system(), Attention::new(), Metrics::default());
+        let collector = Arc::new(Collector::new(clock.clone(), attention.clone()));
+        let pods = Arc::new(PodIndex::new(attention.clone()));
+        let attestations = Arc::new(Attestations::new(options.mode == Mode::Knative));
+        let sources = Sources {
+            collector: collector.clone(),
+            pods: pods.clone(),
+            attestations: attestations.clone(),
+            clock: clock.clone(),
+            attention: attention.clone(),
+            metrics: DeciderMetrics::new(&metrics),
+        };
+        let multiscaler = Arc::new(Multiscaler::new(sources, options.mode == Mode::Standalone));
+        let here = Arc::new(Here {
+            collector: collector.clone(),
+            multiscaler: multiscaler.clone(),
+            clock: clock.clone(),
+            counters: IngestCounters::new(&metrics),
+        });
+        let counters = here.counters.clone();
+        let peers = Peers::new(shares.clone(), resolver, stat_port, here.clone(), counters, tokens.stop.clone());
+        let namespace = options.system_namespace.clone();
+        let ingest = Ingest::new(namespace, shares.clone(), here, attestations.clone(), peers.clone());
+        let scrapes = metrics.register(
+            "kn_autoscaler_scrape_duration_seconds",
+            "Seconds that a scrape of one revision took",
+            Histogram::new(SCRAPE_BOUNDS),
+        );
+        let scraper = Scraper::new(collector.clone(), pods.clone(), scrapes);
+        let ingest = Arc::new(ingest);
+        Self { shares, clock, attention, metrics, collector, pods, attestations, multiscaler, peers, ingest, scraper }
+    }
+
+    /// Starts everything that runs by itself.
+    fn spawn(&self, client: &Client, options: &Options, server: StatServer, tokens: &Tokens) -> TaskTracker {
+        let tasks = TaskTracker::new();
+        tasks.spawn(pods::run(client.clone(), options.mode, self.pods.clone(), tokens.last.clone()));
+        let (activators, namespace) = (self.attestations.clone(), options.system_namespace.clone());
+        tasks.spawn(watch_activators(client.clone(), namespace, activators, tokens.last.clone()));
+        let peers = self.peers.clone();
+        tasks.spawn(async move { peers.run().await });
+        let (multiscaler, stop) = (self.multiscaler.clone(), tokens.stop.clone());
+        tasks.spawn(async move { multiscaler.run(stop).await });
+        tasks.spawn(self.scraper.clone().run(tokens.stop.clone()));
+        tasks.spawn(resync(self.clock.clone(), tokens.last.clone()));
+        let counters = Counters::new(&self.metrics);
+        tasks.spawn(server.serve(self.ingest.clone(), counters, tokens.stop.clone()));
+        tasks
+    }
+
+    fn wiring(&self, options: Options, client: Client, resolver: Arc<dyn Resolve>, configs: Configs) -> Wiring {
+        Wiring {
+            options,
+            client,
+            resolver,
+            ports: Ports {
+                deciders: self.multiscaler.clone(),
+                collection: self.collector.clone(),
+                pods: self.pods.clone(),
+                leadership: Arc::new(self.shares.clone()),
+                attention: self.attention.clone(),
+            },
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            autoscaler_config: configs.autoscaler,
+            deployment_config: configs.deployment,
+        }
+    }
+}
+
+/// Follows the system's wall clock where it is set.
+async fn resync(clock: Clock, until: CancellationToken) {
+    while timeout(RESYNC, until.cancelled()).await.is_err() {
+        if clock.resync() {
+            tracing::warn!("the wall clock was set; windows go on from the new time");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn election(mode: Mode, data: &[(&str, &str)]) -> LeaderElectionConfig {
+        let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        election_config(mode, &data).expect("valid")
+    }
+
+    #[test]
+    fn each_mode_has_its_own_lease_defaults_and_the_map_beats_both() {
+        assert_eq!(election(Mode::Knative, &[]), LeaderElectionConfig::default());
+        let standalone = election(Mode::Standalone, &[]);
+        assert_eq!((standalone.buckets, standalone.lease_duration), (4, Duration::from_secs(15)));
+        let edited = election(Mode::Standalone, &[("buckets", "2"), ("leaseDuration", "20s")]);
+        assert_eq!((edited.buckets, edited.lease_duration), (2, Duration::from_secs(20)));
+        assert_eq!(edited.renew_deadline, Duration::from_secs(10));
+    }
+}
