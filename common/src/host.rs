@@ -220,6 +220,8 @@ mod tests {
         for text in ["", "*", "*.", "a.*.b", "**.a", "a..b", "-a.b", "a:80", "http://a", "*a.b", "é.com"] {
             assert_eq!(HostPattern::parse(text), None, "{text}");
         }
+        let wildcard = HostPattern::Wildcard("example.com".into());
+        assert!(wildcard.matches("a.example.com") && !wildcard.matches(".example.com"), "a label is needed");
         assert_eq!(HostPattern::parse("*.Example.com."), Some(HostPattern::Wildcard("example.com".into())));
     }
 

@@ -168,6 +168,14 @@ mod tests {
     fn colliding_buckets_are_told_apart_as_upstream_does() {
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev"), Some("b-8"));
         assert_eq!(owner(&["b-8", "b-174"], "x/y"), Some("b-174"));
+        // The first hash has a leading zero, which is not written.
+        assert_eq!(owner(&["b-8", "b-174"], "ns/rev1501"), Some("b-174"));
+    }
+
+    #[test]
+    fn a_slot_at_the_start_angle_itself_is_picked() {
+        // Slots 1398 and 1527, start 1527.
+        assert_eq!(owner(&bucket_names(2), "ns/rev464"), Some("autoscaler-bucket-01-of-02"));
     }
 
     #[test]

@@ -93,7 +93,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// `scale` within the bounds. Where they contradict each other the least wins.
+    /// `scale` within the bounds. The least is looked at first: where they contradict each other, what is below it
+    /// becomes the least, and what is not becomes the most.
     pub fn clamp(self, scale: i32) -> i32 {
         if scale < self.min { self.min } else { self.max.map_or(scale, |max| scale.min(max)) }
     }
@@ -107,4 +108,33 @@ pub enum Aggregation {
     Linear,
     /// Recent seconds count more.
     WeightedExponential,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_scale_wins_over_the_most() {
+        let bounds = |min, max| Bounds { min, max };
+        let rows = [
+            (bounds(1, Some(3)), [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3)]),
+            (bounds(2, None), [(0, 2), (1, 2), (2, 2), (9, 9), (i32::MAX, i32::MAX)]),
+            (bounds(5, Some(3)), [(0, 5), (3, 5), (4, 5), (5, 3), (9, 3)]), // Only below the least, as upstream.
+            (bounds(-1, Some(-1)), [(-1, -1), (0, -1), (1, -1), (-2, -1), (9, -1)]),
+        ];
+        for (bounds, scales) in rows {
+            for (scale, clamped) in scales {
+                assert_eq!(bounds.clamp(scale), clamped, "{bounds:?} {scale}");
+            }
+        }
+    }
+
+    #[test]
+    fn burst_capacities_become_numbers_again() {
+        for number in [-1.0, 0.0, 0.5, 211.0] {
+            assert_eq!(BurstCapacity::from_number(number).to_number(), number);
+        }
+        assert_eq!(BurstCapacity::from_number(-2.0), BurstCapacity::Always);
+    }
 }

@@ -226,6 +226,14 @@ mod tests {
     }
 
     #[test]
+    fn an_absent_dependent_is_not_known() {
+        let mut status = PodAutoscalerStatus::default();
+        status.manage(at(1)).mark_true(ACTIVE);
+        assert_eq!(ready(&status), (UNKNOWN, ""));
+        assert!(status.condition(SKS).is_none());
+    }
+
+    #[test]
     fn false_beats_unknown_and_the_newest_beats_the_rest() {
         let mut status = fresh();
         status.manage(at(1)).mark_false(ACTIVE, "NoTraffic", "idle");

@@ -143,7 +143,7 @@ mod tests {
         let rps = ("autoscaling.knative.dev/metric", "rps");
         let target = |value| (TARGET.name, value);
         type Row<'a> = (f64, f64, i64, &'a [(&'a str, &'a str)], f64, f64);
-        let rows: [Row<'_>; 18] = [
+        let rows: [Row<'_>; 20] = [
             (1.0, 100.0, 0, &[], 100.0, 100.0),
             (0.8, 100.0, 0, &[], 80.0, 100.0),
             (0.7, 100.0, 0, &[], 70.0, 100.0),
@@ -162,6 +162,8 @@ mod tests {
             (0.8, 100.0, 0, &[rps, target("1")], 0.7, 1.0),
             (0.8, 100.0, 0, &[rps, target("300")], 210.0, 300.0),
             (0.8, 100.0, 0, &[rps, (UTILIZATION, "75")], 150.0, 200.0),
+            (0.8, 100.0, 1, &[rps, target("300")], 210.0, 300.0), // The hard limit is no limit of rates,
+            (0.8, 100.0, 1, &[("autoscaling.knative.dev/metric", "cpu"), target("10")], 8.0, 10.0), // or of others.
         ];
         for (index, (fraction, default, limit, annotations, target, total)) in rows.into_iter().enumerate() {
             let config = AutoscalerConfig {

@@ -235,6 +235,7 @@ mod tests {
             (&[("target", "11")], ""),
             (&[("target-burst-capacity", "-11")], "invalid value: -11: target-burst-capacity"),
             (&[("target-burst-capacity", "-1")], ""),
+            (&[("target-burst-capacity", "-0.5")], "invalid value: -0.5: target-burst-capacity"),
             (&[("target-burst-capacity", "qarashen")], "invalid value: qarashen: target-burst-capacity"),
             (&[("target-utilization-percentage", "0")], "expected 1 <= 0 <= 100: target-utilization-percentage"),
             (&[("window", "1s")], "expected 6s <= 1s <= 1h0m0s: window"),

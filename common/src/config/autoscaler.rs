@@ -289,6 +289,17 @@ mod tests {
     #[test]
     fn keys_that_belong_together_are_checked_together() {
         assert_eq!(failing_key(&[("allow-zero-initial-scale", "true"), ("initial-scale", "0")]), None);
+        let below_zero = [("allow-zero-initial-scale", "true"), ("initial-scale", "-1")];
+        assert_eq!(failing_key(&below_zero).as_deref(), Some("initial-scale"));
+        let least = |default| {
+            failing_key(&[
+                ("container-concurrency-target-percentage", "1"),
+                ("container-concurrency-target-default", default),
+            ])
+        };
+        assert_eq!(least("0.01"), None, "all of it is exactly the least target");
+        assert!(least("0.0099").is_some());
+        assert_eq!(failing_key(&[("min-scale", "5"), ("max-scale", "5")]), None);
         assert_eq!(failing_key(&[("max-scale-limit", "5")]).as_deref(), Some("max-scale"));
         assert_eq!(failing_key(&[("max-scale-limit", "5"), ("max-scale", "6")]).as_deref(), Some("max-scale"));
         assert_eq!(failing_key(&[("max-scale-limit", "5"), ("max-scale", "5")]), None);

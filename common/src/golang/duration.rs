@@ -157,10 +157,8 @@ impl Number {
         let whole_digits = take_digits(rest);
         let mut whole: u64 = 0;
         for digit in whole_digits.bytes() {
-            whole = whole.checked_mul(10).and_then(|n| n.checked_add(u64::from(digit - b'0'))).unwrap_or(u64::MAX);
-            if whole > MAGNITUDE_MAX {
-                return Err(Problem::DurationRange);
-            }
+            // Saturated is out of range in any unit.
+            whole = whole.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
         }
         let (mut fraction, mut scale) = (0_u64, 1.0);
         let mut fraction_digits = "";
