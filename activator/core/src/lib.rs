@@ -26,6 +26,8 @@ pub mod destination;
 pub mod hold;
 pub mod own_index;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod testing;
 pub mod throttler;
 
 pub use destination::{Destination, Destinations};

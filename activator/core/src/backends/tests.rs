@@ -1,1 +1,431 @@
+//! Addresses from listing to publication, at explicit instants.
 
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(n: u8) -> Destination {
+    std::net::SocketAddr::from(([10, 0, 0, n], 8012)).into()
+}
+
+fn set(ns: &[u8]) -> BTreeSet<Destination> {
+    ns.iter().copied().map(at).collect()
+}
+
+fn cluster_ip() -> Destination {
+    "10.1.0.1:80".parse().expect("address")
+}
+
+/// What one step led to: pods probed, and the set published, if one was.
+type Did = (Vec<u8>, Option<Published>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Published {
+    Pods(Vec<u8>),
+    ClusterIp { ready: u32 },
+}
+
+/// A machine, its clock, and the last attempt at each address. Address 255 stands for the cluster IP.
+struct Watch {
+    machine: Backends,
+    epoch: Instant,
+    now: Instant,
+    attempts: BTreeMap<u8, Attempt>,
+}
+
+impl Watch {
+    #[allow(clippy::disallowed_methods, reason = "an instant can only be had from the clock; only differences matter")]
+    fn new(proof: Proof, fallback: Fallback) -> Self {
+        let rules = Rules { proof, fallback, answer_timeout: Duration::from_millis(300) };
+        let epoch = Instant::now();
+        Self { machine: Backends::new(rules), epoch, now: epoch, attempts: BTreeMap::new() }
+    }
+
+    fn standalone() -> Self {
+        Self::new(Proof::Probe, Fallback::Never)
+    }
+
+    fn auto() -> Self {
+        let mut watch = Self::new(Proof::Probe, Fallback::WhenUnaddressable);
+        watch.handle(Event::ClusterIp(Some(cluster_ip())));
+        watch
+    }
+
+    fn handle(&mut self, event: Event) -> Did {
+        let actions = self.machine.handle(event, self.now);
+        self.did(actions)
+    }
+
+    fn did(&mut self, actions: Vec<Action>) -> Did {
+        let name = |at: &Destination| if *at == cluster_ip() { 255 } else { last_octet(at) };
+        let (mut probed, mut published) = (Vec::new(), None);
+        for action in actions {
+            match action {
+                Action::Probe { destination, attempt, .. } => {
+                    let n = name(&destination);
+                    self.attempts.insert(n, attempt);
+                    probed.push(n);
+                }
+                Action::Publish(destinations) => {
+                    assert!(published.is_none(), "one set for one event");
+                    published = Some(match destinations {
+                        Destinations::Pods(pods) => Published::Pods(pods.iter().map(last_octet).collect()),
+                        Destinations::ClusterIp { ready, .. } => Published::ClusterIp { ready },
+                    });
+                }
+            }
+        }
+        (probed, published)
+    }
+
+    fn list(&mut self, ready: &[u8], not_ready: &[u8]) -> Did {
+        self.handle(Event::Listed { ready: set(ready), not_ready: set(not_ready) })
+    }
+
+    fn probed(&mut self, n: u8, outcome: Outcome) -> Did {
+        let attempt = self.attempts[&n];
+        self.probed_as(n, attempt, outcome)
+    }
+
+    fn probed_as(&mut self, n: u8, attempt: Attempt, outcome: Outcome) -> Did {
+        let destination = if n == 255 { cluster_ip() } else { at(n) };
+        self.handle(Event::Probed { destination, attempt, outcome })
+    }
+
+    fn pass(&mut self, n: u8) -> Did {
+        self.probed(n, Outcome::Passed(None))
+    }
+
+    /// When the machine wants to be called, in microseconds from the start.
+    fn due_us(&self) -> Option<u128> {
+        self.machine.due().map(|due| due.duration_since(self.epoch).as_micros())
+    }
+
+    /// Goes to the time the machine named.
+    fn due(&mut self) -> Did {
+        self.now = self.machine.due().expect("something is due");
+        self.handle(Event::Due)
+    }
+
+    fn healthy(&self) -> Vec<u8> {
+        self.machine.healthy().map(last_octet).collect()
+    }
+}
+
+fn last_octet(at: &Destination) -> u8 {
+    match at.address().ip() {
+        std::net::IpAddr::V4(ip) => ip.octets()[3],
+        std::net::IpAddr::V6(_) => panic!("not in these tests"),
+    }
+}
+
+fn nothing() -> Did {
+    (vec![], None)
+}
+
+fn publishes(pods: &[u8]) -> Did {
+    (vec![], Some(Published::Pods(pods.to_vec())))
+}
+
+const FAIL: Outcome = Outcome::Unanswered;
+const REFUTED: Outcome = Outcome::Refuted;
+
+#[test]
+fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
+    let mut watch = Watch::standalone();
+    assert_eq!(watch.list(&[1], &[2]), (vec![1, 2], None));
+    assert_eq!(watch.pass(2), publishes(&[2]), "unready in Kubernetes, proven by probe");
+    assert_eq!(watch.pass(1), publishes(&[1, 2]));
+    assert_eq!(watch.list(&[1, 2], &[]), nothing(), "Kubernetes catching up is no news");
+    assert_eq!(watch.due_us(), None, "all proven: nothing to do");
+}
+
+/// Goal: the pause follows the time waited for this address alone.
+#[test]
+fn the_next_probe_comes_after_a_fiftieth_of_the_time_waited() {
+    let mut watch = Watch::standalone();
+    watch.list(&[], &[1]);
+    watch.probed(1, FAIL);
+    assert_eq!(watch.due_us(), Some(1_000), "at least 1 ms");
+    assert_eq!(watch.due(), (vec![1], None));
+    watch.now = watch.epoch + Duration::from_secs(1); // The probe took its time.
+    watch.probed(1, FAIL);
+    assert_eq!(watch.due_us(), Some(1_020_000));
+    watch.list(&[], &[1, 2]);
+    assert_eq!(watch.probed(2, FAIL), nothing());
+    assert_eq!(watch.due_us(), Some(1_001_000), "a new address begins anew");
+}
+
+#[test]
+fn a_hanging_probe_delays_no_other() {
+    let mut watch = Watch::standalone();
+    watch.list(&[], &[1, 2]);
+    assert_eq!(watch.pass(2), publishes(&[2]), "1 has not answered");
+    assert_eq!(watch.handle(Event::Due), nothing(), "and is not asked twice");
+}
+
+#[test]
+fn a_ready_event_probes_at_once_even_beside_a_hanging_probe() {
+    let mut watch = Watch::standalone();
+    watch.list(&[], &[1]);
+    let hanging = watch.attempts[&1];
+    assert_eq!(watch.list(&[1], &[]), (vec![1], None));
+    assert_eq!(watch.probed_as(1, hanging, FAIL), nothing(), "overtaken: its failure says nothing");
+    assert_eq!(watch.due_us(), None);
+    assert_eq!(watch.pass(1), publishes(&[1]));
+    // And one that waits for its next turn need not wait for it.
+    watch.list(&[1], &[2]);
+    watch.probed(2, FAIL);
+    assert_eq!(watch.list(&[1, 2], &[]), (vec![2], None));
+}
+
+#[test]
+fn a_late_pass_still_counts() {
+    let mut watch = Watch::standalone();
+    watch.list(&[], &[1]);
+    let early = watch.attempts[&1];
+    watch.list(&[1], &[]);
+    assert_eq!(watch.probed_as(1, early, Outcome::Passed(None)), publishes(&[1]));
+    assert_eq!(watch.probed(1, FAIL), nothing(), "what is believed is not unbelieved by an old probe");
+    assert_eq!(watch.healthy(), [1]);
+}
+
+#[test]
+fn withdrawn_readiness_is_decided_by_one_probe() {
+    let mut watch = Watch::standalone();
+    watch.list(&[2, 3], &[]);
+    watch.pass(2);
+    watch.pass(3);
+    assert_eq!(watch.list(&[2], &[3]), (vec![3], None), "in use until the probe decides");
+    assert_eq!(watch.probed(3, FAIL), publishes(&[2]));
+    assert_eq!(watch.due(), (vec![3], None));
+    assert_eq!(watch.pass(3), publishes(&[2, 3]));
+    // It may also pass at once, which changes nothing.
+    watch.list(&[2, 3], &[]);
+    assert_eq!(watch.list(&[2], &[3]), (vec![3], None));
+    assert_eq!(watch.pass(3), nothing());
+}
+
+#[test]
+fn each_change_of_pods_is_published_once() {
+    let mut watch = Watch::standalone();
+    watch.list(&[1, 2], &[]);
+    watch.pass(1);
+    watch.pass(2);
+    assert_eq!(watch.list(&[2, 3], &[]), (vec![3], Some(Published::Pods(vec![2]))));
+    assert_eq!(watch.pass(3), publishes(&[2, 3]));
+    assert_eq!(watch.list(&[2], &[]), publishes(&[2]));
+    assert_eq!(watch.list(&[2], &[]), nothing());
+    assert_eq!(watch.list(&[], &[]), publishes(&[]));
+    assert_eq!(watch.list(&[], &[]), nothing());
+}
+
+#[test]
+fn no_pods_is_published_once_and_unproven_pods_are_not() {
+    assert_eq!(Watch::standalone().list(&[], &[]), publishes(&[]));
+    assert_eq!(Watch::standalone().list(&[1], &[]), (vec![1], None));
+}
+
+#[test]
+fn an_address_that_comes_back_starts_anew() {
+    let mut watch = Watch::standalone();
+    watch.list(&[1], &[]);
+    let before = watch.attempts[&1];
+    watch.list(&[], &[]);
+    assert_eq!(watch.list(&[1], &[]), (vec![1], None));
+    assert_eq!(watch.probed_as(1, before, Outcome::Passed(None)), nothing(), "that was another pod");
+    assert_eq!(watch.pass(1), publishes(&[1]));
+}
+
+#[test]
+fn a_failed_request_takes_its_pod_out_and_probes_it_at_once() {
+    let mut watch = Watch::standalone();
+    watch.list(&[1, 2], &[]);
+    let before = watch.attempts[&1];
+    watch.pass(1);
+    watch.pass(2);
+    watch.now += Duration::from_secs(100);
+    assert_eq!(watch.handle(Event::Failed(at(1))), (vec![1], Some(Published::Pods(vec![2]))));
+    assert_eq!(watch.handle(Event::Failed(at(1))), nothing(), "a second failure says the same");
+    assert_eq!(watch.probed_as(1, before, Outcome::Passed(None)), nothing(), "asked before it failed");
+    watch.probed(1, FAIL);
+    assert_eq!(watch.due_us(), Some(100_001_000), "waited for since the failure");
+    watch.due();
+    assert_eq!(watch.pass(1), publishes(&[1, 2]));
+    assert_eq!(watch.handle(Event::Failed(at(9))), nothing(), "unknown");
+}
+
+#[test]
+fn with_kubernetes_as_proof_nothing_is_sent() {
+    let mut watch = Watch::new(Proof::Ready, Fallback::Never);
+    assert_eq!(watch.list(&[1], &[2]), publishes(&[1]));
+    assert_eq!(watch.list(&[2], &[1]), publishes(&[2]));
+    assert_eq!(watch.handle(Event::Failed(at(2))), publishes(&[]));
+    assert_eq!(watch.due_us(), Some(1_000_000), "left alone for a second");
+    assert_eq!(watch.due(), publishes(&[2]));
+}
+
+#[test]
+fn a_probe_that_does_not_cover_readiness_waits_for_it() {
+    let mut watch = Watch::new(Proof::ProbeAndReady, Fallback::Never);
+    assert_eq!(watch.list(&[], &[1]), nothing());
+    assert_eq!(watch.list(&[1], &[]), (vec![1], None));
+    assert_eq!(watch.pass(1), publishes(&[1]));
+    assert_eq!(watch.list(&[], &[1]), publishes(&[]));
+}
+
+#[test]
+fn without_a_mesh_readiness_is_believed_and_the_rest_probed() {
+    let mut watch = Watch::new(Proof::ReadyOrProbe, Fallback::Never);
+    assert_eq!(watch.list(&[1], &[2]), (vec![2], Some(Published::Pods(vec![1]))));
+    assert_eq!(watch.pass(2), publishes(&[1, 2]));
+    assert_eq!(watch.handle(Event::Failed(at(1))).0, [1], "once it failed, it must prove itself");
+}
+
+// === cluster IP ===
+
+#[test]
+fn what_may_be_a_mesh_is_met_by_the_cluster_ip() {
+    let mut watch = Watch::auto();
+    watch.list(&[1], &[2]);
+    assert_eq!(watch.probed(1, FAIL), nothing(), "2 is not known yet");
+    assert_eq!(watch.probed(2, FAIL), (vec![255], None));
+    assert_eq!(watch.probed(255, FAIL), nothing());
+    assert_eq!(watch.due().0, [1, 2, 255], "pods and cluster IP are asked at the same pace");
+    watch.probed(1, FAIL);
+    watch.probed(2, FAIL);
+    assert_eq!(watch.pass(255), (vec![], Some(Published::ClusterIp { ready: 1 })));
+    assert_eq!(watch.list(&[1, 2], &[]).1, Some(Published::ClusterIp { ready: 2 }), "more ready pods, more capacity");
+}
+
+#[test]
+fn an_answer_that_no_mesh_gives_rules_the_cluster_ip_out() {
+    let mut watch = Watch::auto();
+    watch.list(&[1, 2], &[]);
+    watch.probed(1, REFUTED);
+    assert_eq!(watch.probed(2, FAIL), nothing());
+    watch.due();
+    assert_eq!(watch.pass(1), publishes(&[1]));
+}
+
+#[test]
+fn a_pod_that_answers_ends_the_detour() {
+    let mut watch = Watch::auto();
+    watch.list(&[1], &[]);
+    watch.probed(1, FAIL);
+    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
+    assert_eq!(watch.due(), (vec![1], None));
+    watch.probed(1, FAIL);
+    assert_eq!(watch.due_us(), Some(1_001_000), "asked seldom while the detour works");
+    watch.due();
+    assert_eq!(watch.pass(1), publishes(&[1]), "no one-way street");
+}
+
+#[test]
+fn no_pods_end_the_detour() {
+    let mut watch = Watch::auto();
+    watch.list(&[1], &[]);
+    watch.probed(1, FAIL);
+    watch.pass(255);
+    assert_eq!(watch.list(&[], &[]), publishes(&[]));
+    assert_eq!(watch.list(&[2], &[]), (vec![2], None), "health of the cluster IP is forgotten");
+}
+
+#[test]
+fn without_a_cluster_ip_or_permission_there_is_no_detour() {
+    let mut watch = Watch::new(Proof::Probe, Fallback::WhenUnaddressable);
+    watch.list(&[1], &[]);
+    assert_eq!(watch.probed(1, FAIL), nothing());
+    assert_eq!(watch.handle(Event::ClusterIp(Some(cluster_ip()))), (vec![255], None), "as soon as there is one");
+    assert_eq!(watch.handle(Event::ClusterIp(None)), nothing());
+    let mut watch = Watch::standalone();
+    watch.handle(Event::ClusterIp(Some(cluster_ip())));
+    watch.list(&[1], &[]);
+    assert_eq!(watch.probed(1, FAIL), nothing());
+}
+
+#[test]
+fn with_mesh_mode_enabled_only_the_cluster_ip_is_asked() {
+    let mut watch = Watch::new(Proof::Probe, Fallback::Always);
+    watch.handle(Event::ClusterIp(Some(cluster_ip())));
+    assert_eq!(watch.list(&[1], &[2]).0, [255]);
+    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
+}
+
+#[test]
+fn changed_rules_apply_to_what_is_listed() {
+    let mut watch = Watch::standalone();
+    watch.list(&[1], &[2]);
+    watch.pass(1);
+    watch.pass(2);
+    let ready = Rules { proof: Proof::Ready, ..Rules::default() };
+    let actions = watch.machine.set_rules(ready, watch.now);
+    assert_eq!(watch.did(actions), publishes(&[1]), "2 is not ready");
+    let actions = watch.machine.set_rules(Rules::default(), watch.now);
+    assert_eq!(watch.did(actions), (vec![2], None), "1 stays believed, 2 may prove itself again");
+}
+
+// === every sequence of events ===
+
+#[derive(Clone, Debug)]
+enum Step {
+    List(Vec<u8>, Vec<u8>),
+    Probed(usize, Outcome),
+    Failed(u8),
+    Wait(u64),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let addresses = || prop::collection::vec(0u8..4, 0..4);
+    let outcome = prop::sample::select(vec![Outcome::Passed(Some(Duration::from_micros(90))), REFUTED, FAIL]);
+    prop_oneof![
+        2 => (addresses(), addresses()).prop_map(|(ready, not)| Step::List(ready, not)),
+        6 => (0usize..8, outcome).prop_map(|(n, outcome)| Step::Probed(n, outcome)),
+        1 => (0u8..4).prop_map(Step::Failed),
+        3 => (0u64..100).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    /// Whatever happens: only listed addresses are used, every change is published and nothing else, every address that is
+    /// not proven has a probe on its way or a time for the next within 50 ms.
+    #[test]
+    fn no_address_is_forgotten(steps in prop::collection::vec(any_step(), 1..100)) {
+        let mut watch = Watch::standalone();
+        let mut listed = BTreeSet::new();
+        let mut outstanding: Vec<(u8, Attempt)> = Vec::new();
+        let mut published: Vec<u8> = Vec::new();
+        for step in steps {
+            let (probed, news) = match step {
+                Step::List(ready, not_ready) => {
+                    listed = ready.iter().chain(&not_ready).copied().collect();
+                    watch.list(&ready, &not_ready)
+                }
+                Step::Probed(n, outcome) => {
+                    let Some(n) = n.checked_rem(outstanding.len()) else { continue };
+                    let (n, attempt) = outstanding.remove(n);
+                    watch.probed_as(n, attempt, outcome)
+                }
+                Step::Failed(n) => watch.handle(Event::Failed(at(n))),
+                Step::Wait(ms) => {
+                    watch.now += Duration::from_millis(ms);
+                    watch.handle(Event::Due)
+                }
+            };
+            outstanding.extend(probed.into_iter().map(|n| (n, watch.attempts[&n])));
+            if let Some(news) = news {
+                let Published::Pods(news) = news else { panic!("no cluster IP here") };
+                prop_assert!(news != published || news.is_empty(), "published twice: {:?}", news);
+                published = news;
+            }
+            prop_assert_eq!(&published, &watch.healthy());
+            prop_assert!(published.iter().all(|n| listed.contains(n)));
+            for n in &listed {
+                let asked = outstanding.iter().any(|(other, _)| other == n);
+                let due = watch.machine.pods[&at(*n)].due();
+                prop_assert!(published.contains(n) || asked || due.is_some(), "{} is forgotten", n);
+                prop_assert!(due.is_none_or(|due| due <= watch.now + Duration::from_millis(50)));
+            }
+        }
+    }
+}

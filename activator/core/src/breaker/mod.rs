@@ -153,13 +153,19 @@ impl Breaker {
 
     /// Changes the number of places. Waiters get new places at once; what runs beyond a smaller number runs on.
     pub fn set_capacity(&self, capacity: Capacity) {
+        if self.store_capacity(capacity) {
+            self.grant();
+        }
+    }
+
+    /// The first half of [`Breaker::set_capacity`], for callers that hold a lock under which nobody may be woken. Says
+    /// whether somebody waits, and the second half, [`Breaker::grant`], is due.
+    pub(crate) fn store_capacity(&self, capacity: Capacity) -> bool {
         let mut seen = self.load_word();
         while let Err(now) = self.swap(seen, seen.with_capacity(capacity)) {
             seen = now;
         }
-        if seen.has_waiters() {
-            self.grant();
-        }
+        seen.has_waiters()
     }
 
     /// Changes how many may wait. Those who wait already stay.
@@ -273,7 +279,7 @@ impl Breaker {
     }
 
     /// Hands free places to waiters in order and wakes them outside the lock, a batch at a time.
-    fn grant(&self) {
+    pub(crate) fn grant(&self) {
         /// Wakers collected under one lock; more would lengthen the time that others wait for it.
         const BATCH: usize = 32;
         loop {

@@ -15,6 +15,8 @@
 //!
 //! # Odd cases
 //!
+//! - A request on a pod that was taken out keeps its place, and capacity is raised by as many: it ends where it runs, and
+//!   takes nothing from the pods that came. When it ends, that capacity goes with it.
 //! - A pod that comes back while requests still run on it has kept its count.
 //! - [`Throttler::mark_failed`] takes a pod out at once, until [`Throttler::restore`] or until an update no longer lists it.
 //!   An update that still lists it, made before the failure was known, does not bring it back.
@@ -25,7 +27,8 @@
 //!
 //! # Better than Knative
 //!
-//! Nothing spins between a place and a pod; an empty list does not panic; a failing pod is left at once; the limit and the
+//! Knative's breaker counts requests on pods that have left against those that came, so one long request can block a
+//! replaced pod's successor. Nothing spins between a place and a pod; an empty list does not panic; a failing pod is left at once; the limit and the
 //! policy may change while requests run.
 //!
 //! # Not here
@@ -40,8 +43,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
@@ -56,9 +59,14 @@ use crate::breaker::{self, Breaker, Capacity, Load, Refusal, TurnedAway};
 use crate::destination::{Destination, Destinations};
 use crate::own_index::Activators;
 
-/// One revision's admission and load balancing.
-#[derive(Debug)]
+/// One revision's admission and load balancing. Cheap to clone; clones are the same.
+#[derive(Clone, Debug)]
 pub struct Throttler {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
     breaker: Breaker,
     snapshot: ArcSwap<Snapshot>,
     cursor: AtomicUsize,
@@ -88,6 +96,8 @@ struct State {
     failed: BTreeSet<Destination>,
     /// Every pod somebody still refers to.
     known: BTreeMap<Destination, Arc<Pod>>,
+    /// For pods to report that a request on them has ended after they were taken out.
+    inner: Weak<Inner>,
 }
 
 /// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
@@ -118,7 +128,7 @@ pub struct PodLoad {
 
 /// An owned way to the breaker.
 #[derive(Debug)]
-struct Handle(Arc<Throttler>);
+struct Handle(Arc<Inner>);
 
 impl Deref for Handle {
     type Target = Breaker;
@@ -134,7 +144,7 @@ impl Throttler {
     /// A throttler without pods: everyone waits, at most `max_held` at once.
     pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
         let snapshot = Snapshot { policy: Policy::of(concurrency), targets: Targets::Pods(Vec::new()) };
-        Self {
+        let inner = |inner: &Weak<Inner>| Inner {
             breaker: Breaker::new(Capacity::CLOSED, max_held),
             snapshot: ArcSwap::from_pointee(snapshot),
             cursor: AtomicUsize::new(0),
@@ -144,18 +154,20 @@ impl Throttler {
                 listed: Destinations::NONE,
                 failed: BTreeSet::new(),
                 known: BTreeMap::new(),
+                inner: Weak::clone(inner),
             }),
-        }
+        };
+        Self { inner: Arc::new_cyclic(inner) }
     }
 
     /// Waits for a place, in order of arrival.
-    pub fn acquire(self: &Arc<Self>) -> Acquire {
-        Acquire(breaker::Acquire::new(Handle(Arc::clone(self))))
+    pub fn acquire(&self) -> Acquire {
+        Acquire(breaker::Acquire::new(Handle(Arc::clone(&self.inner))))
     }
 
     /// Takes over a new set of destinations.
     pub fn update(&self, destinations: Destinations) {
-        self.change(|state| {
+        self.inner.change(|state| {
             state.listed = destinations;
             if let Destinations::Pods(pods) = &mut state.listed {
                 pods.sort_unstable();
@@ -169,28 +181,28 @@ impl Throttler {
 
     /// Takes over this activator's place among the revision's activators.
     pub fn set_activators(&self, activators: Activators) {
-        self.change(|state| state.activators = activators);
+        self.inner.change(|state| state.activators = activators);
     }
 
     /// Changes how many requests a pod may run at once. Running ones are not interrupted.
     pub fn set_concurrency(&self, concurrency: ContainerConcurrency) {
-        self.change(|state| state.concurrency = concurrency);
+        self.inner.change(|state| state.concurrency = concurrency);
     }
 
     /// Changes how many requests may wait. Those who wait already stay.
     pub fn set_max_held(&self, max_held: u32) {
-        self.breaker.set_queue_limit(max_held);
+        self.inner.breaker.set_queue_limit(max_held);
     }
 
     /// While `Some`, whoever waits or would have to is refused. See [`Breaker::refuse_waiting`].
     pub fn refuse_waiting(&self, refusal: Option<Refusal>) {
-        self.breaker.refuse_waiting(refusal);
+        self.inner.breaker.refuse_waiting(refusal);
     }
 
     /// Takes a pod out at once, after a refused connection or unacknowledged bytes. Says whether that changed anything.
     /// A cluster IP stays: there is nothing else to send to.
     pub fn mark_failed(&self, destination: &Destination) -> bool {
-        self.change(|state| match &state.listed {
+        self.inner.change(|state| match &state.listed {
             Destinations::Pods(pods) if pods.binary_search(destination).is_ok() => {
                 state.failed.insert(destination.clone())
             }
@@ -200,23 +212,23 @@ impl Throttler {
 
     /// Brings back a pod that had failed. Says whether that changed anything.
     pub fn restore(&self, destination: &Destination) -> bool {
-        self.change(|state| state.failed.remove(destination))
+        self.inner.change(|state| state.failed.remove(destination))
     }
 
     /// In flight, queued and capacity at one instant.
     pub fn load(&self) -> Load {
-        self.breaker.load()
+        self.inner.breaker.load()
     }
 
     /// Refused and abandoned so far.
     pub fn turned_away(&self) -> TurnedAway {
-        self.breaker.turned_away()
+        self.inner.breaker.turned_away()
     }
 
     /// Every pod that may be picked or still runs something, in order.
     pub fn pods(&self) -> Vec<PodLoad> {
-        let state = self.state.lock();
-        let snapshot = self.snapshot.load();
+        let state = self.inner.state.lock();
+        let snapshot = self.inner.snapshot.load();
         let load = |pod: &Arc<Pod>| PodLoad {
             destination: pod.destination.clone(),
             in_flight: pod.in_flight(),
@@ -224,22 +236,37 @@ impl Throttler {
         };
         state.known.values().map(load).filter(|pod| pod.usable || pod.in_flight > 0).collect()
     }
+}
 
-    /// Changes the state and makes what follows from it effective, in the order that the module's text gives.
+// === impl Inner ===
+
+impl Inner {
+    /// Changes the state and makes what follows from it effective, in the order that the module's text gives. Nobody is
+    /// woken under the lock.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
         let snapshot = Arc::new(state.snapshot());
+        state.mark_retired(&snapshot.targets);
         let capacity = state.capacity(&snapshot.targets);
         let lowered = capacity.places() < self.breaker.load().capacity.places();
         if lowered {
-            self.breaker.set_capacity(capacity);
+            self.breaker.store_capacity(capacity);
         }
         self.snapshot.store(snapshot);
-        if !lowered {
-            self.breaker.set_capacity(capacity);
+        // Waiters get places from what was lowered too: the one before may not have been used up.
+        let waiters = self.breaker.store_capacity(capacity);
+        drop(state);
+        if waiters {
+            self.breaker.grant();
         }
         result
+    }
+
+    /// A request on a retired pod has ended: the place that was added for it goes. Wakes nobody, since it only lowers.
+    fn retired_slot_ended(&self) {
+        let state = self.state.lock();
+        self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
     }
 }
 
@@ -250,20 +277,39 @@ impl State {
     fn snapshot(&mut self) -> Snapshot {
         self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
         let targets = match &self.listed {
-            Destinations::ClusterIp { destination, .. } => Targets::ClusterIp(known(&mut self.known, destination)),
+            Destinations::ClusterIp { destination, .. } => {
+                Targets::ClusterIp(known(&mut self.known, &self.inner, destination))
+            }
             Destinations::Pods(pods) => {
                 let share = match self.concurrency {
                     ContainerConcurrency::Unlimited => assign(pods.len(), Activators::Unknown),
                     ContainerConcurrency::Limited(_) => assign(pods.len(), self.activators),
                 };
                 let usable = share.positions().map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
-                Targets::Pods(usable.map(|pod| known(&mut self.known, pod)).collect())
+                Targets::Pods(usable.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
             }
         };
         Snapshot { policy: Policy::of(self.concurrency), targets }
     }
 
+    /// Tells every known pod whether it is still in use.
+    fn mark_retired(&self, targets: &Targets) {
+        self.known.values().for_each(|pod| pod.set_retired(!targets.contains(pod)));
+    }
+
+    /// What the pods in use can run, and as much as still runs on retired ones: a long request on a pod that is leaving
+    /// takes nothing from those that came.
     fn capacity(&self, targets: &Targets) -> Capacity {
+        let retired = |pod: &&Arc<Pod>| pod.is_retired();
+        let retired: u32 = self.known.values().filter(retired).map(|pod| pod.in_flight()).sum();
+        match self.places(targets) {
+            Capacity::Limited(places) if places > 0 => Capacity::Limited(places.saturating_add(retired)),
+            other => other,
+        }
+    }
+
+    /// What the pods in use can run.
+    fn places(&self, targets: &Targets) -> Capacity {
         let (assigned, backends) = match (targets, &self.listed) {
             (Targets::Pods(pods), _) if pods.is_empty() => return Capacity::CLOSED,
             (Targets::Pods(pods), _) => (pods.len(), pods.len()),
@@ -285,8 +331,8 @@ impl State {
 }
 
 /// The pod at a destination, with the count it has.
-fn known(pods: &mut BTreeMap<Destination, Arc<Pod>>, destination: &Destination) -> Arc<Pod> {
-    Arc::clone(pods.entry(destination.clone()).or_insert_with(|| Pod::new(destination.clone())))
+fn known(pods: &mut BTreeMap<Destination, Arc<Pod>>, inner: &Weak<Inner>, at: &Destination) -> Arc<Pod> {
+    Arc::clone(pods.entry(at.clone()).or_insert_with(|| Pod::new(at.clone(), Weak::clone(inner))))
 }
 
 impl Targets {
@@ -316,12 +362,12 @@ impl Admitted {
 
     /// Chooses a pod. If there is none, [`Admitted::requeue`] is what to do.
     pub fn pick<R: Rng + ?Sized>(self, rng: &mut R) -> Result<Permit, Self> {
-        let throttler = &self.0.handle().0;
+        let inner = &self.0.handle().0;
         for _ in 0..Self::SCANS {
-            let snapshot = throttler.snapshot.load();
+            let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
                 Targets::ClusterIp(only) => Some(only.reserve()),
-                Targets::Pods(pods) => snapshot.policy.pick(pods, &throttler.cursor, rng),
+                Targets::Pods(pods) => snapshot.policy.pick(pods, &inner.cursor, rng),
             };
             if let Some(slot) = slot {
                 return Ok(Permit { slot, admitted: self });

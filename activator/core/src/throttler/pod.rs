@@ -3,9 +3,10 @@
 //! A pod's count lives as long as somebody refers to it: the list of pods, or a request. A pod that leaves the list and
 //! comes back while requests still run on it is the same pod with the same count.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
+use super::Inner;
 use crate::destination::Destination;
 
 /// A destination and its count.
@@ -13,6 +14,9 @@ use crate::destination::Destination;
 pub(super) struct Pod {
     pub(super) destination: Destination,
     in_flight: AtomicU32,
+    /// Not among those to pick from, and who wants to know when a request on it ends all the same.
+    retired: AtomicBool,
+    throttler: Weak<Inner>,
 }
 
 /// A request's place on a pod, given back on drop.
@@ -22,13 +26,23 @@ pub(super) struct Slot {
 }
 
 impl Pod {
-    pub(super) fn new(destination: Destination) -> Arc<Self> {
-        Arc::new(Self { destination, in_flight: AtomicU32::new(0) })
+    pub(super) fn new(destination: Destination, throttler: Weak<Inner>) -> Arc<Self> {
+        Arc::new(Self { destination, in_flight: AtomicU32::new(0), retired: AtomicBool::new(false), throttler })
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
+    }
+
+    /// The throttler sets this before it reads the count, a request's end lowers the count before it reads this: one of
+    /// them sees the other, so no capacity is left over. Hence the strongest order, here and there.
+    pub(super) fn set_retired(&self, retired: bool) {
+        self.retired.store(retired, Ordering::SeqCst);
     }
 
     /// Requests that run on it, or are about to.
     pub(super) fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Acquire)
+        self.in_flight.load(Ordering::SeqCst)
     }
 
     /// A place, whatever runs there.
@@ -54,6 +68,11 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.pod.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.pod.in_flight.fetch_sub(1, Ordering::SeqCst);
+        if self.pod.is_retired()
+            && let Some(throttler) = self.pod.throttler.upgrade()
+        {
+            throttler.retired_slot_ended();
+        }
     }
 }

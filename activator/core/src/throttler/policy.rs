@@ -114,13 +114,15 @@ fn round_robin(pods: &[Arc<Pod>], limit: u32, cursor: &AtomicUsize) -> Option<Sl
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Weak;
+
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
 
     use super::*;
 
     fn pods(n: u8) -> Vec<Arc<Pod>> {
-        (0..n).map(|i| Pod::new(std::net::SocketAddr::from(([10, 0, 0, i], 8012)).into())).collect()
+        (0..n).map(|i| Pod::new(std::net::SocketAddr::from(([10, 0, 0, i], 8012)).into(), Weak::new())).collect()
     }
 
     /// Picks on one fixed policy and cursor, and says which position was taken.

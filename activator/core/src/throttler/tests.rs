@@ -1,1 +1,402 @@
+//! Capacity, slots and swaps, seen from a request.
 
+use std::collections::BTreeMap;
+use std::task::Poll;
+
+use proptest::prelude::*;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use super::*;
+use crate::testing::{Task, now};
+
+fn at(n: u8) -> Destination {
+    std::net::SocketAddr::from(([10, 0, 0, n], 8012)).into()
+}
+
+fn pods(ns: impl IntoIterator<Item = u8>) -> Destinations {
+    Destinations::Pods(ns.into_iter().map(at).collect())
+}
+
+fn throttler(container_concurrency: u32, ns: impl IntoIterator<Item = u8>) -> Throttler {
+    let throttler = Throttler::new(ContainerConcurrency::from_number(container_concurrency), 100);
+    throttler.update(pods(ns));
+    throttler
+}
+
+fn rng() -> SmallRng {
+    SmallRng::seed_from_u64(7)
+}
+
+fn pick(admitted: Admitted) -> Permit {
+    admitted.pick(&mut rng()).expect("a place means a pod")
+}
+
+/// A request that runs at once, on the pod it got.
+fn run(throttler: &Throttler) -> Permit {
+    pick(now(throttler.acquire()).expect("room"))
+}
+
+fn wait(throttler: &Throttler) -> Task<Acquire> {
+    Task::new(throttler.acquire()).waiting()
+}
+
+fn capacity_of(throttler: &Throttler) -> Capacity {
+    throttler.load().capacity
+}
+
+/// Goal: a held request wakes when the first pod is published, and leaves nothing behind if dropped.
+#[test]
+fn a_held_request_is_released_by_the_first_pod() {
+    let throttler = throttler(1, []);
+    let mut held = wait(&throttler);
+    drop(wait(&throttler)); // The client hung up while queued.
+    throttler.update(pods([1]));
+    let permit = pick(held.woken().expect("capacity for one request"));
+    assert_eq!(permit.destination().as_str(), "10.0.0.1:8012");
+    drop(permit);
+    let load = throttler.load();
+    assert_eq!((load.in_flight, load.queued), (0, 0), "every guard gave its count back");
+    assert_eq!(throttler.turned_away(), TurnedAway { refused: 0, abandoned: 1 });
+}
+
+#[test]
+fn a_pod_never_gets_more_than_its_concurrency() {
+    let throttler = throttler(2, [1, 2]);
+    let permits: Vec<Permit> = (0..4).map(|_| run(&throttler)).collect();
+    let mut counts = BTreeMap::new();
+    permits.iter().for_each(|permit| *counts.entry(permit.destination().clone()).or_insert(0) += 1);
+    assert_eq!(counts, BTreeMap::from([(at(1), 2), (at(2), 2)]));
+    let _fifth_waits = wait(&throttler);
+}
+
+#[test]
+fn without_a_limit_all_are_admitted_while_there_is_a_pod() {
+    let throttler = throttler(0, [1, 2, 3]);
+    assert_eq!(capacity_of(&throttler), Capacity::Unlimited);
+    let mut rng = rng();
+    let mut admit = || now(throttler.acquire()).expect("room").pick(&mut rng).expect("a pod");
+    let permits: Vec<Permit> = (0..300).map(|_| admit()).collect();
+    let even = |pod: &PodLoad| (98..=102).contains(&pod.in_flight);
+    assert!(throttler.pods().iter().all(even), "the less loaded of two keeps it even: {:?}", throttler.pods());
+    throttler.update(Destinations::NONE);
+    let _waits = wait(&throttler);
+    drop(permits);
+    assert_eq!(throttler.load().queued, 1);
+}
+
+/// Goal: what Knative answers with a panic (no limit, admitted, then no pods) waits for the next pod, at the queue's head.
+#[test]
+fn a_request_admitted_just_before_its_pods_vanished_waits_at_the_head() {
+    for container_concurrency in [0, 1, 7] {
+        let throttler = throttler(container_concurrency, [1]);
+        let admitted = now(throttler.acquire()).expect("room");
+        throttler.update(Destinations::NONE);
+        let mut later = wait(&throttler);
+        let admitted = admitted.pick(&mut rng()).expect_err("nowhere to go");
+        let mut back = Task::new(admitted.requeue()).waiting();
+        throttler.set_concurrency(ContainerConcurrency::from_number(1));
+        throttler.update(pods([2]));
+        assert!(!later.is_woken(), "it came later");
+        let permit = pick(back.woken().expect("room"));
+        assert_eq!(permit.destination(), &at(2));
+        drop(permit);
+        drop(later.woken().expect("its turn"));
+    }
+}
+
+#[test]
+fn a_pod_that_comes_back_has_kept_its_count() {
+    let throttler = throttler(1, [1]);
+    let on_it = run(&throttler);
+    throttler.update(Destinations::NONE);
+    throttler.update(pods([1]));
+    let mut waits = wait(&throttler);
+    drop(on_it);
+    drop(waits.woken().expect("the slot is free again"));
+}
+
+/// Goal: a long request on a pod that is leaving does not block the pod that replaces it, and its place goes with it.
+#[test]
+fn a_request_on_a_retired_pod_takes_nothing_from_its_successor() {
+    let throttler = throttler(1, [1]);
+    let old = run(&throttler);
+    throttler.update(pods([2]));
+    let new = run(&throttler);
+    assert_eq!(new.destination(), &at(2));
+    let mut waits = wait(&throttler);
+    drop(old);
+    assert!(!waits.is_woken(), "what ended ran elsewhere");
+    assert_eq!(capacity_of(&throttler), Capacity::Limited(1));
+    drop(new);
+    drop(waits.woken().expect("its turn"));
+}
+
+#[test]
+fn a_failed_pod_is_out_at_once_and_its_requests_go_elsewhere() {
+    let throttler = throttler(1, [1, 2]);
+    let permit = run(&throttler);
+    assert_eq!(permit.destination(), &at(1));
+    assert!(throttler.mark_failed(&at(1)));
+    assert!(!throttler.mark_failed(&at(1)), "once");
+    let permit = pick(permit.give_up_pod());
+    assert_eq!(permit.destination(), &at(2));
+    let mut waits = wait(&throttler);
+    // A listing from before the failure was known does not bring it back; a proof does.
+    throttler.update(pods([1, 2]));
+    assert!(!waits.is_woken());
+    assert!(throttler.restore(&at(1)));
+    assert_eq!(pick(waits.woken().expect("room")).destination(), &at(1));
+    // Nor is a pod still failed after it was gone.
+    throttler.mark_failed(&at(1));
+    throttler.update(pods([2]));
+    throttler.update(pods([1, 2]));
+    assert_eq!(capacity_of(&throttler), Capacity::Limited(2));
+}
+
+#[test]
+fn with_its_only_pod_failed_a_request_goes_back_to_the_head() {
+    let throttler = throttler(0, [1]);
+    let permit = run(&throttler);
+    throttler.mark_failed(&at(1));
+    assert_eq!(capacity_of(&throttler), Capacity::CLOSED);
+    let mut later = wait(&throttler);
+    let admitted = permit.give_up_pod().pick(&mut rng()).expect_err("nowhere to go");
+    let mut first = Task::new(admitted.requeue()).waiting();
+    throttler.restore(&at(1));
+    drop((first.woken(), later.woken()));
+}
+
+#[test]
+fn activators_divide_the_pods() {
+    let throttler = throttler(1, [1, 2, 3]);
+    assert_eq!(capacity_of(&throttler), Capacity::Limited(3), "index unknown: all");
+    throttler.set_activators(Activators::Known { index: 1, count: 2 });
+    let only = run(&throttler);
+    assert_eq!(only.destination(), &at(2));
+    let mut second = wait(&throttler);
+    throttler.set_activators(Activators::Known { index: 0, count: 1 });
+    drop(second.woken().expect("alone, so all pods"));
+    throttler.set_activators(Activators::Known { index: 1, count: 2 });
+    throttler.set_concurrency(ContainerConcurrency::Unlimited);
+    let usable = throttler.pods().iter().filter(|pod| pod.usable).count();
+    assert_eq!(usable, 3, "without a limit every activator uses all pods");
+}
+
+#[test]
+fn behind_a_cluster_ip_the_ready_pods_are_the_capacity() {
+    let throttler = throttler(3, []);
+    let cluster_ip = |ready| Destinations::ClusterIp { destination: "10.1.0.1:80".parse().expect("address"), ready };
+    throttler.update(cluster_ip(7));
+    throttler.set_activators(Activators::Known { index: 0, count: 2 });
+    assert_eq!(capacity_of(&throttler), Capacity::Limited(10));
+    let permit = run(&throttler);
+    assert_eq!(permit.destination().as_str(), "10.1.0.1:80");
+    assert!(!throttler.mark_failed(permit.destination()), "there is nothing else");
+    throttler.update(cluster_ip(0));
+    assert_eq!(capacity_of(&throttler), Capacity::CLOSED);
+    throttler.set_concurrency(ContainerConcurrency::Unlimited);
+    throttler.update(cluster_ip(1));
+    assert_eq!(capacity_of(&throttler), Capacity::Unlimited);
+}
+
+#[test]
+fn a_changed_concurrency_applies_to_requests_that_wait() {
+    let throttler = throttler(1, [1]);
+    let _one = run(&throttler);
+    let mut waits = wait(&throttler);
+    throttler.set_concurrency(ContainerConcurrency::from_number(2));
+    let _two = pick(waits.woken().expect("a second slot on the pod"));
+    throttler.set_concurrency(ContainerConcurrency::from_number(1));
+    let _three_waits = wait(&throttler);
+}
+
+#[test]
+fn a_failing_revision_refuses_who_waits() {
+    let throttler = throttler(1, []);
+    let mut held = wait(&throttler);
+    let refusal = Refusal::Failing { reason: "CrashLoopBackOff".into() };
+    throttler.refuse_waiting(Some(refusal.clone()));
+    assert_eq!(held.woken().expect_err("refused"), refusal);
+}
+
+// === every sequence of operations ===
+
+#[derive(Clone, Debug)]
+enum Op {
+    Arrive,
+    Poll(usize),
+    Pick(usize),
+    GiveUpPod(usize),
+    Finish(usize),
+    Abandon(usize),
+    Pods(Vec<u8>),
+    Fail(u8),
+    Restore(u8),
+    Concurrency(u32),
+    Activators(Option<(u32, u32)>),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let activators = (1u32..4).prop_flat_map(|count| (0..count, Just(count)));
+    prop_oneof![
+        6 => Just(Op::Arrive),
+        5 => (0usize..8).prop_map(Op::Poll),
+        5 => (0usize..8).prop_map(Op::Pick),
+        1 => (0usize..8).prop_map(Op::GiveUpPod),
+        4 => (0usize..8).prop_map(Op::Finish),
+        1 => (0usize..8).prop_map(Op::Abandon),
+        3 => prop::collection::vec(0u8..4, 0..4).prop_map(Op::Pods),
+        1 => (0u8..4).prop_map(Op::Fail),
+        1 => (0u8..4).prop_map(Op::Restore),
+        1 => prop::sample::select(vec![0, 1, 2, 5]).prop_map(Op::Concurrency),
+        1 => prop::option::of(activators).prop_map(Op::Activators),
+    ]
+}
+
+#[derive(Default)]
+struct Requests {
+    waiting: Vec<Task<Acquire>>,
+    admitted: Vec<Admitted>,
+    running: Vec<Permit>,
+}
+
+fn apply(throttler: &Throttler, requests: &mut Requests, op: Op, rng: &mut SmallRng) {
+    let nth = |n: usize, len: usize| n.checked_rem(len);
+    let admit = |requests: &mut Requests, mut task: Task<Acquire>| match task.poll() {
+        Poll::Pending => requests.waiting.push(task),
+        Poll::Ready(Ok(admitted)) => requests.admitted.push(admitted),
+        Poll::Ready(Err(refusal)) => panic!("{refusal}"),
+    };
+    match op {
+        Op::Arrive => admit(requests, Task::new(throttler.acquire())),
+        Op::Poll(n) => {
+            let Some(n) = nth(n, requests.waiting.len()) else { return };
+            let task = requests.waiting.remove(n);
+            admit(requests, task);
+        }
+        Op::Pick(n) => {
+            let Some(n) = nth(n, requests.admitted.len()) else { return };
+            match requests.admitted.remove(n).pick(rng) {
+                Ok(permit) => requests.running.push(permit),
+                Err(admitted) => {
+                    let load = throttler.load();
+                    assert!(load.in_flight > load.capacity.places(), "a place within capacity means a pod: {load:?}");
+                    admit(requests, Task::new(admitted.requeue()));
+                }
+            }
+        }
+        Op::GiveUpPod(n) => {
+            let Some(n) = nth(n, requests.running.len()) else { return };
+            requests.admitted.push(requests.running.remove(n).give_up_pod());
+        }
+        Op::Finish(n) => {
+            let Some(n) = nth(n, requests.running.len()) else { return };
+            drop(requests.running.remove(n));
+        }
+        Op::Abandon(n) => {
+            let Some(n) = nth(n, requests.waiting.len()) else { return };
+            drop(requests.waiting.remove(n));
+        }
+        Op::Pods(ns) => throttler.update(pods(ns)),
+        Op::Fail(n) => drop(throttler.mark_failed(&at(n))),
+        Op::Restore(n) => drop(throttler.restore(&at(n))),
+        Op::Concurrency(n) => throttler.set_concurrency(ContainerConcurrency::from_number(n)),
+        Op::Activators(known) => throttler
+            .set_activators(known.map_or(Activators::Unknown, |(index, count)| Activators::Known { index, count })),
+    }
+}
+
+proptest! {
+    /// A place within capacity always means a pod, nobody waits beside a free place, and nothing is left behind.
+    #[test]
+    fn a_place_means_a_pod(ops in prop::collection::vec(any_op(), 1..150)) {
+        let throttler = Throttler::new(ContainerConcurrency::from_number(1), 1000);
+        let (mut requests, mut rng) = (Requests::default(), rng());
+        for op in ops {
+            apply(&throttler, &mut requests, op, &mut rng);
+            let load = throttler.load();
+            prop_assert!(load.queued == 0 || load.in_flight >= load.capacity.places(), "{:?}", load);
+            let on_pods: u32 = throttler.pods().iter().map(|pod| pod.in_flight).sum();
+            prop_assert_eq!(on_pods as usize, requests.running.len());
+        }
+        requests = Requests::default();
+        prop_assert!(requests.running.is_empty());
+        let load = throttler.load();
+        prop_assert_eq!((load.in_flight, load.queued), (0, 0));
+        throttler.set_activators(Activators::Unknown);
+        throttler.set_concurrency(ContainerConcurrency::from_number(3));
+        throttler.update(Destinations::NONE);
+        throttler.update(pods([1, 2]));
+        prop_assert_eq!(throttler.load().capacity, Capacity::Limited(6), "no capacity is left over");
+    }
+
+    /// While pods and limit stay, a pod never sees more than the limit, and all slots can be used.
+    #[test]
+    fn all_slots_and_no_more(limit in 1u32..7, count in 1u8..6) {
+        let throttler = throttler(limit, 0..count);
+        let permits: Vec<Permit> = (0..limit * u32::from(count)).map(|_| run(&throttler)).collect();
+        prop_assert!(throttler.pods().iter().all(|pod| pod.in_flight == limit));
+        let _waits = wait(&throttler);
+        drop(permits);
+    }
+}
+
+/// Goal: slots hold under real parallelism and swaps, and no request is stranded. Method: threads that take, check and give
+/// back while pods come and go; what each pod runs is counted beside the throttler.
+#[test]
+fn slots_hold_under_parallel_swaps() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let throttler = throttler(1, [0, 1]);
+    let running: Arc<[AtomicU32; 3]> = Arc::new(std::array::from_fn(|_| AtomicU32::new(0)));
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (throttler, running) = (throttler.clone(), Arc::clone(&running));
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed);
+                for _ in 0..2_000 {
+                    let mut admitted = block_on(throttler.acquire());
+                    let permit = loop {
+                        match admitted.pick(&mut rng) {
+                            Ok(permit) => break permit,
+                            Err(back) => admitted = block_on(back.requeue()),
+                        }
+                    };
+                    let pod = (0..3).find(|n| &at(*n) == permit.destination()).expect("a listed pod");
+                    let before = running[usize::from(pod)].fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(before, 0, "two requests on a pod with one slot");
+                    std::hint::spin_loop();
+                    running[usize::from(pod)].fetch_sub(1, Ordering::SeqCst);
+                    drop(permit);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for round in 0..2_000u32 {
+                throttler.update(pods([0, 1, 2].into_iter().filter(|n| round >> n & 1 == 0 || round % 5 == 0)));
+                std::thread::yield_now();
+            }
+            throttler.update(pods([0, 1, 2]));
+        });
+    });
+    let load = throttler.load();
+    assert_eq!((load.in_flight, load.queued, load.capacity), (0, 0, Capacity::Limited(3)));
+}
+
+/// Runs a wait to its end on this thread.
+fn block_on(mut acquire: Acquire) -> Admitted {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match Pin::new(&mut acquire).poll(&mut context) {
+            Poll::Ready(outcome) => return outcome.expect("the queue is long enough"),
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

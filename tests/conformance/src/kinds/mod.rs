@@ -8,13 +8,16 @@ use crate::Mismatch;
 mod active_condition;
 mod annotations;
 mod apply_scale;
+mod assign;
 mod bucket_owner;
+mod capacity;
 mod config;
 mod decider;
 mod max_window;
 mod num_activators;
 mod pipeline;
 mod reconcile;
+mod request_stats;
 mod sample_size;
 mod scale;
 mod spec;
@@ -28,12 +31,15 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "active_condition", expected: WANT, check: Check::Pure(active_condition::check) },
     Kind { name: "annotations", expected: WANT, check: Check::Pure(annotations::check) },
     Kind { name: "apply_scale", expected: WANT, check: Check::Pure(apply_scale::check) },
+    Kind { name: "assign", expected: WANT, check: Check::Pure(assign::check) },
     Kind { name: "bucket_owner", expected: WANT, check: Check::Pure(bucket_owner::check) },
+    Kind { name: "capacity", expected: WANT, check: Check::Pure(capacity::check) },
     Kind { name: "config", expected: WANT, check: Check::Pure(config::check) },
     Kind { name: "decider", expected: WANT, check: Check::Pure(decider::check) },
     Kind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
     Kind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
     Kind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },
+    Kind { name: "request_stats", expected: WANT, check: Check::Pure(request_stats::check) },
     Kind { name: "sample_size", expected: WANT, check: Check::Pure(sample_size::check) },
     Kind { name: "scale", expected: WANT, check: Check::Pure(scale::check) },
     Kind { name: "subset", expected: WANT, check: Check::Pure(subset::check) },

@@ -1,1 +1,177 @@
+//! A revision's life, event by event, with a clock that the test sets.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::*;
+
+/// A revision, its clock in milliseconds, and the requests in flight.
+struct Revision {
+    clock: Arc<AtomicI64>,
+    stats: Arc<RevisionStats>,
+    in_flight: Vec<InFlight>,
+}
+
+impl Revision {
+    fn new() -> Self {
+        let clock = Arc::new(AtomicI64::new(0));
+        let read = Arc::clone(&clock);
+        let stats = RevisionStats::new(Arc::new(move || Timestamp::from_nanos(read.load(Ordering::SeqCst))));
+        Self { clock, stats, in_flight: Vec::new() }
+    }
+
+    fn at(&self, ms: f64) {
+        self.clock.store((ms * 1e6) as i64, Ordering::SeqCst);
+    }
+
+    fn enter(&mut self) -> bool {
+        let Entered { in_flight, first } = self.stats.enter();
+        self.in_flight.push(in_flight);
+        first
+    }
+
+    fn leave(&mut self) {
+        self.in_flight.pop();
+    }
+
+    /// A report as (average, count), its signal confirmed.
+    fn report(&self) -> Option<(f64, f64)> {
+        let report = self.stats.report()?;
+        report.signal.into_iter().for_each(Signal::confirm);
+        Some((report.average_concurrency, report.request_count))
+    }
+
+    /// Plays `in 0, out 1, tick 2` (ms), signals sent and confirmed at once, and answers all that is emitted.
+    fn play(events: &str) -> Vec<(f64, f64)> {
+        let mut revision = Self::new();
+        let mut emitted = Vec::new();
+        for event in events.split(", ") {
+            let (what, at) = event.split_once(' ').expect("event and time");
+            revision.at(at.parse().expect("milliseconds"));
+            match what {
+                "in" => {
+                    if revision.enter() {
+                        revision.stats.signal().expect("owed").confirm();
+                        emitted.push((1.0, 1.0));
+                    }
+                }
+                "out" => revision.leave(),
+                "tick" => emitted.extend(revision.report()),
+                other => panic!("unknown event {other}"),
+            }
+        }
+        emitted
+    }
+}
+
+#[test]
+fn reports_follow_the_table() {
+    let rows: &[(&str, &[(f64, f64)])] = &[
+        ("in 0, out 1, in 1, out 2, tick 2", &[(1.0, 1.0), (0.0, 1.0)]),
+        ("in 0, in 0, tick 1, tick 2", &[(1.0, 1.0), (1.0, 1.0), (2.0, 0.0)]),
+        // Forgotten after a window without requests; the next is a first again.
+        ("in 0, out 1, tick 1, tick 2, in 3", &[(1.0, 1.0), (0.0, 0.0), (0.0, 0.0), (1.0, 1.0)]),
+        ("in 0, out 1, tick 1, tick 2, tick 3", &[(1.0, 1.0), (0.0, 0.0), (0.0, 0.0)]),
+        ("in 0, tick 0", &[(1.0, 1.0), (0.0, 0.0)]),
+        ("in 0, in 0, out 1, out 2, tick 2", &[(1.0, 1.0), (0.5, 1.0)]),
+        // A tick stamped before the last event ends the window there.
+        ("in 0, in 0, out 1, out 2, tick 0", &[(1.0, 1.0), (0.5, 1.0)]),
+        ("in 0, in 0, in 0, tick 0.000001", &[(1.0, 1.0), (2.0, 2.0)]),
+        ("in 0, out 0, in 0, out 0, in 0, out 0, tick 1", &[(1.0, 1.0), (0.0, 2.0)]),
+        // Knative's count of -1 (a tick between two steps of the first request) cannot be.
+        (
+            "in 0, tick 1000, out 2000, tick 2000, in 2500, out 3000, tick 3000",
+            &[(1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.5, 1.0)],
+        ),
+        // Two requests of 500 ms in a window of 1 s, not the first.
+        (
+            "in 0, tick 1000, out 1000, in 1000, out 1500, in 1500, out 2000, tick 2000",
+            &[(1.0, 1.0), (0.0, 0.0), (1.0, 2.0)],
+        ),
+    ];
+    for (events, expected) in rows {
+        assert_eq!(Revision::play(events), *expected, "{events}");
+    }
+}
+
+#[test]
+fn nobody_reports_an_idle_revision() {
+    let revision = Revision::new();
+    assert!(revision.report().is_none() && revision.stats.signal().is_none() && !revision.stats.is_tracked());
+}
+
+#[test]
+fn only_the_first_request_owes_a_signal() {
+    let mut revision = Revision::new();
+    assert_eq!([revision.enter(), revision.enter()], [true, false]);
+    let signal = revision.stats.signal().expect("owed");
+    assert!(revision.stats.signal().is_none(), "on its way once");
+    signal.confirm();
+    assert!(revision.stats.signal().is_none(), "and never again");
+}
+
+/// Goal: a signal that a broken connection swallowed is sent again, and counted once in the end.
+#[test]
+fn a_signal_that_was_not_carried_is_owed_again() {
+    let mut revision = Revision::new();
+    revision.enter();
+    drop(revision.stats.signal().expect("owed"));
+    let again = revision.stats.signal().expect("owed again");
+    again.confirm();
+    revision.at(1000.0);
+    assert_eq!(revision.report(), Some((0.0, 0.0)), "discounted once");
+}
+
+/// Goal: with no connection in the first second, the report says the whole truth and carries the signal itself.
+#[test]
+fn a_report_carries_an_owed_signal_undiscounted() {
+    let mut revision = Revision::new();
+    revision.enter();
+    revision.at(1000.0);
+    let report = revision.stats.report().expect("tracked");
+    assert_eq!((report.average_concurrency, report.request_count), (1.0, 1.0));
+    drop(report); // Not written either.
+    let signal = revision.stats.signal().expect("still owed");
+    signal.confirm();
+    revision.at(2000.0);
+    assert_eq!(revision.report(), Some((0.0, -1.0)), "the signal repeated an arrival that a report had counted");
+}
+
+#[test]
+fn a_signal_of_an_earlier_life_changes_nothing() {
+    let mut revision = Revision::new();
+    revision.enter();
+    let old = revision.stats.signal().expect("owed");
+    revision.leave();
+    revision.at(1000.0);
+    assert!(revision.report().is_some() && !revision.stats.is_tracked());
+    revision.enter();
+    old.confirm();
+    assert!(revision.stats.signal().is_some(), "the new life owes its own");
+}
+
+#[test]
+fn a_revision_with_a_request_in_flight_is_never_forgotten() {
+    let mut revision = Revision::new();
+    revision.enter();
+    assert_eq!(
+        (revision.report().is_some(), revision.stats.is_tracked()),
+        (true, true),
+        "average 0: no time has passed"
+    );
+    revision.leave();
+    revision.at(1.0);
+    revision.report();
+    assert!(!revision.stats.is_tracked() && revision.stats.concurrency() == 0);
+}
+
+#[test]
+fn parallel_requests_are_all_counted() {
+    let revision = Revision::new();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1000).for_each(|_| drop(revision.stats.enter())));
+        }
+    });
+    let report = revision.stats.report().expect("tracked");
+    assert_eq!((report.request_count, revision.stats.concurrency()), (4000.0, 0));
+}

@@ -1,0 +1,64 @@
+//! A task under test: a future, and whether it was woken since it was last polled.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// A future that the test polls by hand.
+pub(crate) struct Task<F> {
+    future: F,
+    flag: Arc<Flag>,
+}
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl<F: Future + Unpin> Task<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self { future, flag: Arc::default() }
+    }
+
+    pub(crate) fn poll(&mut self) -> Poll<F::Output> {
+        self.flag.0.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&self.flag));
+        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Polls once and expects to wait.
+    #[track_caller]
+    pub(crate) fn waiting(mut self) -> Self {
+        assert!(self.poll().is_pending(), "should wait");
+        self
+    }
+
+    /// Expects to have been woken, and to be done.
+    #[track_caller]
+    pub(crate) fn woken(&mut self) -> F::Output {
+        assert!(self.is_woken(), "should have been woken");
+        match self.poll() {
+            Poll::Ready(output) => output,
+            Poll::Pending => panic!("woken for nothing"),
+        }
+    }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.flag.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Polls a future that must be done at once.
+#[track_caller]
+pub(crate) fn now<F: Future + Unpin>(future: F) -> F::Output {
+    match Task::new(future).poll() {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("should not wait"),
+    }
+}

@@ -1,0 +1,130 @@
+//! The breaker under every interleaving of a few threads.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" cargo test -p activator-core --test breaker_loom --release
+//! ```
+//!
+//! Each model ends with the same claims: nobody is left waiting beside a free place (a lost wake-up would hang, which
+//! loom reports), and received = in flight + queued + refused + finished + abandoned.
+#![cfg(loom)]
+
+use activator_core::breaker::{Acquire, Breaker, Capacity, Load, Permit, Refusal, TurnedAway};
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::thread;
+
+fn breaker(places: u32, queue_limit: u32) -> Arc<Breaker> {
+    Arc::new(Breaker::new(Capacity::Limited(places), queue_limit))
+}
+
+fn acquire(breaker: &Arc<Breaker>) -> Result<Permit<Arc<Breaker>>, Refusal> {
+    block_on(Acquire::new(Arc::clone(breaker)))
+}
+
+/// One poll, as a task does that is then dropped.
+fn poll_once(acquire: &mut Acquire<Arc<Breaker>>) -> bool {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    Future::poll(std::pin::Pin::new(acquire), &mut context).is_ready()
+}
+
+fn idle(breaker: &Breaker, capacity: u32) {
+    let expected = Load { in_flight: 0, queued: 0, capacity: Capacity::Limited(capacity) };
+    assert_eq!(breaker.load(), expected, "every place came back and nobody waits");
+}
+
+#[test]
+fn two_requests_share_one_place() {
+    loom::model(|| {
+        let breaker = breaker(1, 1);
+        let other = thread::spawn({
+            let breaker = Arc::clone(&breaker);
+            move || drop(acquire(&breaker).expect("room in the queue"))
+        });
+        let permit = acquire(&breaker).expect("room in the queue");
+        assert_eq!(breaker.load().in_flight, 1, "never two");
+        drop(permit);
+        other.join().expect("no panic");
+        idle(&breaker, 1);
+        assert_eq!(breaker.turned_away(), TurnedAway::default());
+    });
+}
+
+#[test]
+fn capacity_raised_while_a_request_queues_reaches_it() {
+    loom::model(|| {
+        let breaker = breaker(0, 1);
+        let raise = thread::spawn({
+            let breaker = Arc::clone(&breaker);
+            move || breaker.set_capacity(Capacity::Limited(1))
+        });
+        drop(acquire(&breaker).expect("room in the queue"));
+        raise.join().expect("no panic");
+        idle(&breaker, 1);
+    });
+}
+
+/// One holds the place, one waits and leaves at any moment, one stays: whatever was granted to the one that left goes on.
+#[test]
+fn a_grant_to_one_who_leaves_is_passed_on() {
+    loom::model(|| {
+        let breaker = breaker(1, 2);
+        let permit = acquire(&breaker).expect("a free place");
+        let mut leaves = Acquire::new(Arc::clone(&breaker));
+        assert!(!poll_once(&mut leaves));
+        let stays = thread::spawn({
+            let breaker = Arc::clone(&breaker);
+            move || drop(acquire(&breaker).expect("room in the queue"))
+        });
+        let gives_back = thread::spawn(move || drop(permit));
+        drop(leaves);
+        stays.join().expect("no panic");
+        gives_back.join().expect("no panic");
+        idle(&breaker, 1);
+        assert_eq!(breaker.turned_away(), TurnedAway { refused: 0, abandoned: 1 });
+    });
+}
+
+#[test]
+fn a_returning_request_and_a_newcomer_both_get_their_turn() {
+    loom::model(|| {
+        let breaker = breaker(1, 2); // The one that returns stands in line too.
+        let permit = acquire(&breaker).expect("a free place");
+        let newcomer = thread::spawn({
+            let breaker = Arc::clone(&breaker);
+            move || drop(acquire(&breaker).expect("room in the queue"))
+        });
+        drop(block_on(permit.requeue()).expect("waiting is allowed"));
+        newcomer.join().expect("no panic");
+        idle(&breaker, 1);
+    });
+}
+
+#[test]
+fn a_refusal_reaches_a_request_that_is_about_to_wait() {
+    loom::model(|| {
+        let breaker = breaker(0, 1);
+        let refuses = thread::spawn({
+            let breaker = Arc::clone(&breaker);
+            move || breaker.refuse_waiting(Some(Refusal::Gone))
+        });
+        assert_eq!(acquire(&breaker).err(), Some(Refusal::Gone));
+        refuses.join().expect("no panic");
+        idle(&breaker, 0);
+        assert_eq!(breaker.turned_away(), TurnedAway { refused: 1, abandoned: 0 });
+    });
+}
+
+/// Who only tries never takes a place from one who waits, and never gets one too many.
+#[test]
+fn trying_beside_a_waiter_is_safe() {
+    loom::model(|| {
+        let breaker = breaker(1, 1);
+        let tries = thread::spawn({
+            let breaker = Arc::clone(&breaker);
+            move || drop(breaker.try_acquire())
+        });
+        drop(acquire(&breaker).expect("room in the queue"));
+        tries.join().expect("no panic");
+        idle(&breaker, 1);
+    });
+}
