@@ -11,6 +11,9 @@
 //! the target is known to have no replicas, an unknown desired scale is poked too (standalone): otherwise the very first
 //! request after a restart would wait for a tick.
 
+#[cfg(test)]
+mod tests;
+
 use common::scaling::{BurstCapacity, DeciderSpec};
 
 use crate::decider::Decision;
@@ -66,18 +69,4 @@ impl Status {
 /// 0 counts as positive.
 fn same_sign(a: i32, b: i32) -> bool {
     (a >= 0) == (b >= 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zero_counts_as_positive() {
-        for (a, b, same) in
-            [(1982, 1984, true), (-1984, -1988, true), (-1988, 2006, false), (0, 1, true), (0, -42, false)]
-        {
-            assert_eq!(same_sign(a, b), same, "{a} and {b}");
-        }
-    }
 }

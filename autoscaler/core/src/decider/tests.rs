@@ -320,6 +320,10 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
         ("up", calm(&plain), plain.clone(), 1, 1000.0, 5.0, Rule::ScaleUpRate),
         ("down", calm(&plain), plain.clone(), 100, 1.0, 1.0, Rule::ScaleDownRate),
         ("idle", calm(&plain), plain.clone(), 1, 0.0, 0.0, Rule::StableLoad),
+        ("down rate asks for as much", calm(&plain), plain.clone(), 10, 10.0, 10.0, Rule::StableLoad),
+        ("up rate allows as much", calm(&plain), plain.clone(), 1, 100.0, 10.0, Rule::StableLoad),
+        ("floor is reached again", panicking(&plain, secs(5), 5), plain.clone(), 5, 50.0, 10.0, Rule::StableLoad),
+        ("both windows agree", panicking(&plain, secs(5), 1), plain.clone(), 5, 50.0, 50.0, Rule::StableLoad),
         ("floor", panicking(&plain, secs(5), 9), plain.clone(), 5, 10.0, 10.0, Rule::PanicFloor),
         (
             "activation",
@@ -341,6 +345,8 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
     let delayed = DeciderSpec { scale_down_delay: secs(60), ..plain };
     let mut decider = calm(&delayed);
     decider.decide(&delayed, &observation(secs(0), 5, 50.0, 5.0));
+    let again = decider.decide(&delayed, &observation(secs(2), 5, 50.0, 5.0));
+    assert_eq!(again.recommendation().map(|r| r.rule), Some(Rule::StableLoad), "held, and asked for as well");
     let decision = decider.decide(&delayed, &observation(secs(2), 5, 20.0, 5.0));
     assert_eq!(decision.recommendation().map(|r| (r.desired, r.rule)), Some((5, Rule::ScaleDownDelay)));
 }

@@ -45,6 +45,7 @@ fn what_an_operator_acts_on_makes_a_new_entry() {
         let mut history = History::new();
         history.record(secs(0), &Decision::Scale(base));
         assert!(history.record(secs(2), &Decision::Scale(changed)), "{what}");
+        assert!(history.record(secs(4), &Decision::Scale(base)), "{what}, and back");
     }
     let mut history = History::new();
     history.record(secs(0), &Decision::Scale(base));
@@ -69,8 +70,15 @@ fn entries_are_flat_json() {
 }
 
 #[test]
-fn nothing_is_held_before_the_first_decision() {
-    assert_eq!(History::new().entries.capacity(), 0);
+fn space_grows_with_the_entries() {
+    let mut history = History::new();
+    assert_eq!(history.entries.capacity(), 0);
+    for (entries, space) in [(1, GROWTH), (2, GROWTH), (GROWTH, GROWTH), (GROWTH + 1, 2 * GROWTH)] {
+        while history.entries.len() < entries {
+            history.record(secs(0), &scale(history.entries.len() as i32, 0.0));
+        }
+        assert_eq!(history.entries.capacity(), space, "{entries} entries");
+    }
 }
 
 proptest! {

@@ -38,6 +38,7 @@ fn a_delay_is_rounded_up_to_evaluations() {
     for (secs, slots) in [(2, 1), (3, 2), (5, 3), (60, 30), (300, 150)] {
         assert_eq!(MaxWindow::new(Duration::from_secs(secs)).slots, slots, "{secs} s");
     }
+    assert_eq!(MaxWindow::new(Duration::from_millis(4001)).slots, 3, "a fraction of a second counts");
 }
 
 #[test]

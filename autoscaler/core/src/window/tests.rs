@@ -276,6 +276,7 @@ fn a_sleeping_window_holds_no_ring() {
 
 #[test]
 fn absurd_lengths_are_kept_within_reason() {
+    assert_eq!(Window::<1>::new(Duration::from_millis(2500), Aggregation::Linear).slots, 3, "a slot begun counts");
     assert_eq!(Window::<1>::new(Duration::ZERO, Aggregation::Linear).slots, 1);
     assert_eq!(Window::<1>::new(Duration::MAX, Aggregation::Linear).length(), WINDOW_MAX);
     let mut window = linear(6);

@@ -1,0 +1,112 @@
+use std::time::Duration;
+
+use common::scaling::{Aggregation, ScalingMetric};
+
+use super::*;
+use crate::decider::{Inputs, Recommendation, Rule, Unknown};
+
+fn spec(initial_scale: i32, total_value: f64, burst: f64) -> DeciderSpec {
+    DeciderSpec {
+        max_scale_up_rate: 1000.0,
+        max_scale_down_rate: 2.0,
+        metric: ScalingMetric::Concurrency,
+        target_value: total_value * 0.7,
+        total_value,
+        target_burst_capacity: BurstCapacity::from_number(burst),
+        activator_capacity: 100.0,
+        panic_threshold: 2.0,
+        stable_window: Duration::from_secs(60),
+        panic_window: Duration::from_secs(6),
+        scale_down_delay: Duration::ZERO,
+        initial_scale,
+        activation_scale: 0,
+        reachable: true,
+        aggregation: Aggregation::Linear,
+    }
+}
+
+fn decision(desired: i32, excess_burst_capacity: i32) -> Decision {
+    Decision::Scale(Recommendation {
+        desired,
+        excess_burst_capacity,
+        panicking: false,
+        rule: Rule::StableLoad,
+        inputs: Inputs { ready: 1, stable: 0.0, panic: 0.0, target: 70.0 },
+        warm_in: None,
+    })
+}
+
+fn status(desired: Option<i32>, excess_burst_capacity: i32) -> Status {
+    Status { desired, excess_burst_capacity }
+}
+
+#[test]
+fn a_new_revision_is_as_if_its_initial_scale_were_ready() {
+    for (initial, total, burst, expected) in [
+        (1, 100.0, 0.0, 0),
+        (1, 100.0, -1.0, -1),
+        (2, 25.0, 42.0, 8),
+        (1, 100.0, 211.0, -111),
+        (1, 0.5, 1.0, 0), // −0.5, truncated and not floored.
+    ] {
+        let spec = spec(initial, total, burst);
+        assert_eq!(Status::initial(&spec), status(None, expected), "{initial} × {total} − {burst}");
+        assert_eq!(Status::adopted(&spec, 0), status(Some(0), expected), "found asleep");
+        assert_eq!(Status::adopted(&spec, 3), status(None, expected), "found awake");
+    }
+}
+
+#[test]
+fn the_reconciler_hears_of_a_new_scale_or_a_new_sign() {
+    let mut status = status(None, -111);
+    for (desired, ebc, told, why) in [
+        (1, -1, true, "first decision"),
+        (1, -1, false, "the same"),
+        (1, -9, false, "another capacity of the same sign"),
+        (1, 0, true, "0 counts as positive"),
+        (1, 1984, false, "so does more"),
+        (1, -1, true, "below zero"),
+        (2, -1, true, "another scale"),
+        (0, 5, true, "both"),
+    ] {
+        assert_eq!(status.apply(&decision(desired, ebc)), told, "{why}");
+        assert_eq!((status.desired, status.excess_burst_capacity), (Some(desired), ebc), "{why}: stored all the same");
+    }
+    let before = status;
+    assert!(!status.apply(&Decision::Unknown(Unknown::NoData)));
+    assert_eq!(status, before, "what is unknown changes nothing");
+    let mut first = Status { desired: None, excess_burst_capacity: 5 };
+    assert!(first.apply(&decision(0, 5)), "zero is news where nothing was known");
+}
+
+#[test]
+fn zero_counts_as_positive() {
+    for (a, b, same) in [
+        (1982, 1984, true),
+        (-1984, -1988, true),
+        (-1988, 2006, false),
+        (0, 1, true),
+        (1, 0, true),
+        (0, -42, false),
+        (-42, 0, false),
+    ] {
+        assert_eq!(same_sign(a, b), same, "{a} and {b}");
+    }
+}
+
+#[test]
+fn traffic_at_zero_does_not_wait_for_a_tick() {
+    // (desired, concurrency, target known to be empty) -> evaluated at once
+    for (desired, concurrency, empty, expected) in [
+        (Some(0), 1.0, false, true),
+        (Some(0), 0.5, true, true),
+        (Some(0), 0.0, true, false),
+        (Some(1), 1.0, true, false),
+        (None, 1.0, false, false),
+        (None, 1.0, true, true),
+        (None, 0.0, true, false),
+    ] {
+        let got = status(desired, 0).wakes(concurrency, empty);
+        assert_eq!(got, expected, "{desired:?}, {concurrency}, {empty}");
+    }
+}
