@@ -8,6 +8,7 @@ pub mod leadership;
 pub mod options;
 pub mod pods;
 pub mod run;
+pub mod reconcile;
 pub mod scale;
 
 pub use options::{Options, ScaleEvent};

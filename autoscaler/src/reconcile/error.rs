@@ -1,0 +1,67 @@
+//! Why a reconcile did not come to its end. All of them lead to another try after a back-off.
+
+use super::world::targets::TargetError;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The API server refused or could not be reached.
+    #[error("{doing}: {source}")]
+    Api {
+        /// What was tried, with the object's name.
+        doing: String,
+        /// Its answer.
+        source: kube::Error,
+    },
+    /// The target cannot be looked at.
+    #[error("failed to get scale target: {0}")]
+    Target(#[from] TargetError),
+    /// Our lease may end before the write is done, so nothing was written.
+    #[error("not written: the lease may end within two seconds")]
+    LeaseEnds,
+    /// An object of the name that we need belongs to somebody else.
+    #[error("{owner} does not own {kind}: {name}")]
+    NotOwned {
+        /// What should own it, such as `PA: hello`.
+        owner: String,
+        /// Kind of the foreign object.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Error {
+    /// An API error with what was tried.
+    pub(crate) fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Api { doing, source }
+    }
+
+    /// Whether somebody else wrote first: the next try reads again, and nobody needs to hear of it.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if code(source) == Some(409))
+    }
+
+    /// An error of a part, with what it was a part of.
+    pub(crate) fn during(doing: &'static str) -> impl FnOnce(Self) -> Self {
+        move |error| match error {
+            Self::Api { doing: part, source } => Self::Api { doing: format!("{doing}: {part}"), source },
+            Self::NotOwned { owner, kind, name } => Self::NotOwned { owner: format!("{doing}: {owner}"), kind, name },
+            other => other,
+        }
+    }
+
+    /// Whether it will pass by itself: a first list is not complete yet, or a lease about to be renewed.
+    pub(crate) fn is_early(&self) -> bool {
+        matches!(self, Self::Target(TargetError::NotListed { .. }) | Self::LeaseEnds)
+    }
+}
+
+/// The HTTP status of an API server's answer.
+pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}

@@ -1,0 +1,129 @@
+//! Kubernetes Events: what a user finds under `kubectl describe`.
+//!
+//! Events are written by one task from a bounded channel, so no reconcile waits for one. Of [`WAITING_MAX`] that wait the
+//! next is dropped, with a log line: they are a convenience, and the log has the same news. Written as core/v1 Events, the
+//! only kind that upstream's roles allow.
+
+use common::RevisionKey as Key;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// A few per revision in the worst minute of a cluster with some hundred busy ones.
+const WAITING_MAX: usize = 1024;
+
+/// Writes events in the background. Clones share the channel.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    events: mpsc::Sender<Event>,
+}
+
+/// How serious it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody may have to act.
+    Warning,
+}
+
+impl Recorder {
+    /// Starts the task that writes; it ends with `shutdown`.
+    pub(crate) fn start(client: Client, shutdown: CancellationToken) -> Self {
+        let (events, mut waiting) = mpsc::channel::<Event>(WAITING_MAX);
+        tokio::spawn(async move {
+            loop {
+                let event = tokio::select! {
+                    event = waiting.recv() => event,
+                    () = shutdown.cancelled() => None,
+                };
+                let Some(event) = event else { return };
+                let namespace = event.metadata.namespace.clone().unwrap_or_default();
+                let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+                if let Err(error) = api.create(&PostParams::default(), &event).await {
+                    tracing::debug!(%error, "an event could not be written");
+                }
+            }
+        });
+        Self { events }
+    }
+
+    /// Says something about `object`.
+    pub(crate) fn say<K: Resource<DynamicType = ()>>(
+        &self,
+        component: &'static str,
+        object: &K,
+        severity: Severity,
+        reason: &str,
+        message: String,
+    ) {
+        let event = event(component, object, severity, reason, message, Timestamp::now());
+        if self.events.try_send(event).is_err() {
+            tracing::debug!(reason, "an event was dropped: too many wait to be written");
+        }
+    }
+}
+
+fn event<K: Resource<DynamicType = ()>>(
+    component: &'static str,
+    object: &K,
+    severity: Severity,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) -> Event {
+    let meta = object.meta();
+    let key: Key = super::world::store::key_of(object);
+    let time = Some(Time(now));
+    Event {
+        metadata: ObjectMeta {
+            // The form that Kubernetes' own recorders use, unique to the nanosecond.
+            name: Some(format!("{}.{:x}", key.name(), now.as_nanosecond())),
+            namespace: Some(key.namespace().to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(K::kind(&()).into_owned()),
+            name: Some(key.name().to_owned()),
+            namespace: Some(key.namespace().to_owned()),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+            field_path: None,
+        },
+        type_: Some(if severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        source: Some(EventSource { component: Some(component.to_owned()), host: None }),
+        reporting_component: Some(component.to_owned()),
+        first_timestamp: time.clone(),
+        last_timestamp: time,
+        count: Some(1),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_api::PodAutoscaler;
+
+    #[test]
+    fn an_event_names_its_object_and_who_says_it() {
+        let mut object = PodAutoscaler::new("hello", Default::default());
+        object.metadata.namespace = Some("ns".into());
+        object.metadata.uid = Some("u".into());
+        let now = Timestamp::from_second(1_700_000_000).expect("a time");
+        let event = event("podautoscaler-controller", &object, Severity::Warning, "InternalError", "why".into(), now);
+        let about = event.involved_object;
+        assert_eq!(about.kind.as_deref(), Some("PodAutoscaler"));
+        assert_eq!(about.api_version.as_deref(), Some("autoscaling.internal.knative.dev/v1alpha1"));
+        assert_eq!((about.name.as_deref(), about.uid.as_deref()), (Some("hello"), Some("u")));
+        assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("InternalError")));
+        assert!(event.metadata.name.is_some_and(|name| name.starts_with("hello.")));
+    }
+}

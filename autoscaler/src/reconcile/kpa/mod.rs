@@ -1,0 +1,474 @@
+//! The PodAutoscaler controller of class KPA: from an object and a decision to replicas, path and status.
+//!
+//! # Order
+//!
+//! 1. Standalone looks whether it may act at all ([`standalone`]), and marks what it takes up. In a Knative install nothing
+//!    happens before the ServerlessService has named its private Service.
+//! 2. The decider is told what there is to decide, the pod index what there is to count.
+//! 3. Bounds, scale to zero and its probe ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome, and **the
+//!    replicas patch is the first write**: a request is waiting for it. Upstream reconciles the Metric before.
+//! 4. Metric, then path mode and number of activators, written to the ServerlessService.
+//! 5. Status. It is written even if something failed.
+//!
+//! Every pass starts from what the informers know and could be the first one: nothing is carried over but the last
+//! version of each object that broke no rule ([`Context::accepted`]).
+//!
+//! # Where we differ from upstream
+//!
+//! - A write of the ServerlessService's spec does not make `SKSReady` Unknown until its controller has seen it: its own `Ready`
+//!   condition still holds for the Services that exist.
+//! - The mode stays as it is while the scale is unknown (standalone), or a new owner does not know enough.
+//! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a worker.
+//!
+//! # Not here
+//!
+//! The gauges `kn.revision.pods.*`, and class HPA.
+
+mod objects;
+mod parameters;
+pub(crate) mod probe;
+mod retire;
+mod scale;
+mod standalone;
+
+use super::context::Context;
+use super::error::Error;
+use super::events::Severity;
+use super::status as status_writer;
+use super::world::controller;
+use super::world::targets::TargetKey;
+use crate::scale::{Initial, PodSet, Subject, SubjectLabels, Surroundings};
+use autoscaler_core::active::{self, Active};
+use autoscaler_core::num_activators::num_activators;
+use autoscaler_core::path_mode::{self, PathMode};
+use autoscaler_core::scale_to_zero::{self, ProbeNeed};
+use common::RevisionKey as Key;
+use common::annotations;
+use common::backend::Protocol;
+use common::names;
+use common::time::Timestamp;
+use common_api::condition::{Condition, FALSE, READY};
+use common_api::condition_set::HasConditions;
+use common_api::podautoscaler_status::{HOST_CONFLICT, Inactive, NO_PRIVATE_SERVICE_NAME, SERVICE_NOT_OWNED};
+use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use kube::ResourceExt;
+use parameters::Parameters;
+use probe::ProbeTarget;
+use standalone::{Plan, Prepared, Refusal};
+use std::sync::Arc;
+
+pub(crate) use objects::labels;
+use scale::COMPONENT;
+pub(crate) use standalone::claimant;
+
+/// Condition that only informs: an annotation has no effect.
+pub(crate) const SETTINGS_HONORED: &str = "SettingsHonored";
+/// Condition that only informs: every host is ours.
+pub(crate) const HOSTS_OWNED: &str = "HostsOwned";
+/// Activators of a PodAutoscaler whose Services are not there yet.
+const ACTIVATORS_AT_FIRST: i32 = 2;
+
+/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA.
+pub(crate) fn is_ours(cx: &Context, object: &PodAutoscaler) -> bool {
+    match annotations::CLASS.text(object.annotations()) {
+        Some(class) => class == annotations::CLASS_KPA,
+        None => cx.is_standalone(),
+    }
+}
+
+/// One pass over one PodAutoscaler.
+///
+/// # Errors
+/// Whatever kept the pass from its end; the status has been written nevertheless.
+pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
+    let Some(object) = cx.world.autoscalers.get(key) else {
+        cx.drop_revision(key);
+        return Ok(());
+    };
+    if !is_ours(cx, &object) || !cx.ports.leadership.owns(key) {
+        cx.drop_revision(key);
+        return Ok(());
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        let taken_up = cx.is_standalone() && standalone::has_finalizer(&object);
+        return if taken_up { retire::run(cx, key, &object).await } else { Ok(()) };
+    }
+    let now = cx.clock.now();
+    let generation = object.metadata.generation.unwrap_or(0);
+    let mut status = object.status.clone().unwrap_or_default();
+    status.begin(generation, now);
+    let mut pass = Pass { cx, key, now, object: object.clone(), status };
+    let outcome = pass.run().await;
+    if let Err(error) = &outcome {
+        if error.is_early() {
+            return outcome;
+        }
+        if !error.is_conflict() {
+            cx.recorder.say(COMPONENT, &*object, Severity::Warning, "InternalError", error.to_string());
+        }
+    }
+    let Pass { object: latest, mut status, .. } = pass;
+    status.finish(object.status.as_ref(), generation, cx.clock.now());
+    let written = status_writer::write(&cx.client, &cx.world.autoscalers, &latest, status).await;
+    if let Err(error) = &written {
+        cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
+    }
+    outcome.and(written)
+}
+
+/// A pass under way.
+struct Pass<'a> {
+    cx: &'a Context,
+    key: &'a Key,
+    now: Timestamp,
+    /// The newest version that was read or answered.
+    object: Arc<PodAutoscaler>,
+    /// The status as it will be.
+    status: PodAutoscalerStatus,
+}
+
+/// What a pass decided about the scale.
+struct Decided {
+    want: Option<i32>,
+    excess_burst_capacity: i32,
+    warming: bool,
+}
+
+impl Pass<'_> {
+    async fn run(&mut self) -> Result<(), Error> {
+        let prepared = if self.cx.is_standalone() {
+            match standalone::plan(self.cx, self.key, &self.object)? {
+                Plan::Go(prepared) => {
+                    self.object = standalone::take_up(self.cx, self.key, &self.object, &prepared.target).await?;
+                    *prepared
+                }
+                Plan::Refuse(refusal) => {
+                    if refusal.reason == SERVICE_NOT_OWNED {
+                        self.cx.forget(self.key); // Replicas are not ours to change, so there is nothing to decide.
+                    }
+                    self.refuse(&refusal);
+                    return Ok(());
+                }
+                Plan::GiveBack => {
+                    let message =
+                        "the Service is given back: zeroscale.dev/adopt-service is not set any more".to_owned();
+                    self.refuse(&Refusal { reason: SERVICE_NOT_OWNED, message });
+                    return retire::run(self.cx, self.key, &self.object).await;
+                }
+            }
+        } else {
+            match self.knative().await? {
+                Some(prepared) => prepared,
+                None => return Ok(()),
+            }
+        };
+        self.notices(&prepared);
+        self.act(&prepared).await?;
+        if let Some(broken) = &prepared.broken {
+            self.refuse(broken);
+        }
+        Ok(())
+    }
+
+    /// What takes the place of [`standalone::plan`] in a Knative install. None before the Services are there.
+    async fn knative(&mut self) -> Result<Option<Prepared>, Error> {
+        let mut object = PodAutoscaler::clone(&self.object);
+        object.set_defaults(&self.cx.autoscaler_config.borrow().pod_autoscaler_class);
+        let object = Arc::new(object);
+        let serverless = self.cx.world.serverless.get(self.key);
+        if private_service(serverless.as_deref()).is_empty() {
+            self.ensure_serverless(&object, serverless, Mode::Proxy, ACTIVATORS_AT_FIRST).await?;
+            self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, self.now);
+            let config = self.cx.autoscaler_config.borrow().clone();
+            let deployment = self.cx.deployment_config.borrow().clone();
+            let initialized = self.status.is_scale_target_initialized();
+            let parameters = parameters::resolve(&object, &config, &deployment, None, initialized);
+            self.conditions(&parameters, None, 0);
+            return Ok(None);
+        }
+        let target_key = TargetKey::of(self.key.namespace(), &object.spec.scale_target_ref)?;
+        let target = self.cx.world.targets.get(&target_key)?;
+        let revision = object.labels().get(names::REVISION).cloned().unwrap_or_default();
+        Ok(Some(Prepared {
+            object,
+            target_key,
+            target,
+            adoption: None,
+            pods: PodSet::Revision(revision),
+            public_service: None,
+            broken: None,
+            lost_hosts: vec![],
+        }))
+    }
+
+    async fn act(&mut self, prepared: &Prepared) -> Result<(), Error> {
+        let (cx, key) = (self.cx, self.key);
+        let config = cx.autoscaler_config.borrow().clone();
+        let deployment = cx.deployment_config.borrow().clone();
+        let initialized = self.status.is_scale_target_initialized();
+        let parameters = parameters::resolve(&prepared.object, &config, &deployment, prepared.adoption, initialized);
+        let serverless = cx.world.serverless.get(key);
+        self.status.metrics_service_name = match prepared.adoption {
+            Some(_) => names::private_service(key.name()),
+            None => private_service(serverless.as_deref()).to_owned(),
+        };
+        cx.ports.pods.track(key, prepared.pods.clone());
+        let decided = self.scale(prepared, &parameters, serverless.as_deref()).await?;
+        let counts = cx.ports.pods.counts(key);
+        let scrape_target = if parameters.scraped { self.status.metrics_service_name.clone() } else { String::new() };
+        self.ensure_metric(&prepared.object, &scrape_target)
+            .await
+            .map_err(Error::during("error reconciling Metric"))?;
+        let mode = path_mode::path_mode(&path_mode::Input {
+            want: decided.want,
+            excess_burst_capacity: decided.excess_burst_capacity,
+            present: serverless.as_deref().map(path_of),
+            keep_when_unknown: cx.is_standalone(),
+            warming: decided.warming,
+        });
+        let mode = if mode == PathMode::Serve { Mode::Serve } else { Mode::Proxy };
+        let number = num_activators(
+            u32::try_from(counts.ready).unwrap_or(0),
+            parameters.decider.total_value,
+            parameters.decider.target_burst_capacity,
+            parameters.decider.activator_capacity,
+        );
+        let before = serverless.as_ref().map(|sks| sks.spec.clone());
+        let serverless = self.ensure_serverless(&prepared.object, serverless, mode, number).await?;
+        let just_written = before.is_some_and(|before| before != serverless.spec);
+        self.read_serverless(&serverless, just_written);
+        self.conditions(&parameters, decided.want, counts.ready);
+        Ok(())
+    }
+
+    /// Steps 2 and 3 of the order.
+    async fn scale(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &Parameters,
+        serverless: Option<&ServerlessService>,
+    ) -> Result<Decided, Error> {
+        let (cx, key, object, target) = (self.cx, self.key, &prepared.object, &prepared.target);
+        let current = target.current();
+        let initial = match prepared.adoption {
+            // A status that told a scale before is another process's, or an earlier life's.
+            _ if self.object.status.as_ref().is_some_and(|status| status.desired_scale.is_some()) => Initial::TakenOver,
+            Some(_) if annotations::INITIAL_SCALE.entry(object.annotations()).is_none() => Initial::Adopted(current),
+            _ => Initial::Unknown,
+        };
+        let label = |name: &str| object.labels().get(name).cloned().unwrap_or_default();
+        let mut configuration = label(names::CONFIGURATION);
+        if configuration.is_empty() && prepared.adoption.is_some() {
+            configuration = key.name().to_owned();
+        }
+        let labels = SubjectLabels { service: label(names::SERVICE), configuration };
+        cx.ports.deciders.ensure(key, Subject { spec: parameters.decider.clone(), labels }, initial);
+        let path = serverless.map_or(PathMode::Proxy, path_of);
+        let proxy_for = serverless.and_then(|sks| Some(sks.status.as_ref()?.proxy_for(self.now))).unwrap_or_default();
+        let surroundings = Surroundings {
+            activators_in_path: path == PathMode::Proxy || !proxy_for.is_zero(),
+            replicas: Some(current),
+        };
+        cx.ports.deciders.observe(key, surroundings);
+        let decision = cx.ports.deciders.status(key);
+        let desired = decision.and_then(|decision| decision.desired);
+        let active = self.active();
+        // Standalone never takes silence for a wish: a target that is up stays as it is, bounds aside, until the
+        // first decision.
+        let held = (prepared.adoption.is_some() && active.is_activating() && current > 0).then_some(current);
+        let target_of_probe = self.probe_target(object, prepared.public_service.as_deref());
+        let verdict = match &target_of_probe {
+            Some(probed) => match cx.prober.verdict(key, probed) {
+                probe::Verdict::InPath => scale_to_zero::Verdict::InPath,
+                probe::Verdict::NotInPath => scale_to_zero::Verdict::NotInPath,
+                probe::Verdict::None => scale_to_zero::Verdict::NotAsked,
+            },
+            None => scale_to_zero::Verdict::NotInPath,
+        };
+        let outcome = scale_to_zero::decide(&scale_to_zero::Input {
+            desired: desired.or(held),
+            current_replicas: current,
+            bounds: parameters.bounds,
+            scale_to_zero: parameters.scale_to_zero,
+            active,
+            stable_window: parameters.decider.stable_window,
+            activation_timeout: parameters.activation_timeout,
+            grace_period: parameters.grace_period,
+            pod_retention: parameters.pod_retention,
+            path,
+            proxy_for,
+            probe_needed: parameters.probe_needed && current > 0,
+            probe: verdict,
+            warm_in: decision.and_then(|decision| decision.warm_in),
+        });
+        if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, target_of_probe) {
+            cx.prober.ask(key, probed);
+        }
+        if let Some(to) = outcome.patch.filter(|_| may_scale(prepared, serverless)) {
+            let why = scale::in_words(outcome.reason);
+            let patched = scale::patch(cx, key, &self.object, &prepared.target_key, target, to, why).await;
+            patched.map_err(Error::during("error scaling target"))?;
+            cx.ports.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
+        }
+        if let Some(after) = outcome.requeue {
+            cx.queues.autoscalers.add_after(key.clone(), after);
+        }
+        Ok(Decided {
+            want: outcome.want,
+            excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
+            warming: decision.is_some_and(|decision| decision.warm_in.is_some()),
+        })
+    }
+
+    fn active(&self) -> Active {
+        let status = &self.status;
+        match (status.active_for(self.now), status.inactive_for(self.now), status.activating_for(self.now)) {
+            (Some(active), _, _) => Active::True(active),
+            (_, Some(inactive), _) => Active::False(inactive),
+            (_, _, Some(activating)) => Active::Unknown(activating),
+            (None, None, None) => Active::Absent,
+        }
+    }
+
+    /// Where an activator must answer before the last pod goes. In a Knative install HTTP/2 has a port of its own.
+    fn probe_target(&self, object: &PodAutoscaler, public_service: Option<&str>) -> Option<ProbeTarget> {
+        let service = public_service.unwrap_or(&self.status.service_name);
+        if service.is_empty() {
+            return None;
+        }
+        let host = format!("{service}.{}.svc.{}", self.key.namespace(), self.cx.options.cluster_domain);
+        let port = if public_service.is_none() && object.spec.protocol_type == Protocol::H2c { 81 } else { 80 };
+        Some(ProbeTarget { host, port })
+    }
+
+    async fn ensure_metric(&mut self, object: &PodAutoscaler, scrape_target: &str) -> Result<(), Error> {
+        let (cx, key) = (self.cx, self.key);
+        let config = cx.autoscaler_config.borrow().clone();
+        let want = objects::metric(object, cx.options.mode, &config, scrape_target);
+        let Some(have) = cx.world.metrics.get(key) else {
+            cx.create(key, &cx.world.metrics, &want, "error creating metric").await?;
+            return Ok(());
+        };
+        if !self.owns(&have.metadata) {
+            self.status.mark_not_owned("Metric", key.name(), self.now);
+            let owner = format!("PA: {}", key.name());
+            return Err(Error::NotOwned { owner, kind: "Metric", name: key.name().to_owned() });
+        }
+        if have.spec != want.spec {
+            let mut next = common_api::Metric::clone(&have);
+            next.spec = want.spec;
+            cx.replace(key, &cx.world.metrics, &next, "error updating metric").await?;
+        }
+        Ok(())
+    }
+
+    async fn ensure_serverless(
+        &mut self,
+        object: &PodAutoscaler,
+        have: Option<Arc<ServerlessService>>,
+        mode: Mode,
+        number: i32,
+    ) -> Result<Arc<ServerlessService>, Error> {
+        let (cx, key) = (self.cx, self.key);
+        let during = Error::during("error reconciling SKS");
+        let Some(have) = have else {
+            let want = objects::serverless(object, cx.options.mode, mode, number);
+            let created = cx.create(key, &cx.world.serverless, &want, "error creating SKS").await;
+            return created.map(Arc::new).map_err(during);
+        };
+        if !self.owns(&have.metadata) {
+            self.status.mark_not_owned("ServerlessService", key.name(), self.now);
+            let owner = format!("PA: {}", key.name());
+            return Err(during(Error::NotOwned { owner, kind: "SKS", name: key.name().to_owned() }));
+        }
+        let spec = objects::serverless_spec(object, mode, number);
+        if have.spec == spec {
+            return Ok(have);
+        }
+        tracing::info!(revision = %key, ?mode, number, "path");
+        let mut next = ServerlessService::clone(&have);
+        next.spec = spec;
+        let replaced = cx.replace(key, &cx.world.serverless, &next, "error updating SKS").await;
+        replaced.map(Arc::new).map_err(during)
+    }
+
+    fn owns(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {
+        controller(meta).is_some_and(|owner| Some(&owner.uid) == self.object.metadata.uid.as_ref())
+    }
+
+    /// Takes over what the ServerlessService says. `just_written`: its spec was changed a moment ago, by us.
+    fn read_serverless(&mut self, serverless: &ServerlessService, just_written: bool) {
+        let theirs = serverless.status.clone().unwrap_or_default();
+        self.status.service_name.clone_from(&theirs.service_name);
+        let ready = theirs.condition(READY);
+        if theirs.is_ready(serverless.metadata.generation.unwrap_or(0))
+            || (just_written && ready.is_some_and(Condition::is_true))
+        {
+            self.status.mark_sks_ready(self.now);
+        } else if theirs.private_service_name.is_empty() {
+            self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, self.now);
+        } else {
+            self.status.mark_sks_not_ready(ready.map_or("", |ready| ready.message.as_str()), self.now);
+        }
+    }
+
+    fn conditions(&mut self, parameters: &Parameters, want: Option<i32>, ready: i32) {
+        self.status.set_scales(want, ready);
+        let outcome = active::decide(&active::Input {
+            want,
+            ready: u32::try_from(ready).unwrap_or(0),
+            min_ready: parameters.min_ready,
+            service_known: !self.status.service_name.is_empty(),
+            active: self.active(),
+        });
+        if outcome.initialized {
+            self.status.mark_scale_target_initialized(self.now);
+        }
+        match outcome.active {
+            Some(active::Verdict::Active) => self.status.mark_active(self.now),
+            Some(active::Verdict::Queued) => self.status.mark_activating(self.now),
+            Some(active::Verdict::NoTraffic) => self.status.mark_inactive(Inactive::NoTraffic, self.now),
+            Some(active::Verdict::TimedOut) => self.status.mark_inactive(Inactive::TimedOut, self.now),
+            None => {}
+        }
+        let mut manager = self.status.manage(self.now);
+        match &parameters.ignored {
+            Some(message) => manager.set(SETTINGS_HONORED, FALSE, "AnnotationIgnored", message),
+            None => manager.clear(SETTINGS_HONORED),
+        }
+    }
+
+    fn notices(&mut self, prepared: &Prepared) {
+        let mut manager = self.status.manage(self.now);
+        if prepared.lost_hosts.is_empty() {
+            manager.clear(HOSTS_OWNED);
+            return;
+        }
+        let lost = prepared
+            .lost_hosts
+            .iter()
+            .map(|(host, owner)| format!("{host} belongs to the older PodAutoscaler {owner}"));
+        manager.set(HOSTS_OWNED, FALSE, HOST_CONFLICT, &lost.collect::<Vec<_>>().join("; "));
+    }
+
+    /// Says why nothing, or nothing new, is done. The last word of a pass.
+    fn refuse(&mut self, refusal: &Refusal) {
+        tracing::debug!(revision = %self.key, reason = refusal.reason, message = %refusal.message, "refused");
+        self.status.manage(self.now).set(READY, FALSE, refusal.reason, &refusal.message);
+    }
+}
+
+fn path_of(serverless: &ServerlessService) -> PathMode {
+    if serverless.spec.mode == Some(Mode::Serve) { PathMode::Serve } else { PathMode::Proxy }
+}
+
+fn private_service(serverless: Option<&ServerlessService>) -> &str {
+    serverless.and_then(|sks| sks.status.as_ref()).map_or("", |status| status.private_service_name.as_str())
+}
+
+/// Whether replicas may change: in standalone not before the ServerlessService has the public Service in hand, since a
+/// Service that turned out to be somebody else's would have been none of our business.
+fn may_scale(prepared: &Prepared, serverless: Option<&ServerlessService>) -> bool {
+    let Some(name) = &prepared.public_service else { return true };
+    serverless.and_then(|sks| sks.status.as_ref()).is_some_and(|status| status.service_name == *name)
+}

@@ -1,0 +1,217 @@
+//! Is an activator in the path? Asked of the public Service itself, before the last pod goes.
+//!
+//! `GET http://SERVICE.NAMESPACE.svc.DOMAIN:80//healthz` (81 for h2c in a Knative install), over a connection of its own,
+//! with the headers that activators answer to with their name. A queue-proxy answers 400, a plain pod whatever it likes: both
+//! mean that requests still reach the pods.
+//!
+//! # Never in a worker's way
+//!
+//! [`Prober::verdict`] returns what is known. When asked to, a task probes at once and then each second, until an activator
+//! answers or [`ROUND`] is over; each probe is bounded by [`PROBE_TIMEOUT`], all of them by [`AT_ONCE_MAX`]. When the round ends,
+//! the revision is reconciled again. One round at a time for each revision.
+//!
+//! # How long a verdict holds
+//!
+//! A good one holds for [`VERDICT_HOLDS`]: longer than the reconcile it leads to, shorter than a path takes to move back
+//! unnoticed. A bad one holds as long as its round, which goes on trying.
+
+use bytes::Bytes;
+use common::RevisionKey as Key;
+use common_runtime::resolve::Resolve;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Longest duration of one probe, looking up the name included.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// From the start of one probe to the start of the next.
+const PROBE_PERIOD: Duration = Duration::from_secs(1);
+/// How long a round goes on before the revision is looked at again.
+const ROUND: Duration = Duration::from_secs(45);
+/// How long a good verdict may be acted upon.
+const VERDICT_HOLDS: Duration = Duration::from_secs(5);
+/// Probes in flight in the process: a few sockets, however many revisions fall asleep at once.
+const AT_ONCE_MAX: usize = 64;
+/// An activator's answer is nine bytes.
+const BODY_LENGTH_MAX: usize = 1024;
+
+/// Sent with each probe.
+pub(crate) const USER_AGENT: &str = "Knative-Autoscaling-Probe";
+/// Header that activators look for.
+pub(crate) const PROBE_HEADER: &str = "K-Network-Probe";
+/// Its value, and their answer.
+pub(crate) const ACTIVATOR: &str = "activator";
+
+/// Where a probe goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProbeTarget {
+    /// Host name of the public Service.
+    pub(crate) host: String,
+    /// Its port.
+    pub(crate) port: u16,
+}
+
+/// What a probe has found of late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    None,
+    /// An activator answered.
+    InPath,
+    /// Something else did, or nobody.
+    NotInPath,
+}
+
+/// Probes of all revisions.
+pub(crate) struct Prober {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    resolver: Arc<dyn Resolve>,
+    rounds: Mutex<HashMap<Key, Round>>,
+    in_flight: Semaphore,
+    shutdown: CancellationToken,
+    /// Called when a round is over.
+    done: Box<dyn Fn(&Key) + Send + Sync>,
+}
+
+enum Round {
+    /// Under way; whether some probe of it has failed.
+    Running { target: ProbeTarget, failed: bool },
+    /// An activator answered then.
+    Proven { target: ProbeTarget, at: Instant },
+}
+
+impl Prober {
+    /// A prober that tells `done` of each revision whose round is over.
+    pub(crate) fn new(
+        resolver: Arc<dyn Resolve>,
+        shutdown: CancellationToken,
+        done: impl Fn(&Key) + Send + Sync + 'static,
+    ) -> Self {
+        let in_flight = Semaphore::new(AT_ONCE_MAX);
+        Self {
+            shared: Arc::new(Shared { resolver, rounds: Mutex::default(), in_flight, shutdown, done: Box::new(done) }),
+        }
+    }
+
+    /// What is known about the path to `target`.
+    pub(crate) fn verdict(&self, key: &Key, target: &ProbeTarget) -> Verdict {
+        match self.shared.rounds.lock().get(key) {
+            Some(Round::Running { target: asked, failed: true }) if asked == target => Verdict::NotInPath,
+            Some(Round::Proven { target: asked, at }) if asked == target && at.elapsed() < VERDICT_HOLDS => {
+                Verdict::InPath
+            }
+            _ => Verdict::None,
+        }
+    }
+
+    /// Starts a round, unless one is under way.
+    pub(crate) fn ask(&self, key: &Key, target: ProbeTarget) {
+        {
+            let mut rounds = self.shared.rounds.lock();
+            if matches!(rounds.get(key), Some(Round::Running { target: asked, .. }) if *asked == target) {
+                return;
+            }
+            rounds.insert(key.clone(), Round::Running { target: target.clone(), failed: false });
+        }
+        let (shared, key) = (self.shared.clone(), key.clone());
+        tokio::spawn(async move {
+            let shutdown = shared.shutdown.clone();
+            tokio::select! {
+                () = shared.round(&key, &target) => (shared.done)(&key),
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+
+    /// Forgets what was found: the revision is gone, or active again. A round under way ends by itself.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.shared.rounds.lock().remove(key);
+    }
+}
+
+impl Shared {
+    async fn round(&self, key: &Key, target: &ProbeTarget) {
+        let end = Instant::now() + ROUND;
+        loop {
+            let started = Instant::now();
+            let proven = self.probe(target).await;
+            {
+                let mut rounds = self.rounds.lock();
+                match rounds.get_mut(key) {
+                    Some(Round::Running { target: asked, failed }) if asked == target => {
+                        if proven {
+                            let at = Instant::now();
+                            rounds.insert(key.clone(), Round::Proven { target: target.clone(), at });
+                            return;
+                        }
+                        *failed = true;
+                        if Instant::now() >= end {
+                            rounds.remove(key);
+                            return;
+                        }
+                    }
+                    _ => return, // Forgotten, or asked about another address meanwhile.
+                }
+            }
+            tokio::time::sleep_until(started + PROBE_PERIOD).await;
+        }
+    }
+
+    async fn probe(&self, target: &ProbeTarget) -> bool {
+        let Ok(_permit) = self.in_flight.acquire().await else { return false };
+        match tokio::time::timeout(PROBE_TIMEOUT, send(&*self.resolver, target)).await {
+            Ok(Ok(proven)) => proven,
+            Ok(Err(error)) => {
+                tracing::debug!(host = %target.host, %error, "the path could not be probed");
+                false
+            }
+            Err(_) => {
+                tracing::debug!(host = %target.host, "the path did not answer a probe in time");
+                false
+            }
+        }
+    }
+}
+
+async fn send(resolver: &dyn Resolve, target: &ProbeTarget) -> anyhow::Result<bool> {
+    let addresses = resolver.resolve(&target.host, target.port).await?;
+    let stream = TcpStream::connect(&addresses[..]).await?;
+    // A fresh connection each time: a kept one could go on leading to a pod that has left the endpoints.
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let outcome = ask(&mut sender, target).await;
+    connection.abort();
+    outcome
+}
+
+async fn ask(
+    sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
+    target: &ProbeTarget,
+) -> anyhow::Result<bool> {
+    let request = Request::get("//healthz")
+        .header(header::HOST, format!("{}:{}", target.host, target.port))
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::CONNECTION, "close")
+        .header(PROBE_HEADER, ACTIVATOR)
+        .body(Empty::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), BODY_LENGTH_MAX).collect().await;
+    let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+    Ok(body == ACTIVATOR.as_bytes() && status == StatusCode::OK)
+}
+
+#[cfg(test)]
+#[path = "probe_tests.rs"]
+mod tests;

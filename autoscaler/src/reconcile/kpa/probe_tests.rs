@@ -1,0 +1,106 @@
+//! Probes over real sockets, with a resolver that knows one address.
+
+use super::*;
+use futures::future::BoxFuture;
+use std::io;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+struct Fixed(SocketAddr);
+
+impl Resolve for Fixed {
+    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move { Ok(vec![self.0]) })
+    }
+}
+
+/// A server that answers its n-th connection with the n-th answer, and tells what it read.
+async fn server(answers: &'static [&'static str]) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (read, requests) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut head = vec![0; 4096];
+            let length = stream.read(&mut head).await.expect("a request");
+            let _ = read.send(String::from_utf8_lossy(&head[..length]).into_owned());
+            stream.write_all(answer.as_bytes()).await.expect("an answer");
+        }
+    });
+    (address, requests)
+}
+
+const ACTIVATOR_ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator";
+const POD_ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+const QUEUE_PROXY_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 9\r\n\r\nactivator";
+
+fn target() -> ProbeTarget {
+    ProbeTarget { host: "hello.ns.svc.cluster.local".into(), port: 80 }
+}
+
+fn prober(address: SocketAddr) -> (Prober, mpsc::UnboundedReceiver<Key>) {
+    let (done, over) = mpsc::unbounded_channel();
+    let shutdown = CancellationToken::new();
+    let prober = Prober::new(Arc::new(Fixed(address)), shutdown, move |key| {
+        let _ = done.send(key.clone());
+    });
+    (prober, over)
+}
+
+#[tokio::test]
+async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
+    let (address, mut requests) = server(&[ACTIVATOR_ANSWER]).await;
+    let (prober, mut over) = prober(address);
+    let key = Key::new("ns", "hello");
+    assert_eq!(prober.verdict(&key, &target()), Verdict::None);
+    prober.ask(&key, target());
+    prober.ask(&key, target()); // One round at a time: the server answers once.
+    assert_eq!(over.recv().await, Some(key.clone()));
+    assert_eq!(prober.verdict(&key, &target()), Verdict::InPath);
+    let other = ProbeTarget { port: 81, ..target() };
+    assert_eq!(prober.verdict(&key, &other), Verdict::None, "a verdict is about one address");
+    let request = requests.recv().await.expect("a request");
+    assert!(request.starts_with("GET //healthz HTTP/1.1\r\n"), "{request}");
+    for line in [
+        "host: hello.ns.svc.cluster.local:80",
+        "user-agent: Knative-Autoscaling-Probe",
+        "k-network-probe: activator",
+        "connection: close",
+    ] {
+        assert!(request.lines().any(|l| l.eq_ignore_ascii_case(line)), "{line} is not in {request}");
+    }
+    prober.forget(&key);
+    assert_eq!(prober.verdict(&key, &target()), Verdict::None);
+}
+
+#[tokio::test]
+async fn only_an_activators_whole_answer_counts() {
+    for (answer, proven) in [(ACTIVATOR_ANSWER, true), (POD_ANSWER, false), (QUEUE_PROXY_ANSWER, false)] {
+        let (address, _requests) = server(match answer {
+            ACTIVATOR_ANSWER => &[ACTIVATOR_ANSWER],
+            POD_ANSWER => &[POD_ANSWER],
+            _ => &[QUEUE_PROXY_ANSWER],
+        })
+        .await;
+        assert_eq!(send(&Fixed(address), &target()).await.expect("an answer"), proven, "{answer}");
+    }
+}
+
+/// Goal: a bad verdict is told while the round goes on, the next probe comes a second later, and its success ends the
+/// round. Method: the first answer is a pod's, the second an activator's; the watcher of the verdict is the test.
+#[tokio::test]
+async fn a_round_goes_on_until_an_activator_answers() {
+    let (address, mut requests) = server(&[POD_ANSWER, ACTIVATOR_ANSWER]).await;
+    let (prober, mut over) = prober(address);
+    let key = Key::new("ns", "hello");
+    let started = Instant::now();
+    prober.ask(&key, target());
+    requests.recv().await.expect("the first probe");
+    requests.recv().await.expect("the second probe");
+    assert!(started.elapsed() >= PROBE_PERIOD);
+    assert_eq!(over.recv().await, Some(key.clone()));
+    assert_eq!(prober.verdict(&key, &target()), Verdict::InPath);
+}

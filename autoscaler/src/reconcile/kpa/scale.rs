@@ -1,0 +1,90 @@
+//! The replicas patch, and who hears of it.
+
+use super::super::context::Context;
+use super::super::error::Error;
+use super::super::events::Severity;
+use super::super::world::facts::Target;
+use super::super::world::targets::TargetKey;
+use crate::options::ScaleEvent;
+use autoscaler_core::scale_to_zero::Reason;
+use common::RevisionKey as Key;
+use common_api::PodAutoscaler;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Who speaks in Kubernetes Events.
+pub(crate) const COMPONENT: &str = "podautoscaler-controller";
+
+/// Asks for `to` replicas of the target, and tells everybody once the API server has agreed.
+///
+/// # Errors
+/// The lease may end too soon, or the API server's.
+pub(crate) async fn patch(
+    cx: &Context,
+    key: &Key,
+    object: &PodAutoscaler,
+    target_key: &TargetKey,
+    target: &Arc<Target>,
+    to: i32,
+    why: &str,
+) -> Result<(), Error> {
+    cx.check_lease(key)?;
+    let from = target.current();
+    let name = target_key.object.name();
+    let api: Api<DynamicObject> = Api::namespaced_with(cx.client.clone(), key.namespace(), &target_key.resource());
+    let scaled = api.patch_scale(name, &PatchParams::default(), &replicas(to)).await;
+    let doing = || format!("failed to apply scale {to} to scale target {name}");
+    let scaled = scaled.map_err(|error| Error::api(doing())(error))?;
+    let at = Instant::now();
+    let version = scaled.metadata.resource_version.unwrap_or_default();
+    cx.world.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });
+    tracing::info!(revision = %key, target = name, from, to, why, "scaled");
+    if let Some(tell) = &cx.options.on_scale {
+        tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
+    }
+    let message = format!("Scaled {} {name} from {from} to {to}: {why}", target_key.kind);
+    cx.recorder.say(COMPONENT, object, Severity::Normal, "Scaled", message);
+    Ok(())
+}
+
+/// The patch that upstream sends: no precondition, so it needs no right to read.
+fn replicas(to: i32) -> Patch<()> {
+    let path = PointerBuf::from_tokens(["spec", "replicas"]);
+    Patch::Json(JsonPatch(vec![PatchOperation::Add(AddOperation { path, value: to.into() })]))
+}
+
+/// A rule in words.
+pub(crate) fn in_words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Unknown => "the load is not known",
+        Reason::Desired => "the load asks for it",
+        Reason::Bounds => "the load asks for it, within min-scale and max-scale",
+        Reason::Warming => "the load is not known well enough to scale down",
+        Reason::ScaleToZeroDisabled => "scale to zero is disabled",
+        Reason::Activating => "waiting for the first ready pods",
+        Reason::ActivationTimedOut => "no pod became ready within the progress deadline",
+        Reason::ActiveRecently => "idle, but not for a stable window yet",
+        Reason::Idle => "idle",
+        Reason::ProbePending => "idle; waiting for proof that activators are in the path",
+        Reason::PodRetention => "idle; the last pod is retained",
+        Reason::GracePeriod => "idle; waiting for the path to move",
+        Reason::Zero => "idle",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_patch_is_upstreams_to_the_byte() {
+        let Patch::Json::<()>(patch) = replicas(11) else { panic!("not a JSON patch") };
+        let body = serde_json::to_string(&patch).expect("serialisable");
+        assert_eq!(body, r#"[{"op":"add","path":"/spec/replicas","value":11}]"#);
+    }
+}

@@ -1,0 +1,118 @@
+//! The Metric controller: what a Metric object asks for is what the collector collects, and how it goes is what its
+//! status says.
+//!
+//! Labels and annotations of a Metric are those of its PodAutoscaler, so the averaging algorithm is read from here, as
+//! upstream does.
+
+use super::context::Context;
+use super::error::Error;
+use super::events::Severity;
+use super::status as status_writer;
+use crate::scale::{CollectSpec, CollectionHealth};
+use common::RevisionKey as Key;
+use common::annotations;
+use common::config::AutoscalerConfig;
+use common::names;
+use common_api::Metric;
+use common_api::condition_set::HasConditions;
+use common_api::metric_status::CollectionError;
+use kube::ResourceExt;
+use std::time::Duration;
+
+/// Who speaks in Kubernetes Events.
+const COMPONENT: &str = "metric-controller";
+
+/// One pass over one Metric.
+///
+/// # Errors
+/// The status could not be written.
+pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
+    let Some(metric) = cx.world.metrics.get(key) else {
+        cx.ports.collection.remove(key);
+        return Ok(());
+    };
+    if !cx.ports.leadership.owns(key) {
+        cx.ports.collection.remove(key);
+        return Ok(());
+    }
+    if metric.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let now = cx.clock.now();
+    let generation = metric.metadata.generation.unwrap_or(0);
+    let mut status = metric.status.clone().unwrap_or_default();
+    status.begin(generation, now);
+    let config = cx.autoscaler_config.borrow().clone();
+    let result = match collect_spec(&metric, &config) {
+        Ok(spec) => {
+            cx.ports.collection.ensure(key, spec);
+            match cx.ports.collection.health(key) {
+                None | Some(CollectionHealth::Healthy) => Ok(()),
+                Some(CollectionHealth::NoEndpoints(why)) => Err(CollectionError::NoEndpoints(why)),
+                Some(CollectionHealth::DidNotReceiveStat(why)) => Err(CollectionError::DidNotReceiveStat(why)),
+                Some(CollectionHealth::Failed(why)) => Err(CollectionError::Other(why)),
+            }
+        }
+        Err(error) => Err(error),
+    };
+    status.mark(result.as_ref().map(|()| ()), now);
+    status.finish(metric.status.as_ref(), generation, cx.clock.now());
+    let written = status_writer::write(&cx.client, &cx.world.metrics, &metric, status).await;
+    if let Err(error) = &written {
+        cx.recorder.say(COMPONENT, &*metric, Severity::Warning, "UpdateFailed", error.to_string());
+    }
+    written
+}
+
+/// What a Metric asks for.
+fn collect_spec(metric: &Metric, config: &AutoscalerConfig) -> Result<CollectSpec, CollectionError> {
+    let scrape_target = Some(metric.spec.scrape_target.clone()).filter(|target| !target.is_empty());
+    if scrape_target.is_some() && metric.labels().get(names::REVISION).is_none_or(String::is_empty) {
+        let label = names::REVISION;
+        return Err(CollectionError::Other(format!(
+            "label {label:?} not found or empty in Metric {}",
+            metric.name_any()
+        )));
+    }
+    if let Err(errors) = metric.validate() {
+        return Err(CollectionError::Other(errors.to_string()));
+    }
+    let nanos = |n: i64| Duration::from_nanos(u64::try_from(n).unwrap_or(0));
+    Ok(CollectSpec {
+        stable_window: nanos(metric.spec.stable_window),
+        panic_window: nanos(metric.spec.panic_window),
+        aggregation: annotations::decider_spec(metric.annotations(), config, 0, true).aggregation,
+        scrape_target,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::scaling::Aggregation;
+    use serde_json::{Value, json};
+
+    fn spec(labels: Value, scrape_target: &str, stable: i64) -> Result<CollectSpec, CollectionError> {
+        let metric: Metric = serde_json::from_value(json!({
+            "metadata": {"name": "hello", "namespace": "ns", "labels": labels, "annotations": {
+                "autoscaling.knative.dev/metric-aggregation-algorithm": "weighted-exponential",
+            }},
+            "spec": {"stableWindow": stable, "panicWindow": 6_000_000_000_i64, "scrapeTarget": scrape_target},
+        }))
+        .expect("a Metric");
+        collect_spec(&metric, &AutoscalerConfig::default())
+    }
+
+    #[test]
+    fn a_metric_says_what_to_collect_or_what_is_wrong_with_it() {
+        let revision = json!({"serving.knative.dev/revision": "hello"});
+        let asked = spec(revision.clone(), "hello-private", 60_000_000_000).expect("sound");
+        assert_eq!(asked.stable_window, Duration::from_secs(60));
+        assert_eq!(asked.aggregation, Aggregation::WeightedExponential);
+        assert_eq!(asked.scrape_target.as_deref(), Some("hello-private"));
+        assert_eq!(spec(json!({}), "", 60_000_000_000).expect("nothing is scraped").scrape_target, None);
+        for (labels, window) in [(json!({}), 60_000_000_000), (revision, 0)] {
+            assert!(matches!(spec(labels, "hello-private", window), Err(CollectionError::Other(_))));
+        }
+    }
+}

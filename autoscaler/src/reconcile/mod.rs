@@ -1,0 +1,184 @@
+//! Reconcilers: PodAutoscaler (class KPA), ServerlessService (standalone) and Metric.
+//!
+//! ```text
+//! watches ─▶ world ─▶ queues ─▶ workers ─▶ kpa ─▶ /scale, ServerlessService, Metric, status
+//!  decisions, pods ─▶ attention ─┘  │         metric ─▶ collector, status
+//!                                   └───────▶ sks ─▶ Services, EndpointSlices, status
+//! ```
+//!
+//! Each controller has one [`queue`], fed by the [`world`]'s watches and the attention feed, and a few workers. Only the
+//! leader of a revision acts on it, and it looks at its lease before each write.
+//!
+//! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object can
+//! stop the others.
+
+mod api;
+mod context;
+mod error;
+mod events;
+mod kpa;
+mod metric;
+mod queue;
+mod sks;
+mod status;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+use crate::clock::Clock;
+use crate::options::Options;
+use crate::scale::Ports;
+use common::RevisionKey as Key;
+use common::config::{AutoscalerConfig, DeploymentConfig};
+use common_runtime::environment::Mode;
+use common_runtime::resolve::Resolve;
+use context::Context;
+use dashmap::DashMap;
+use error::Error;
+use events::Recorder;
+use futures::FutureExt;
+use kpa::probe::Prober;
+use kube::Client;
+use queue::{Lane, Queue};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use world::{Queues, World};
+
+/// Workers for each controller. A worker spends its time waiting for the API server, so a few more than cores.
+const WORKERS: usize = 8;
+/// Longest duration of one reconcile; what is left undone is done by the next.
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the reconcilers need of the rest of the process.
+pub struct Setup {
+    /// The API server.
+    pub client: Client,
+    /// Settings of the process.
+    pub options: Options,
+    /// Decisions, measurements, pods, leadership; and the feed, of which this is the one consumer.
+    pub ports: Ports,
+    /// Finds the public Services, to probe them.
+    pub resolver: Arc<dyn Resolve>,
+    /// Wall-clock time.
+    pub clock: Clock,
+    /// `config-autoscaler`, live.
+    pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
+    /// `config-deployment`, live.
+    pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
+}
+
+/// Reconciles until `shutdown`, and then until what is under way has come to its end.
+pub async fn run(setup: Setup, shutdown: CancellationToken) {
+    let cx = Arc::new(context(setup, &shutdown));
+    cx.world.follow(&cx.client, &shutdown).await;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(attend(cx.clone(), shutdown.clone()));
+    tasks.spawn(sweep(cx.clone(), shutdown.clone()));
+    for _ in 0..WORKERS {
+        let work = |cx: Arc<Context>, key: Key| async move { kpa::reconcile(&cx, &key).await };
+        tasks.spawn(worker("PodAutoscaler", cx.clone(), cx.queues.autoscalers.clone(), shutdown.clone(), work));
+        let work = |cx: Arc<Context>, key: Key| async move { metric::reconcile(&cx, &key).await };
+        tasks.spawn(worker("Metric", cx.clone(), cx.queues.metrics.clone(), shutdown.clone(), work));
+        if cx.options.mode == Mode::Standalone {
+            let work = |cx: Arc<Context>, key: Key| async move { sks::reconcile(&cx, &key).await };
+            tasks.spawn(worker("ServerlessService", cx.clone(), cx.queues.serverless.clone(), shutdown.clone(), work));
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+fn context(setup: Setup, shutdown: &CancellationToken) -> Context {
+    let Setup { client, options, ports, resolver, clock, autoscaler_config, deployment_config } = setup;
+    let queues = Queues::default();
+    let world = World::new(client.clone(), options.mode, &options.system_namespace, queues.clone(), shutdown.clone());
+    let probed = queues.autoscalers.clone();
+    let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Lane::Normal));
+    let recorder = Recorder::start(client.clone(), shutdown.clone());
+    Context {
+        client,
+        options,
+        world,
+        queues,
+        ports,
+        prober,
+        recorder,
+        clock,
+        autoscaler_config,
+        deployment_config,
+        accepted: DashMap::new(),
+        retiring: DashMap::new(),
+    }
+}
+
+/// Hands on what decisions and pods ask for.
+async fn attend(cx: Arc<Context>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            key = cx.ports.attention.next() => cx.world.attend(&key),
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+/// Looks at everything again when configuration or leadership change.
+async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
+    let (mut autoscaler, mut deployment) = (cx.autoscaler_config.clone(), cx.deployment_config.clone());
+    let mut leadership = cx.ports.leadership.changes();
+    loop {
+        tokio::select! {
+            () = changed(&mut autoscaler) => {}
+            () = changed(&mut deployment) => {}
+            () = changed(&mut leadership) => {}
+            () = shutdown.cancelled() => return,
+        }
+        cx.world.sweep();
+    }
+}
+
+/// Waits for a change; for ever, if whoever could make one is gone.
+async fn changed<T>(value: &mut watch::Receiver<T>) {
+    if value.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn worker<F, W>(kind: &'static str, cx: Arc<Context>, queue: Queue<Key>, shutdown: CancellationToken, work: W)
+where
+    W: Fn(Arc<Context>, Key) -> F,
+    F: Future<Output = Result<(), Error>>,
+{
+    loop {
+        // What is under way is never cut off: only the wait for the next key ends with the process.
+        let item = tokio::select! {
+            item = queue.next() => item,
+            () = shutdown.cancelled() => return,
+        };
+        let pass = AssertUnwindSafe(work(cx.clone(), item.key().clone())).catch_unwind();
+        match tokio::time::timeout(RECONCILE_TIMEOUT, pass).await {
+            Ok(Ok(Ok(()))) => drop(item),
+            Ok(Ok(Err(error))) => {
+                if error.is_conflict() || error.is_early() {
+                    tracing::debug!(kind, key = %item.key(), %error, "will be tried again");
+                } else {
+                    tracing::warn!(kind, key = %item.key(), %error, "could not be reconciled; will be tried again");
+                }
+                item.retry();
+            }
+            Ok(Err(_)) => {
+                tracing::error!(kind, key = %item.key(), "a reconcile has panicked; will be tried again");
+                item.retry();
+            }
+            Err(_) => {
+                let seconds = RECONCILE_TIMEOUT.as_secs();
+                tracing::warn!(kind, key = %item.key(), seconds, "a reconcile took too long; will be tried again");
+                item.retry();
+            }
+        }
+    }
+}

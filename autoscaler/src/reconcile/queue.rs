@@ -1,0 +1,397 @@
+//! The work queue of one controller: which keys to reconcile, in which order, never one key twice at a time.
+//!
+//! A key is queued once however often it is added, and while a worker holds it a further add is remembered and served
+//! when the worker is done. So a reconcile always starts after the change that asked for it.
+//!
+//! # Lanes
+//!
+//! [`Lane::Urgent`] is for decisions (a poke that wakes a service waits behind nothing but other decisions),
+//! [`Lane::Normal`] for events, timers and retries, [`Lane::Slow`] for sweeps over all keys: a changed config map, a won
+//! lease. A key that is added again in a faster lane moves there.
+//!
+//! # Timers
+//!
+//! [`Queue::add_after`] keeps the earliest time of a key; a later one is dropped, since each reconcile asks again for
+//! what it still needs. Failed keys come back after a back-off that doubles from 5 ms to 5 min and is forgotten with the
+//! first success.
+//!
+//! # Bound
+//!
+//! The queue holds each key at most once in a lane and once among the timers, so it is bounded by the number of live
+//! objects, which the informers hold anyway.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// First delay after a failure; doubles with each further one.
+const BACKOFF_MIN: Duration = Duration::from_millis(5);
+/// Longest delay after repeated failures.
+const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// How soon a key is served, compared with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// Decisions: a replicas patch may depend on it.
+    Urgent,
+    /// Events, timers and retries.
+    Normal,
+    /// Sweeps over all keys.
+    Slow,
+}
+
+/// A shared queue; clones are handles to the same one.
+#[derive(Debug)]
+pub(crate) struct Queue<K: Ord> {
+    shared: Arc<Shared<K>>,
+}
+
+#[derive(Debug)]
+struct Shared<K: Ord> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct State<K: Ord> {
+    lanes: [VecDeque<K>; 3],
+    entries: HashMap<K, Entry>,
+    timers: BTreeSet<(Instant, K)>,
+}
+
+/// What is known of a key; removed once there is nothing left to know.
+#[derive(Debug, Default)]
+struct Entry {
+    /// The lane it waits in.
+    queued: Option<Lane>,
+    /// The deques that hold a place of it. A place in another lane than `queued` is stale, and skipped.
+    places: [bool; 3],
+    /// A worker holds it.
+    running: bool,
+    /// Added while a worker held it.
+    again: Option<Lane>,
+    /// Its place among the timers.
+    due: Option<Instant>,
+    /// Failures in a row.
+    failures: u32,
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        let waits = self.queued.is_some() || self.running || self.again.is_some() || self.due.is_some();
+        !waits && self.failures == 0 && self.places == [false; 3]
+    }
+}
+
+impl<K: Ord> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<K: Ord + Hash + Clone> Default for Queue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Ord + Hash + Clone> Queue<K> {
+    /// An empty queue.
+    pub(crate) fn new() -> Self {
+        let state = State { lanes: Default::default(), entries: HashMap::new(), timers: BTreeSet::new() };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() }) }
+    }
+
+    /// Asks for `key` to be reconciled.
+    pub(crate) fn add(&self, key: K, lane: Lane) {
+        let queued = self.shared.state.lock().add(key, lane);
+        if queued {
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Asks for `key` to be reconciled in the normal lane after `delay`, unless an earlier time is set already.
+    pub(crate) fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key, Lane::Normal);
+        }
+        let due = Instant::now() + delay;
+        if self.shared.state.lock().add_timer(key, due) {
+            self.shared.wake.notify_one(); // Somebody must sleep less long now.
+        }
+    }
+
+    /// The next key, which nobody else gets until the returned item is dropped.
+    ///
+    /// Cancel safe: a key is only taken when this returns.
+    pub(crate) async fn next(&self) -> Item<K> {
+        loop {
+            let notified = self.shared.wake.notified();
+            let due = {
+                let mut state = self.shared.state.lock();
+                state.promote(Instant::now());
+                if let Some(key) = state.take() {
+                    if state.has_work() {
+                        self.shared.wake.notify_one(); // One wake-up may stand for several adds: pass it on.
+                    }
+                    return Item { queue: self.clone(), key, failed: false };
+                }
+                state.timers.first().map(|(due, _)| *due)
+            };
+            match due {
+                Some(due) => tokio::select! { () = notified => {}, () = tokio::time::sleep_until(due) => {} },
+                None => notified.await,
+            }
+        }
+    }
+
+    /// Keys that wait in a lane.
+    #[cfg(test)]
+    pub(crate) fn depth(&self) -> usize {
+        self.shared.state.lock().entries.values().filter(|entry| entry.queued.is_some()).count()
+    }
+
+    fn finish(&self, key: &K, failed: bool) {
+        let mut state = self.shared.state.lock();
+        let Some(entry) = state.entries.get_mut(key) else { return };
+        entry.running = false;
+        let again = entry.again.take();
+        if failed {
+            let delay = backoff(entry.failures);
+            entry.failures += 1;
+            state.add_timer(key.clone(), Instant::now() + delay);
+        } else {
+            entry.failures = 0;
+        }
+        match again {
+            Some(lane) => {
+                state.add(key.clone(), lane);
+            }
+            None => state.forget_if_idle(key),
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+}
+
+impl<K: Ord + Hash + Clone> State<K> {
+    /// True if the key now waits in a lane where it did not before.
+    fn add(&mut self, key: K, lane: Lane) -> bool {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.running {
+            entry.again = Some(entry.again.map_or(lane, |other| other.min(lane)));
+            return false;
+        }
+        if entry.queued.is_some_and(|other| other <= lane) {
+            return false;
+        }
+        entry.queued = Some(lane);
+        if !std::mem::replace(&mut entry.places[lane as usize], true) {
+            self.lanes[lane as usize].push_back(key);
+        }
+        true
+    }
+
+    /// True if this is now the earliest of all timers.
+    fn add_timer(&mut self, key: K, due: Instant) -> bool {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if let Some(other) = entry.due {
+            if other <= due {
+                return false;
+            }
+            self.timers.remove(&(other, key.clone()));
+        }
+        entry.due = Some(due);
+        self.timers.insert((due, key));
+        self.timers.first().is_some_and(|(first, _)| *first == due)
+    }
+
+    /// Moves what is due into the normal lane.
+    fn promote(&mut self, now: Instant) {
+        while self.timers.first().is_some_and(|(due, _)| *due <= now) {
+            let Some((_, key)) = self.timers.pop_first() else { return };
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.due = None;
+            }
+            self.add(key, Lane::Normal);
+        }
+    }
+
+    fn take(&mut self) -> Option<K> {
+        for lane in [Lane::Urgent, Lane::Normal, Lane::Slow] {
+            while let Some(key) = self.lanes[lane as usize].pop_front() {
+                let Some(entry) = self.entries.get_mut(&key) else { continue };
+                entry.places[lane as usize] = false;
+                if entry.queued == Some(lane) {
+                    entry.queued = None;
+                    entry.running = true;
+                    return Some(key);
+                }
+                self.forget_if_idle(&key);
+            }
+        }
+        None
+    }
+
+    fn has_work(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.is_empty())
+    }
+
+    fn forget_if_idle(&mut self, key: &K) {
+        if self.entries.get(key).is_some_and(Entry::is_idle) {
+            self.entries.remove(key);
+        }
+    }
+}
+
+/// A key in a worker's hands; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Item<K: Ord + Hash + Clone> {
+    queue: Queue<K>,
+    key: K,
+    failed: bool,
+}
+
+impl<K: Ord + Hash + Clone> Item<K> {
+    /// The key.
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Gives the key back, to be tried again after a back-off.
+    pub(crate) fn retry(mut self) {
+        self.failed = true;
+    }
+}
+
+/// A worker that ends without a word, by panic or cancellation, gives its key back as done: the next event retries it.
+impl<K: Ord + Hash + Clone> Drop for Item<K> {
+    fn drop(&mut self) {
+        self.queue.finish(&self.key, self.failed);
+    }
+}
+
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1u32.checked_shl(failures.min(31)).unwrap_or(u32::MAX)).min(BACKOFF_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_test::{assert_pending, assert_ready, task};
+
+    type Names = Queue<&'static str>;
+
+    async fn take(queue: &Names) -> &'static str {
+        *queue.next().await.key()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_queued_once_and_decisions_go_first() {
+        let queue = Names::new();
+        queue.add("sweep", Lane::Slow);
+        queue.add("event", Lane::Normal);
+        queue.add("event", Lane::Normal);
+        queue.add("sweep-too", Lane::Slow);
+        queue.add("poke", Lane::Urgent);
+        queue.add("sweep-too", Lane::Urgent); // Moves up.
+        assert_eq!(queue.depth(), 4);
+        let order = [take(&queue).await, take(&queue).await, take(&queue).await, take(&queue).await];
+        assert_eq!(order, ["poke", "sweep-too", "event", "sweep"]);
+        assert_pending!(task::spawn(queue.next()).poll());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
+        let queue = Names::new();
+        queue.add("a", Lane::Normal);
+        let held = queue.next().await;
+        queue.add("a", Lane::Slow);
+        queue.add("a", Lane::Urgent);
+        let mut second = task::spawn(queue.next());
+        assert_pending!(second.poll(), "one worker for each key");
+        drop(held);
+        assert!(second.is_woken(), "giving a key back must wake whoever waits for it");
+        assert_eq!(*assert_ready!(second.poll()).key(), "a");
+        drop(second);
+        assert!(queue.shared.state.lock().entries.is_empty(), "a finished key leaves nothing behind");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timers_keep_the_earliest_time() {
+        let queue = Names::new();
+        let start = Instant::now();
+        queue.add_after("a", Duration::from_secs(10));
+        queue.add_after("a", Duration::from_secs(3));
+        queue.add_after("a", Duration::from_secs(5));
+        assert_eq!(take(&queue).await, "a");
+        assert_eq!(start.elapsed(), Duration::from_secs(3));
+        assert_pending!(task::spawn(queue.next()).poll(), "the later times are forgotten");
+        assert!(queue.shared.state.lock().timers.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
+        let queue = Names::new();
+        queue.add_after("late", Duration::from_secs(60));
+        let mut worker = task::spawn(queue.next());
+        assert_pending!(worker.poll());
+        queue.add_after("soon", Duration::from_secs(1));
+        assert!(worker.is_woken());
+        assert_pending!(worker.poll());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(*assert_ready!(worker.poll()).key(), "soon");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_back_off_and_success_forgets_them() {
+        let queue = Names::new();
+        queue.add("a", Lane::Normal);
+        let mut waits = vec![];
+        for _ in 0..4 {
+            let start = Instant::now();
+            queue.next().await.retry();
+            waits.push(start.elapsed().as_millis());
+        }
+        assert_eq!(waits, [0, 5, 10, 20]);
+        let start = Instant::now();
+        drop(queue.next().await);
+        assert_eq!(start.elapsed(), Duration::from_millis(40));
+        assert!(queue.shared.state.lock().entries.is_empty());
+        assert_eq!(backoff(40), BACKOFF_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_overtakes_a_back_off() {
+        let queue = Names::new();
+        queue.add("a", Lane::Normal);
+        queue.next().await.retry();
+        queue.add("a", Lane::Normal);
+        assert_eq!(*assert_ready!(task::spawn(queue.next()).poll()).key(), "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_waiting_worker_gets_one_of_the_keys() {
+        let queue = Names::new();
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move { take(&queue).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for key in ["a", "b", "c"] {
+            queue.add(key, Lane::Normal);
+        }
+        let mut keys = vec![];
+        for worker in workers {
+            keys.push(worker.await.expect("a worker ends"));
+        }
+        keys.sort_unstable();
+        assert_eq!(keys, ["a", "b", "c"]);
+    }
+}

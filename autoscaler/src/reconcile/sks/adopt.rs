@@ -1,0 +1,213 @@
+//! Who a Service of the public name belongs to, and how a foreign one is borrowed and given back.
+//!
+//! A Service that we did not make is never touched, unless `zeroscale.dev/adopt-service: "true"` allows to borrow it.
+//! Borrowing takes its selector away, which makes Kubernetes' controllers leave its endpoints to us, and notes the selector
+//! and the borrower in two annotations. Giving it back undoes exactly these three edits, so the Service is then equal to
+//! its former self but for `resourceVersion` and `managedFields`.
+//!
+//! # Odd cases
+//!
+//! - Somebody applies the old manifest again: the selector is back, the annotations are still there. It is borrowed
+//!   again, with that selector as the one to give back.
+//! - Two PodAutoscalers name the same Service: the borrower's uid is in the annotation; for the other it is foreign.
+//! - A Service that has no selector, no address of its own (headless) or none at all (ExternalName) cannot carry
+//!   traffic to activators on another port, and is refused.
+
+use super::super::world::facts::Labels;
+use common::names;
+use k8s_openapi::api::core::v1::Service;
+
+/// Annotation on an adopted Service: uid of the PodAutoscaler that borrowed it.
+pub(crate) const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
+
+/// What a Service of the public name is to one PodAutoscaler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// There is none: ours to create.
+    Absent,
+    /// We made it.
+    Ours,
+    /// We have borrowed it, and may keep it.
+    Adopted,
+    /// We have borrowed it, and may not keep it: the annotation that allowed it is gone.
+    Returnable,
+    /// It is somebody else's, and we may borrow it.
+    Adoptable,
+    /// It is somebody else's, and stays so; why.
+    Foreign(String),
+}
+
+/// Who is asking.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claimant<'a> {
+    /// Uid of the PodAutoscaler.
+    pub(crate) autoscaler_uid: &'a str,
+    /// Uid of its ServerlessService, if there is one.
+    pub(crate) serverless_uid: Option<&'a str>,
+    /// Whether `adopt-service` is set.
+    pub(crate) adopt: bool,
+}
+
+/// What `service` is to the claimant.
+pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Standing {
+    let Some(service) = service else { return Standing::Absent };
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let controller = service.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    if let Some(owner) = controller {
+        return if Some(owner.uid.as_str()) == claimant.serverless_uid {
+            Standing::Ours
+        } else {
+            Standing::Foreign(format!("Service {name:?} is controlled by {} {:?}", owner.kind, owner.name))
+        };
+    }
+    match annotation(service, ADOPTED_BY) {
+        Some(uid) if uid == claimant.autoscaler_uid && claimant.adopt => return Standing::Adopted,
+        Some(uid) if uid == claimant.autoscaler_uid => return Standing::Returnable,
+        Some(_) => return Standing::Foreign(format!("Service {name:?} is adopted by another PodAutoscaler")),
+        None => {}
+    }
+    if !claimant.adopt {
+        return Standing::Foreign(format!(
+            "Service {name:?} exists and is not ours: set zeroscale.dev/adopt-service: \"true\" to borrow it, \
+             or zeroscale.dev/service to another name"
+        ));
+    }
+    let spec = service.spec.clone().unwrap_or_default();
+    let refused = |why: &str| Standing::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return refused("an ExternalName has no endpoints");
+    }
+    if spec.cluster_ip.as_deref() == Some("None") {
+        return refused("a headless Service cannot lead to another port");
+    }
+    if spec.selector.is_none_or(|selector| selector.is_empty()) {
+        return refused("it has no selector, so its endpoints are somebody else's");
+    }
+    Standing::Adoptable
+}
+
+/// The Service as borrowed: selector noted and taken away. For a borrowed one whose selector came back as well.
+pub(crate) fn adopt(service: &Service, autoscaler_uid: &str) -> Service {
+    let mut adopted = service.clone();
+    let selector = adopted.spec.as_mut().and_then(|spec| spec.selector.take()).unwrap_or_default();
+    let annotations = adopted.metadata.annotations.get_or_insert_default();
+    if !selector.is_empty() {
+        let json = serde_json::to_string(&selector).unwrap_or_default(); // A map of strings always serialises.
+        annotations.insert(names::ADOPTED_SELECTOR.to_owned(), json);
+    }
+    annotations.insert(ADOPTED_BY.to_owned(), autoscaler_uid.to_owned());
+    adopted
+}
+
+/// Whether a borrowed Service must be borrowed again, because somebody gave it a selector meanwhile.
+pub(crate) fn needs_adoption(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|selector| !selector.is_empty())
+}
+
+/// The Service as it was before it was borrowed; unreadable notes leave it without a selector.
+pub(crate) fn release(service: &Service) -> Service {
+    let mut released = service.clone();
+    let noted = annotation(service, names::ADOPTED_SELECTOR).and_then(|json| serde_json::from_str::<Labels>(json).ok());
+    if let Some(annotations) = &mut released.metadata.annotations {
+        annotations.remove(names::ADOPTED_SELECTOR);
+        annotations.remove(ADOPTED_BY);
+        if annotations.is_empty() {
+            released.metadata.annotations = None;
+        }
+    }
+    let spec = released.spec.get_or_insert_default();
+    if spec.selector.as_ref().is_none_or(|selector| selector.is_empty()) {
+        spec.selector = noted;
+    }
+    released
+}
+
+fn annotation<'a>(service: &'a Service, name: &str) -> Option<&'a str> {
+    service.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const ME: Claimant<'_> = Claimant { autoscaler_uid: "pa", serverless_uid: Some("sks"), adopt: true };
+
+    fn service(value: Value) -> Service {
+        serde_json::from_value(value).expect("a Service")
+    }
+
+    fn plain() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "7", "labels": {"team": "a"}},
+            "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "web", "port": 80, "targetPort": "http"}],
+                     "selector": {"app": "hello", "tier": "web"}, "type": "ClusterIP"},
+        })
+    }
+
+    #[test]
+    fn a_service_is_given_back_as_it_was() {
+        let with_annotations = {
+            let mut value = plain();
+            value["metadata"]["annotations"] = json!({"keep": "me"});
+            value
+        };
+        for value in [plain(), with_annotations] {
+            let original = service(value);
+            let adopted = adopt(&original, "pa");
+            assert_eq!(adopted.spec.as_ref().and_then(|s| s.selector.clone()), None);
+            assert_eq!(standing(Some(&adopted), ME), Standing::Adopted);
+            assert_eq!(standing(Some(&adopted), Claimant { adopt: false, ..ME }), Standing::Returnable);
+            assert!(!needs_adoption(&adopted));
+            assert_eq!(adopt(&adopted, "pa"), adopted, "borrowing twice changes nothing");
+            let bytes = |s: &Service| serde_json::to_string(s).expect("serialisable");
+            assert_eq!(bytes(&release(&adopted)), bytes(&original));
+        }
+    }
+
+    #[test]
+    fn a_selector_that_came_back_is_the_one_to_give_back() {
+        let mut adopted = adopt(&service(plain()), "pa");
+        let new: Labels = [("app".to_owned(), "v2".to_owned())].into();
+        adopted.spec.as_mut().expect("spec").selector = Some(new.clone());
+        assert!(needs_adoption(&adopted));
+        let again = adopt(&adopted, "pa");
+        assert!(!needs_adoption(&again));
+        assert_eq!(release(&again).spec.and_then(|spec| spec.selector), Some(new));
+    }
+
+    #[test]
+    fn nobody_elses_service_is_ours() {
+        let edit = |path: &str, to: Value| {
+            let mut value = plain();
+            *value.pointer_mut(path).unwrap_or(&mut Value::Null) = to.clone();
+            if path == "/spec/selector" && to.is_null() {
+                value["spec"].as_object_mut().expect("spec").remove("selector");
+            }
+            service(value)
+        };
+        let owned = |uid: &str| {
+            let mut value = plain();
+            value["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+                "name": "hello", "uid": uid, "controller": true,
+            }]);
+            service(value)
+        };
+        let foreign = |service: &Service, claimant: Claimant<'_>, word: &str| match standing(Some(service), claimant) {
+            Standing::Foreign(why) => assert!(why.contains(word), "{why}"),
+            other => panic!("{word}: {other:?}"),
+        };
+        assert_eq!(standing(None, ME), Standing::Absent);
+        assert_eq!(standing(Some(&service(plain())), ME), Standing::Adoptable);
+        assert_eq!(standing(Some(&owned("sks")), ME), Standing::Ours);
+        foreign(&owned("other"), ME, "controlled by ServerlessService");
+        foreign(&owned("sks"), Claimant { serverless_uid: None, ..ME }, "controlled by");
+        foreign(&service(plain()), Claimant { adopt: false, ..ME }, "adopt-service");
+        foreign(&adopt(&service(plain()), "someone"), ME, "another PodAutoscaler");
+        foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");
+        foreign(&edit("/spec/type", json!("ExternalName")), ME, "ExternalName");
+        foreign(&edit("/spec/selector", Value::Null), ME, "no selector");
+    }
+}

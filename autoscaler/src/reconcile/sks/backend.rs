@@ -1,0 +1,225 @@
+//! What an activator must know of a revision, from what its PodAutoscaler and its target say.
+//!
+//! # Port
+//!
+//! Annotation `port` (a number or the name of a container port), else the container port named `http`, `http1`, `h2c` or
+//! `grpc`, else the only TCP port there is. Anything else is refused. Pods with a queue-proxy, known by a container
+//! port named `http-autometric`, are reached at its port as in Knative.
+//!
+//! A port that has a name is handed on by name: during a rollout that moves it, each pod is reached at its own.
+//!
+//! # Readiness
+//!
+//! The readiness probe of the container that has the port, sent by the activator: `httpGet`, `tcpSocket` or `grpc`. What
+//! only the kubelet can do (an exec or a startup probe, another host, TLS) leaves it to Kubernetes. No probe: a TCP connect.
+//! Annotation `probe` overrides.
+
+use super::super::world::facts::Target;
+use common::annotations::{PortReference, ProbeOverride, Settings};
+use common::backend::{Backend, Probe, Protocol};
+use common::names;
+use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+/// Container port of a queue-proxy that reports stats.
+pub(crate) const AUTOMETRIC_PORT: &str = "http-autometric";
+/// Names that mark a container port as the one for requests.
+const PORT_NAMES: [&str; 4] = ["http", "http1", "h2c", "grpc"];
+
+/// Why no port could be found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PortError {
+    /// The annotation names a container port that does not exist.
+    #[error("zeroscale.dev/port: {0:?}: no container port has this name")]
+    Unknown(String),
+    /// There is nothing to choose from.
+    #[error(
+        "the pod template declares no TCP port: name a container port `http`, `http1`, `h2c` or `grpc`, \
+         or set zeroscale.dev/port"
+    )]
+    None,
+    /// There is more than one to choose from.
+    #[error(
+        "the pod template declares several TCP ports ({0}) and none is named `http`, `http1`, `h2c` or `grpc`: \
+         name one so, or set zeroscale.dev/port"
+    )]
+    Ambiguous(String),
+}
+
+/// Where a revision's pods take requests.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BackendPort {
+    /// What the private Service leads to.
+    pub(crate) target: IntOrString,
+    /// The number at present.
+    pub(crate) number: i32,
+}
+
+/// Whether the pods hold a queue-proxy.
+pub(crate) fn has_queue_proxy(target: &Target) -> bool {
+    ports(target).any(|(_, port)| port.name.as_deref() == Some(AUTOMETRIC_PORT))
+}
+
+/// Applies the rule for ports.
+///
+/// # Errors
+/// No port, or no single one, follows from it.
+pub(crate) fn port(target: &Target, settings: &Settings, protocol: Protocol) -> Result<BackendPort, PortError> {
+    if has_queue_proxy(target) {
+        let number = i32::from(activator_port(protocol));
+        return Ok(BackendPort { target: IntOrString::Int(number), number });
+    }
+    let of = |port: &ContainerPort| BackendPort {
+        target: port
+            .name
+            .clone()
+            .filter(|name| !name.is_empty())
+            .map_or(IntOrString::Int(port.container_port), IntOrString::String),
+        number: port.container_port,
+    };
+    match &settings.port {
+        Some(PortReference::Number(number)) => {
+            let number = i32::from(*number);
+            return Ok(BackendPort { target: IntOrString::Int(number), number });
+        }
+        Some(PortReference::Name(name)) => {
+            let found = ports(target).find(|(_, port)| port.name.as_deref() == Some(name));
+            return found.map(|(_, port)| of(port)).ok_or_else(|| PortError::Unknown(name.clone()));
+        }
+        None => {}
+    }
+    let named = PORT_NAMES.iter().find_map(|name| ports(target).find(|(_, p)| p.name.as_deref() == Some(*name)));
+    if let Some((_, port)) = named {
+        return Ok(of(port));
+    }
+    let mut all = ports(target);
+    match (all.next(), all.next()) {
+        (None, _) => Err(PortError::None),
+        (Some((_, only)), None) => Ok(of(only)),
+        _ => {
+            let list: Vec<_> = ports(target).map(|(_, port)| port.container_port.to_string()).collect();
+            Err(PortError::Ambiguous(list.join(", ")))
+        }
+    }
+}
+
+/// Where activators and queue-proxies listen.
+pub(crate) fn activator_port(protocol: Protocol) -> u16 {
+    match protocol {
+        Protocol::Http1 => names::ACTIVATOR_HTTP1_PORT,
+        Protocol::H2c => names::ACTIVATOR_H2C_PORT,
+    }
+}
+
+/// Everything else that a backend follows from.
+#[derive(Clone, Debug)]
+pub(crate) struct Inputs<'a> {
+    /// Name of the revision.
+    pub(crate) revision: &'a str,
+    /// Name of the public Service.
+    pub(crate) service: &'a str,
+    /// Hosts that are its own, conflicts settled.
+    pub(crate) hosts: Vec<String>,
+    /// What the pods speak.
+    pub(crate) protocol: Protocol,
+    /// Requests that one pod may run at once; 0: no limit.
+    pub(crate) container_concurrency: i64,
+    /// Our own annotations.
+    pub(crate) settings: &'a Settings,
+    /// What is scaled.
+    pub(crate) target: &'a Target,
+    /// Why the pods crash-loop, if they do.
+    pub(crate) failing: Option<String>,
+}
+
+/// The backend that reaches `port`.
+pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
+    let settings = inputs.settings;
+    let queue_proxy = has_queue_proxy(inputs.target);
+    Backend {
+        revision: inputs.revision.to_owned(),
+        service: inputs.service.to_owned(),
+        hosts: inputs.hosts,
+        protocol: inputs.protocol,
+        container_concurrency: u32::try_from(inputs.container_concurrency).unwrap_or(0),
+        queue_proxy,
+        probe: if queue_proxy { Probe::QueueProxy } else { probe(inputs.target, settings, port) },
+        timeout_ms: millis(settings.timeout),
+        response_start_timeout_ms: settings.response_start_timeout.map_or(0, millis),
+        idle_timeout_ms: settings.idle_timeout.map_or(0, millis),
+        max_held: settings.max_held,
+        failing: inputs.failing,
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
+    match &settings.probe {
+        Some(ProbeOverride::Tcp) => return Probe::Tcp { port: None },
+        Some(ProbeOverride::Http(path)) => {
+            return Probe::Http { path: path.clone(), port: None, headers: vec![] };
+        }
+        Some(ProbeOverride::Kubernetes) => return Probe::Kubernetes,
+        None => {}
+    }
+    let owner = ports(target).find(|(_, p)| p.container_port == port.number).map(|(container, _)| container);
+    // A port that no container declares belongs to the only container there is.
+    let Some(container) = owner.or(match &target.containers[..] {
+        [only] => Some(only),
+        _ => None,
+    }) else {
+        return Probe::Tcp { port: None };
+    };
+    if container.startup_probe.is_some() {
+        return Probe::Kubernetes;
+    }
+    let Some(declared) = &container.readiness_probe else { return Probe::Tcp { port: None } };
+    let other = |number: u16| Some(number).filter(|number| i32::from(*number) != port.number);
+    if let Some(get) = &declared.http_get {
+        return http_probe(get, container, other).unwrap_or(Probe::Kubernetes);
+    }
+    if let Some(tcp) = &declared.tcp_socket {
+        let number = number_of(&tcp.port, container).filter(|_| tcp.host.as_deref().unwrap_or_default().is_empty());
+        return number.map_or(Probe::Kubernetes, |number| Probe::Tcp { port: other(number) });
+    }
+    if let Some(grpc) = &declared.grpc {
+        let service = grpc.service.clone().unwrap_or_default();
+        return u16::try_from(grpc.port).map_or(Probe::Kubernetes, |n| Probe::Grpc { port: other(n), service });
+    }
+    Probe::Kubernetes
+}
+
+fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) -> Option<u16>) -> Option<Probe> {
+    let plain = get.scheme.as_deref().is_none_or(|scheme| scheme.eq_ignore_ascii_case("http"));
+    if !plain || get.host.as_deref().is_some_and(|host| !host.is_empty()) {
+        return None;
+    }
+    let path = match get.path.as_deref() {
+        Some(path) if path.starts_with('/') => path.to_owned(),
+        path => format!("/{}", path.unwrap_or_default()),
+    };
+    let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+    Some(Probe::Http { path, port: other(number_of(&get.port, container)?), headers })
+}
+
+fn number_of(port: &IntOrString, container: &Container) -> Option<u16> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => {
+            container.ports.iter().flatten().find(|port| port.name.as_ref() == Some(name))?.container_port
+        }
+    };
+    u16::try_from(number).ok().filter(|number| *number != 0)
+}
+
+fn ports(target: &Target) -> impl Iterator<Item = (&Container, &ContainerPort)> {
+    let each = target.containers.iter().flat_map(|c| c.ports.iter().flatten().map(move |port| (c, port)));
+    each.filter(|(_, port)| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP"))
+}
+
+#[cfg(test)]
+#[path = "backend_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! Tables of ports and probes, and the backend as a whole.
+
+use super::super::super::world::facts::Selector;
+use super::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+fn target(containers: Value) -> Target {
+    let containers = serde_json::from_value(containers).expect("containers");
+    Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, containers }
+}
+
+fn settings(pairs: &[(&str, &str)]) -> Settings {
+    let annotations: BTreeMap<String, String> =
+        pairs.iter().map(|(name, value)| (format!("zeroscale.dev/{name}"), (*value).to_owned())).collect();
+    Settings::read(&annotations).expect("valid settings")
+}
+
+#[test]
+fn the_port_follows_from_annotation_name_or_uniqueness() {
+    let named = |names: &[(&str, i32)]| {
+        let ports: Vec<_> = names.iter().map(|(name, port)| json!({"name": name, "containerPort": port})).collect();
+        target(json!([{"name": "app", "ports": ports}]))
+    };
+    let none: &[(&str, &str)] = &[];
+    let by_name = |name: &str, number| Ok(BackendPort { target: IntOrString::String(name.into()), number });
+    let by_number = |number| Ok(BackendPort { target: IntOrString::Int(number), number });
+    let rows = [
+        (named(&[("metrics", 9100), ("http", 8080)]), none, by_name("http", 8080)),
+        (named(&[("metrics", 9100), ("grpc", 50051)]), none, by_name("grpc", 50051)),
+        (named(&[("web", 8080)]), none, by_name("web", 8080)),
+        (named(&[("a", 1), ("b", 2)]), none, Err(PortError::Ambiguous("1, 2".into()))),
+        (named(&[]), none, Err(PortError::None)),
+        (named(&[("a", 1), ("b", 2)]), &[("port", "2")][..], by_number(2)),
+        (named(&[("a", 1), ("b", 2)]), &[("port", "b")][..], by_name("b", 2)),
+        (named(&[("a", 1), ("http", 2)]), &[("port", "7")][..], by_number(7)),
+        (named(&[("a", 1)]), &[("port", "c")][..], Err(PortError::Unknown("c".into()))),
+        (named(&[("http-autometric", 9090), ("http", 8080)]), &[("port", "7")][..], by_number(8012)),
+    ];
+    for (target, annotations, expected) in rows {
+        assert_eq!(port(&target, &settings(annotations), Protocol::Http1), expected, "{annotations:?} {target:?}");
+    }
+    let udp = target(json!([{"name": "app", "ports": [
+        {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 8080, "protocol": "TCP"},
+    ]}]));
+    assert_eq!(port(&udp, &settings(none), Protocol::Http1), by_number(8080), "only TCP counts");
+}
+
+#[test]
+fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
+    let probed = |extra: Value| {
+        let mut container = json!({"name": "app", "ports": [
+            {"name": "http", "containerPort": 8080}, {"name": "admin", "containerPort": 9000},
+        ]});
+        for (name, value) in extra.as_object().expect("an object") {
+            container[name] = value.clone();
+        }
+        target(json!([container]))
+    };
+    let http = |path: &str, port: Option<u16>| Probe::Http { path: path.into(), port, headers: vec![] };
+    let tcp = |port: Option<u16>| Probe::Tcp { port };
+    let ready = |action: Value| json!({"readinessProbe": action});
+    let rows = [
+        (json!({}), "", tcp(None)),
+        (ready(json!({"httpGet": {"path": "/ready", "port": 8080}})), "", http("/ready", None)),
+        (ready(json!({"httpGet": {"path": "ready", "port": "admin"}})), "", http("/ready", Some(9000))),
+        (ready(json!({"httpGet": {"port": "http"}})), "", http("/", None)),
+        (ready(json!({"httpGet": {"port": "nowhere"}})), "", Probe::Kubernetes),
+        (ready(json!({"httpGet": {"port": 8080, "scheme": "HTTPS"}})), "", Probe::Kubernetes),
+        (ready(json!({"httpGet": {"port": 8080, "host": "10.0.0.1"}})), "", Probe::Kubernetes),
+        (ready(json!({"tcpSocket": {"port": "http"}})), "", tcp(None)),
+        (ready(json!({"tcpSocket": {"port": 9000}})), "", tcp(Some(9000))),
+        (ready(json!({"grpc": {"port": 8080, "service": "s"}})), "", Probe::Grpc { port: None, service: "s".into() }),
+        (ready(json!({"exec": {"command": ["true"]}})), "", Probe::Kubernetes),
+        (json!({"startupProbe": {"tcpSocket": {"port": 8080}}}), "", Probe::Kubernetes),
+        (json!({"startupProbe": {"tcpSocket": {"port": 8080}}}), "tcp", tcp(None)),
+        (ready(json!({"tcpSocket": {"port": 9000}})), "http:/live", http("/live", None)),
+        (json!({}), "kubernetes", Probe::Kubernetes),
+    ];
+    for (extra, annotation, expected) in rows {
+        let settings = if annotation.is_empty() { settings(&[]) } else { settings(&[("probe", annotation)]) };
+        let target = probed(extra.clone());
+        let port = port(&target, &settings, Protocol::Http1).expect("a port");
+        assert_eq!(probe(&target, &settings, &port), expected, "{extra} {annotation:?}");
+    }
+    let header = json!({"httpGet": {"path": "/", "port": 8080, "httpHeaders": [{"name": "Host", "value": "x"}]}});
+    let target = probed(ready(header));
+    let port = port(&target, &settings(&[]), Protocol::Http1).expect("a port");
+    let headers = vec![("Host".to_owned(), "x".to_owned())];
+    assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http { path: "/".into(), port: None, headers });
+}
+
+#[test]
+fn a_backend_says_all_that_an_activator_needs() {
+    let target = target(json!([{"name": "app", "ports": [{"containerPort": 8080}]}]));
+    let settings = settings(&[("timeout", "10s"), ("idle-timeout", "2s"), ("max-held", "50")]);
+    let port = port(&target, &settings, Protocol::H2c).expect("a port");
+    let inputs = Inputs {
+        revision: "hello",
+        service: "web",
+        hosts: vec!["x.example.com".into()],
+        protocol: Protocol::H2c,
+        container_concurrency: 3,
+        settings: &settings,
+        target: &target,
+        failing: Some("CrashLoopBackOff".into()),
+    };
+    let expected = Backend {
+        revision: "hello".into(),
+        service: "web".into(),
+        hosts: vec!["x.example.com".into()],
+        protocol: Protocol::H2c,
+        container_concurrency: 3,
+        queue_proxy: false,
+        probe: Probe::Tcp { port: None },
+        timeout_ms: 10_000,
+        response_start_timeout_ms: 0,
+        idle_timeout_ms: 2_000,
+        max_held: 50,
+        failing: Some("CrashLoopBackOff".into()),
+    };
+    assert_eq!(backend(inputs, &port), expected);
+}

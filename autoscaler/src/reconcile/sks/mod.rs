@@ -1,0 +1,399 @@
+//! The ServerlessService controller of standalone: two Services, and endpoints that lead where the path leads.
+//!
+//! # Steps; the first error stops the chain
+//!
+//! 1. The public Service's standing decides what may be done with it ([`adopt`]).
+//! 2. Private Service: selects the pods, carries the backend annotation ([`services`], [`mod@backend`]).
+//! 3. Public Service: made, put right, or borrowed; a former one, of another name, is given up.
+//! 4. Its EndpointSlices ([`slices`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the slices,
+//!    and the Endpoints object, which the mirroring controller would make slices of for ever.
+//! 5. Status. `ActivatorEndpointsPopulated` says what was written, not what was asked for: it is the clock of the grace
+//!    period, which must not run while pods have the traffic (upstream's does where no activator is ready).
+//!
+//! Every cause comes as an event: mode, pods, activators, an edit, a Service or slice that somebody touched. There is no timer.
+//!
+//! # Giving back
+//!
+//! While the PodAutoscaler is being deleted, or may not keep a borrowed Service, and the mode is Serve, the Service gets
+//! its selector back. Our slices stay, with the pods in them, until Kubernetes' own exist; they go with the
+//! ServerlessService.
+//!
+//! # Not here
+//!
+//! A Knative install: there, Knative's own controller does all this.
+
+pub(crate) mod adopt;
+pub(crate) mod backend;
+pub(crate) mod services;
+pub(crate) mod slices;
+
+use super::context::{Accepted, Context};
+use super::error::{Error, code};
+use super::events::Severity;
+use super::kpa;
+use super::status as status_writer;
+use super::world::facts::{Labels, Selector, Target};
+use super::world::targets::{TargetError, TargetKey};
+use super::world::{controller, public_service};
+use adopt::{ADOPTED_BY, Standing, standing};
+use common::RevisionKey as Key;
+use common::names;
+use common::time::Timestamp;
+use common_api::condition_set::HasConditions;
+use common_api::serverlessservice_status::Pending;
+use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::DeleteParams;
+use kube::{Api, Resource, ResourceExt};
+use services::Common;
+use slices::{PublicPort, Route, Write};
+use std::sync::Arc;
+
+/// Who speaks in Kubernetes Events.
+const COMPONENT: &str = "serverlessservice-controller";
+
+/// One pass over one ServerlessService.
+///
+/// # Errors
+/// Whatever kept the pass from its end; the status has been written nevertheless.
+pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
+    let (Some(object), Some(autoscaler)) = (cx.world.serverless.get(key), cx.world.autoscalers.get(key)) else {
+        return Ok(());
+    };
+    let own = controller(&object.metadata).is_some_and(|owner| Some(&owner.uid) == autoscaler.metadata.uid.as_ref());
+    let gone = object.metadata.deletion_timestamp.is_some();
+    if !own || gone || !kpa::is_ours(cx, &autoscaler) || !cx.ports.leadership.owns(key) {
+        return Ok(());
+    }
+    let Ok((accepted, _)) = cx.accepted(key, &autoscaler) else {
+        return Ok(()); // Its PodAutoscaler's status says what is wrong.
+    };
+    let now = cx.clock.now();
+    let generation = object.metadata.generation.unwrap_or(0);
+    let mut status = object.status.clone().unwrap_or_default();
+    status.begin(generation, now);
+    let mut pass = Pass { cx, key, now, object: object.clone(), autoscaler, accepted, status };
+    let outcome = pass.run().await;
+    if let Err(error) = &outcome {
+        if error.is_early() {
+            return outcome;
+        }
+        if !error.is_conflict() {
+            cx.recorder.say(COMPONENT, &*object, Severity::Warning, "InternalError", error.to_string());
+        }
+    }
+    let mut status = pass.status;
+    status.finish(object.status.as_ref(), generation, cx.clock.now());
+    let written = status_writer::write(&cx.client, &cx.world.serverless, &object, status).await;
+    if let Err(error) = &written {
+        cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
+    }
+    outcome.and(written)
+}
+
+struct Pass<'a> {
+    cx: &'a Context,
+    key: &'a Key,
+    now: Timestamp,
+    object: Arc<ServerlessService>,
+    autoscaler: Arc<PodAutoscaler>,
+    accepted: Accepted,
+    status: ServerlessServiceStatus,
+}
+
+/// The public Service of a pass.
+struct Public {
+    service: Service,
+    ports: Vec<PublicPort>,
+    /// It is borrowed, or was until now.
+    adopted: bool,
+}
+
+impl Pass<'_> {
+    async fn run(&mut self) -> Result<(), Error> {
+        let (target, selector) = match self.target() {
+            Ok(found) => found,
+            Err(TargetError::Missing { .. }) if self.is_retiring() => return self.give_back_only().await,
+            Err(error) => return Err(error.into()),
+        };
+        let protocol = self.accepted.object.spec.protocol_type;
+        let Ok(port) = backend::port(&target, &self.accepted.settings, protocol) else {
+            return Ok(()); // The PodAutoscaler's status says so.
+        };
+        let common = self.common();
+        let name = public_service(self.key, &self.accepted.settings).to_owned();
+        let public_key = Key::new(self.key.namespace(), name.as_str());
+        let existing = self.cx.world.services.get(&public_key);
+        let standing = self.standing(existing.as_deref());
+        let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted | Standing::Returnable);
+        let adopted_ports = match existing.as_deref().filter(|_| borrowed) {
+            Some(service) => match services::adopted_ports(service, &port, &target) {
+                Ok(ports) => Some(ports),
+                Err(_) => return Ok(()), // As above.
+            },
+            None => None,
+        };
+        let extra = adopted_ports.as_ref().map_or(&[][..], |(_, extra)| extra);
+        let backend = backend::backend(
+            backend::Inputs {
+                revision: self.key.name(),
+                service: &name,
+                hosts: self.hosts(),
+                protocol,
+                container_concurrency: self.accepted.object.spec.container_concurrency,
+                settings: &self.accepted.settings,
+                target: &target,
+                failing: self.cx.ports.pods.trouble(self.key),
+            },
+            &port,
+        );
+        let json = serde_json::to_string(&backend).unwrap_or_default(); // Strings and numbers always serialise.
+        let private_name = names::private_service(self.key.name());
+        let private = services::private(&common, &private_name, &selector, &port, &target, extra, json);
+        self.private(&private).await?;
+        let public = services::public(&common, &name, &port);
+        let Some(public) = self.public(standing, existing, public, adopted_ports.map(|(ports, _)| ports)).await? else {
+            return Ok(());
+        };
+        self.give_up_former(&name).await?;
+        self.status.service_name = name;
+        self.endpoints(&public, &common).await
+    }
+
+    fn target(&self) -> Result<(Arc<Target>, Labels), TargetError> {
+        let target_key = TargetKey::of(self.key.namespace(), &self.object.spec.object_ref)?;
+        let target = self.cx.world.targets.get(&target_key)?;
+        match &target.selector {
+            Selector::Labels(labels) => Ok((target.clone(), labels.clone())),
+            Selector::Expressions | Selector::Missing => {
+                let rule = "the target must select its pods by matchLabels alone";
+                Err(TargetError::Reference { field: "name", value: target_key.object.name().to_owned(), rule })
+            }
+        }
+    }
+
+    fn common(&self) -> Common {
+        let mut labels = kpa::labels(&self.accepted.object, self.cx.options.mode);
+        labels.insert(names::SERVERLESS_SERVICE.to_owned(), self.key.name().to_owned());
+        Common {
+            namespace: self.key.namespace().to_owned(),
+            labels,
+            owner: self.owner(),
+            protocol: self.accepted.object.spec.protocol_type,
+        }
+    }
+
+    fn owner(&self) -> OwnerReference {
+        let owner = self.object.controller_owner_ref(&()).unwrap_or_default();
+        OwnerReference { controller: Some(true), block_owner_deletion: Some(true), ..owner }
+    }
+
+    fn uid(&self) -> &str {
+        self.autoscaler.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    fn standing(&self, service: Option<&Service>) -> Standing {
+        let adopt = self.accepted.settings.adopt_service;
+        standing(service, kpa::claimant(self.uid(), Some(&self.object), adopt))
+    }
+
+    /// Hosts that are not an older PodAutoscaler's.
+    fn hosts(&self) -> Vec<String> {
+        let hosts = self.accepted.settings.hosts.iter().map(ToString::to_string);
+        hosts.filter(|host| self.cx.world.owner_of_host(host).is_none_or(|owner| owner == *self.key)).collect()
+    }
+
+    /// Whether what was borrowed is to be given back now.
+    fn is_retiring(&self) -> bool {
+        self.autoscaler.metadata.deletion_timestamp.is_some() && self.object.spec.mode == Some(Mode::Serve)
+    }
+
+    async fn private(&mut self, want: &Service) -> Result<(), Error> {
+        let (cx, now) = (self.cx, self.now);
+        let name = want.name_any();
+        match cx.world.services.get(&Key::new(self.key.namespace(), name.as_str())) {
+            None => {
+                self.status.mark_pending(Pending::CreatingPrivateService, now);
+                let doing = "failed to create private K8s Service";
+                cx.create(self.key, &cx.world.services, want, doing).await?;
+            }
+            Some(have) if !self.owns(&have) => return Err(self.not_owned(name)),
+            Some(have) => {
+                if let Some(next) = services::corrected(&have, want) {
+                    self.status.mark_pending(Pending::UpdatingPrivateService, now);
+                    let doing = "failed to update private K8s Service";
+                    cx.replace(self.key, &cx.world.services, &next, doing).await?;
+                }
+            }
+        }
+        self.status.private_service_name = name;
+        Ok(())
+    }
+
+    fn owns(&self, service: &Service) -> bool {
+        controller(&service.metadata).is_some_and(|owner| Some(&owner.uid) == self.object.metadata.uid.as_ref())
+    }
+
+    fn not_owned(&mut self, name: String) -> Error {
+        self.status.mark_not_owned("Service", &name, self.now);
+        Error::NotOwned { owner: format!("SKS: {}", self.key.name()), kind: "Service", name }
+    }
+
+    /// None if the Service is somebody else's.
+    async fn public(
+        &mut self,
+        standing: Standing,
+        existing: Option<Arc<Service>>,
+        want: Service,
+        adopted_ports: Option<Vec<PublicPort>>,
+    ) -> Result<Option<Public>, Error> {
+        let (cx, key) = (self.cx, self.key);
+        let store = &cx.world.services;
+        let own = |service: Service| Public { ports: services::own_ports(&service), service, adopted: false };
+        let Some(have) = existing else {
+            self.status.mark_pending(Pending::CreatingPublicService, self.now);
+            let created = cx.create(key, store, &want, "failed to create public K8s Service").await?;
+            return Ok(Some(own(created)));
+        };
+        let ports = adopted_ports.unwrap_or_default();
+        let borrowed = |service: Service| Some(Public { service, ports, adopted: true });
+        match standing {
+            Standing::Foreign(_) => {
+                // The PodAutoscaler's status says why.
+                self.status.mark_not_owned("Service", &want.name_any(), self.now);
+                self.status.service_name.clear();
+                Ok(None)
+            }
+            Standing::Absent | Standing::Ours => match services::corrected(&have, &want) {
+                Some(next) => {
+                    let updated = cx.replace(key, store, &next, "failed to update public K8s Service").await?;
+                    Ok(Some(own(updated)))
+                }
+                None => Ok(Some(own(Service::clone(&have)))),
+            },
+            Standing::Adopted | Standing::Returnable if self.gives_back(&standing) => {
+                let released = adopt::release(&have);
+                let released = cx.replace(key, store, &released, "failed to give back Service").await?;
+                tracing::info!(revision = %key, service = %released.name_any(), "Service given back");
+                Ok(borrowed(released))
+            }
+            Standing::Adopted | Standing::Returnable | Standing::Adoptable => {
+                if standing != Standing::Adoptable && !adopt::needs_adoption(&have) {
+                    return Ok(borrowed(Service::clone(&have)));
+                }
+                if self.autoscaler.metadata.deletion_timestamp.is_some() {
+                    return Ok(borrowed(Service::clone(&have))); // Has been given back already.
+                }
+                let adopted = adopt::adopt(&have, self.uid());
+                let adopted = cx.replace(key, store, &adopted, "failed to adopt Service").await?;
+                tracing::info!(revision = %key, service = %adopted.name_any(), "Service adopted");
+                Ok(borrowed(adopted))
+            }
+        }
+    }
+
+    fn gives_back(&self, standing: &Standing) -> bool {
+        self.is_retiring() || (*standing == Standing::Returnable && self.object.spec.mode == Some(Mode::Serve))
+    }
+
+    /// The public Service had another name before: that one is deleted, or given back.
+    async fn give_up_former(&mut self, name: &str) -> Result<(), Error> {
+        let former = self.status.service_name.clone();
+        if former.is_empty() || former == name {
+            return Ok(());
+        }
+        let (cx, former) = (self.cx, Key::new(self.key.namespace(), former));
+        let Some(service) = cx.world.services.get(&former) else { return Ok(()) };
+        if self.owns(&service) {
+            cx.delete(self.key, &cx.world.services, &former, "failed to delete former public K8s Service").await?;
+        } else if service.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()) {
+            let released = adopt::release(&service);
+            cx.replace(self.key, &cx.world.services, &released, "failed to give back Service").await?;
+        }
+        for slice in cx.world.slices_of(&former).iter().filter(|slice| slices::is_ours(slice)) {
+            let slice = Key::new(former.namespace(), slice.name_any());
+            cx.delete(self.key, &cx.world.slices, &slice, "failed to delete former EndpointSlice").await?;
+        }
+        Ok(())
+    }
+
+    /// For a target that is gone: nothing to lead to, but a borrowed Service is still to be given back.
+    async fn give_back_only(&mut self) -> Result<(), Error> {
+        let name = public_service(self.key, &self.accepted.settings).to_owned();
+        let service = self.cx.world.services.get(&Key::new(self.key.namespace(), name));
+        if let Some(service) = service.filter(|s| s.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()))
+        {
+            let released = adopt::release(&service);
+            self.cx.replace(self.key, &self.cx.world.services, &released, "failed to give back Service").await?;
+        }
+        self.status.mark_activators_in_path(false, self.now);
+        Ok(())
+    }
+
+    async fn endpoints(&mut self, public: &Public, common: &Common) -> Result<(), Error> {
+        let (cx, key) = (self.cx, self.key);
+        let name = public.service.name_any();
+        let public_key = Key::new(key.namespace(), name.as_str());
+        let private = cx.world.slices_of(&Key::new(key.namespace(), self.status.private_service_name.as_str()));
+        let activators = cx.world.activators();
+        let outcome = slices::desired(&slices::Inputs {
+            namespace: key.namespace(),
+            service: &name,
+            ports: &public.ports,
+            mode: self.object.spec.mode.unwrap_or(Mode::Proxy),
+            num_activators: self.object.spec.num_activators,
+            target: key.name(),
+            traffic_port: common.protocol.port_name(),
+            activator_port: backend::activator_port(common.protocol),
+            private: &private,
+            activators: &activators,
+            labels: common.labels_of(names::SERVICE_TYPE_PUBLIC),
+            owner: common.owner.clone(),
+        });
+        // A Service that has its selector back has slices that are none of our business again.
+        let returned = public.adopted && adopt::needs_adoption(&public.service);
+        let existing = cx.world.slices_of(&public_key);
+        let writes = slices::writes(&existing, outcome.slices);
+        for write in writes {
+            match write {
+                Write::Update(slice) => {
+                    let doing = "failed to update public EndpointSlice";
+                    cx.replace(key, &cx.world.slices, &*slice, doing).await?;
+                }
+                Write::Create(slice) => {
+                    self.status.mark_pending(Pending::CreatingPublicEndpoints, self.now);
+                    let doing = "failed to create public EndpointSlice";
+                    cx.create(key, &cx.world.slices, &*slice, doing).await?;
+                }
+                Write::Delete(_) if returned => {}
+                Write::Delete(slice) => {
+                    let left_behind = existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e));
+                    if left_behind {
+                        self.delete_endpoints(&name).await?;
+                    }
+                    let slice = Key::new(key.namespace(), slice);
+                    cx.delete(key, &cx.world.slices, &slice, "failed to delete EndpointSlice").await?;
+                }
+            }
+        }
+        if outcome.pods_ready > 0 {
+            self.status.mark_endpoints_populated(self.now);
+        } else {
+            self.status.mark_pending(Pending::NoHealthyBackends, self.now);
+        }
+        self.status.mark_activators_in_path(outcome.route == Route::Activators, self.now);
+        Ok(())
+    }
+
+    /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is back.
+    async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
+        let api: Api<Endpoints> = Api::namespaced(self.cx.client.clone(), self.key.namespace());
+        match api.delete(name, &DeleteParams::background()).await {
+            Err(error) if code(&error) != Some(404) => {
+                Err(Error::api(format!("failed to delete Endpoints {name}"))(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

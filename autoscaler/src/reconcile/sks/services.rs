@@ -1,0 +1,312 @@
+//! The two Services of a revision in standalone, as they should be.
+//!
+//! The private one selects the pods and carries, in one annotation, all that an activator must know. The public one has
+//! no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is ours
+//! are kept as they should be; what else a user sets on it (type, load balancer, node ports) stays.
+//!
+//! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a port of
+//! the private Service each, so that their numbers are known, and lead to the pods always.
+
+use super::super::world::facts::Labels;
+use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
+use super::slices::{LeadsTo, PublicPort};
+use crate::reconcile::world::facts::Target;
+use common::backend::Protocol;
+use common::names;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::collections::BTreeMap;
+
+/// Hint to proxies that a port speaks HTTP/2 without TLS.
+const H2C: &str = "kubernetes.io/h2c";
+/// Port of the private Service that requests take, in both protocols.
+const PRIVATE_PORT: i32 = 80;
+/// First port of the private Service for what an adopted Service has besides.
+const EXTRA_PORT_FIRST: i32 = 20_000;
+
+/// What both Services share.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    /// Namespace of everything.
+    pub(crate) namespace: String,
+    /// Labels, the kind of Service aside.
+    pub(crate) labels: Labels,
+    /// The ServerlessService.
+    pub(crate) owner: OwnerReference,
+    /// What the pods speak.
+    pub(crate) protocol: Protocol,
+}
+
+impl Common {
+    fn metadata(&self, name: &str, kind: &str, annotations: BTreeMap<String, String>) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(self.namespace.clone()),
+            labels: Some(self.labels_of(kind)),
+            annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
+            owner_references: Some(vec![self.owner.clone()]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// The labels of a public or private object.
+    pub(crate) fn labels_of(&self, kind: &str) -> Labels {
+        let mut labels = self.labels.clone();
+        labels.insert(names::SERVICE_TYPE.to_owned(), kind.to_owned());
+        labels
+    }
+
+    fn app_protocol(&self) -> Option<String> {
+        (self.protocol == Protocol::H2c).then(|| H2C.to_owned())
+    }
+
+    fn port(&self, name: &str, port: i32, target: IntOrString) -> ServicePort {
+        ServicePort {
+            name: Some(name.to_owned()),
+            port,
+            target_port: Some(target),
+            protocol: Some("TCP".to_owned()),
+            app_protocol: self.app_protocol(),
+            node_port: None,
+        }
+    }
+}
+
+/// A port of an adopted Service that is not the revision's traffic, and its name in the private Service.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ExtraPort {
+    /// Name in the private Service.
+    pub(crate) name: String,
+    /// Where it leads.
+    pub(crate) target: IntOrString,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub(crate) protocol: String,
+}
+
+/// The private Service.
+pub(crate) fn private(
+    common: &Common,
+    name: &str,
+    selector: &Labels,
+    port: &BackendPort,
+    target: &Target,
+    extra: &[ExtraPort],
+    backend_json: String,
+) -> Service {
+    let mut ports = vec![common.port(common.protocol.port_name(), PRIVATE_PORT, port.target.clone())];
+    if has_queue_proxy(target) {
+        let metrics = common.port(AUTOMETRIC_PORT, 9090, IntOrString::String(AUTOMETRIC_PORT.to_owned()));
+        ports.push(ServicePort { app_protocol: None, ..metrics });
+    }
+    ports.extend((EXTRA_PORT_FIRST..).zip(extra).map(|(number, extra)| ServicePort {
+        protocol: Some(extra.protocol.clone()),
+        app_protocol: None,
+        ..common.port(&extra.name, number, extra.target.clone())
+    }));
+    Service {
+        metadata: common.metadata(
+            name,
+            names::SERVICE_TYPE_PRIVATE,
+            [(names::BACKEND.to_owned(), backend_json)].into(),
+        ),
+        spec: Some(ServiceSpec { ports: Some(ports), selector: Some(selector.clone()), ..ServiceSpec::default() }),
+        status: None,
+    }
+}
+
+/// The public Service, where it is ours: port 80, and the backend's if that is another.
+pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service {
+    let traffic = common.protocol.port_name();
+    let mut ports = vec![common.port(traffic, 80, port.target.clone())];
+    if port.number != 80 {
+        ports.push(common.port(&format!("{traffic}-backend"), port.number, port.target.clone()));
+    }
+    Service {
+        metadata: common.metadata(name, names::SERVICE_TYPE_PUBLIC, BTreeMap::new()),
+        spec: Some(ServiceSpec { ports: Some(ports), ..ServiceSpec::default() }),
+        status: None,
+    }
+}
+
+/// Where each port of our own public Service leads: all carry traffic.
+pub(crate) fn own_ports(service: &Service) -> Vec<PublicPort> {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    ports.map(|port| public_port(port, LeadsTo::Traffic)).collect()
+}
+
+/// No port of a Service leads to the revision's port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Service {service:?} has no port that leads to port {port} of the pods")]
+pub(crate) struct NoTrafficPort {
+    /// The Service.
+    pub(crate) service: String,
+    /// The port that none leads to.
+    pub(crate) port: i32,
+}
+
+/// Where each port of an adopted Service leads, and what the private Service needs for that.
+///
+/// # Errors
+/// None of them leads to the revision's port.
+pub(crate) fn adopted_ports(
+    service: &Service,
+    backend: &BackendPort,
+    target: &Target,
+) -> Result<(Vec<PublicPort>, Vec<ExtraPort>), NoTrafficPort> {
+    let (mut ports, mut extra) = (vec![], vec![]);
+    for port in service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()) {
+        let leads_to = port.target_port.clone().unwrap_or(IntOrString::Int(port.port));
+        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+        if protocol == "TCP" && (leads_to == backend.target || number_of(&leads_to, target) == Some(backend.number)) {
+            ports.push(public_port(port, LeadsTo::Traffic));
+        } else {
+            let name = format!("also-{}", extra.len());
+            ports.push(public_port(port, LeadsTo::Pods(name.clone())));
+            extra.push(ExtraPort { name, target: leads_to, protocol });
+        }
+    }
+    if ports.iter().all(|port| port.leads_to != LeadsTo::Traffic) {
+        let name = service.metadata.name.clone().unwrap_or_default();
+        return Err(NoTrafficPort { service: name, port: backend.number });
+    }
+    Ok((ports, extra))
+}
+
+fn number_of(port: &IntOrString, target: &Target) -> Option<i32> {
+    match port {
+        IntOrString::Int(number) => Some(*number),
+        IntOrString::String(name) => {
+            let ports = target.containers.iter().flat_map(|container| container.ports.iter().flatten());
+            ports.into_iter().find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port)
+        }
+    }
+}
+
+fn public_port(port: &ServicePort, leads_to: LeadsTo) -> PublicPort {
+    PublicPort {
+        name: port.name.clone().filter(|name| !name.is_empty()),
+        protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+        app_protocol: port.app_protocol.clone(),
+        leads_to,
+    }
+}
+
+/// `have` as it should be by `want`, if it is not: ports, selector, and the labels and annotations that `want` has.
+pub(crate) fn corrected(have: &Service, want: &Service) -> Option<Service> {
+    let mut next = have.clone();
+    next.metadata.labels.get_or_insert_default().extend(want.metadata.labels.clone().unwrap_or_default());
+    if let Some(annotations) = &want.metadata.annotations {
+        next.metadata.annotations.get_or_insert_default().extend(annotations.clone());
+    }
+    let (want, spec) = (want.spec.clone().unwrap_or_default(), next.spec.get_or_insert_default());
+    let node_ports: Vec<_> = spec.ports.iter().flatten().map(|port| (port.name.clone(), port.node_port)).collect();
+    spec.selector = want.selector;
+    spec.ports = want.ports.map(|ports| {
+        let kept = |name: &Option<String>| node_ports.iter().find(|(other, _)| other == name).and_then(|(_, n)| *n);
+        ports.into_iter().map(|port| ServicePort { node_port: kept(&port.name), ..port }).collect()
+    });
+    if spec.selector.as_ref().is_some_and(BTreeMap::is_empty) {
+        spec.selector = None;
+    }
+    (next != *have).then_some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::world::facts::Selector;
+    use serde_json::{Value, json};
+
+    fn common() -> Common {
+        Common {
+            namespace: "ns".into(),
+            labels: [(names::REVISION.to_owned(), "hello".to_owned())].into(),
+            owner: OwnerReference { uid: "sks".into(), controller: Some(true), ..OwnerReference::default() },
+            protocol: Protocol::Http1,
+        }
+    }
+
+    fn target() -> Target {
+        let containers = json!([{"name": "app", "ports": [
+            {"name": "web", "containerPort": 8080}, {"name": "metrics", "containerPort": 9100},
+        ]}]);
+        let containers = serde_json::from_value(containers).expect("containers");
+        Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, containers }
+    }
+
+    fn web() -> BackendPort {
+        BackendPort { target: IntOrString::String("web".into()), number: 8080 }
+    }
+
+    fn ports(service: &Service) -> Value {
+        serde_json::to_value(service.spec.as_ref().and_then(|spec| spec.ports.clone())).expect("ports")
+    }
+
+    #[test]
+    fn the_private_service_selects_the_pods_and_tells_the_activator_all() {
+        let selector: Labels = [("app".to_owned(), "hello".to_owned())].into();
+        let service = private(&common(), "hello-private", &selector, &web(), &target(), &[], "{}".into());
+        assert_eq!(service.spec.as_ref().and_then(|spec| spec.selector.clone()), Some(selector));
+        assert_eq!(ports(&service), json!([{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]));
+        let annotations = service.metadata.annotations.expect("annotations");
+        assert_eq!(annotations[names::BACKEND], "{}");
+        assert_eq!(service.metadata.labels.expect("labels")[names::SERVICE_TYPE], "Private");
+    }
+
+    #[test]
+    fn the_public_service_has_port_80_and_the_backends_and_no_selector() {
+        let service = public(&common(), "hello", &web());
+        let expected = json!([
+            {"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"},
+            {"name": "http-backend", "port": 8080, "targetPort": "web", "protocol": "TCP"},
+        ]);
+        assert_eq!((ports(&service), service.spec.as_ref().and_then(|s| s.selector.clone())), (expected, None));
+        let at_80 = BackendPort { target: IntOrString::Int(80), number: 80 };
+        assert_eq!(own_ports(&public(&common(), "hello", &at_80)).len(), 1);
+        let h2c = public(&Common { protocol: Protocol::H2c, ..common() }, "hello", &at_80);
+        assert_eq!(
+            ports(&h2c),
+            json!([{"name": "http2", "port": 80, "targetPort": 80, "protocol": "TCP", "appProtocol": "kubernetes.io/h2c"}])
+        );
+    }
+
+    #[test]
+    fn an_adopted_services_ports_are_told_apart() {
+        let service = |ports: Value| -> Service {
+            serde_json::from_value(json!({"metadata": {"name": "hello"}, "spec": {"ports": ports}})).expect("a Service")
+        };
+        let leads = |ports: Value| adopted_ports(&service(ports), &web(), &target());
+        for to_web in
+            [json!({"port": 80, "targetPort": "web"}), json!({"port": 80, "targetPort": 8080}), json!({"port": 8080})]
+        {
+            let (ports, extra) = leads(json!([to_web])).expect("traffic");
+            assert_eq!((&ports[0].name, &ports[0].leads_to, extra.len()), (&None, &LeadsTo::Traffic, 0));
+        }
+        let both = json!([{"name": "metrics", "port": 9100, "targetPort": "metrics"}, {"name": "web", "port": 80, "targetPort": 8080}]);
+        let (ports, extra) = leads(both).expect("traffic");
+        assert_eq!(ports[0].leads_to, LeadsTo::Pods("also-0".into()));
+        assert_eq!(extra[0].target, IntOrString::String("metrics".into()));
+        let error = leads(json!([{"port": 80, "targetPort": 9999}])).expect_err("no traffic").to_string();
+        assert_eq!(error, "Service \"hello\" has no port that leads to port 8080 of the pods");
+    }
+
+    /// Goal: what a user or the API server adds stays, what is ours is put right, and nothing is written twice.
+    #[test]
+    fn corrections_touch_only_what_is_ours() {
+        let want = public(&common(), "hello", &web());
+        let mut have = want.clone();
+        have.metadata.resource_version = Some("7".into());
+        have.metadata.labels.get_or_insert_default().insert("team".into(), "a".into());
+        let spec = have.spec.as_mut().expect("spec");
+        (spec.cluster_ip, spec.type_) = (Some("10.0.0.1".into()), Some("NodePort".into()));
+        spec.ports.as_mut().expect("ports")[0].node_port = Some(30_000);
+        assert_eq!(corrected(&have, &want), None);
+        let mut tampered = have.clone();
+        let spec = tampered.spec.as_mut().expect("spec");
+        spec.selector = Some([("app".to_owned(), "evil".to_owned())].into());
+        spec.ports.as_mut().expect("ports").truncate(1);
+        tampered.metadata.labels.as_mut().expect("labels").remove(names::REVISION);
+        assert_eq!(corrected(&tampered, &want), Some(have));
+    }
+}

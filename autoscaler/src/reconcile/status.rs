@@ -1,0 +1,60 @@
+//! Writing a status: only if it says something new, and in spite of others who write the same object.
+//!
+//! A conflict is answered by reading the object again and replacing its status, [`ATTEMPTS_MAX`] times in all. Nobody else
+//! writes a status of ours, so what others changed is never in it.
+
+use super::api::Written;
+use super::error::{Error, code};
+use super::world::store::{Store, key_of};
+use kube::api::PostParams;
+use kube::core::object::HasStatus;
+use kube::{Api, Client};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first attempt included.
+const ATTEMPTS_MAX: u32 = 5;
+/// Between a conflict and the next attempt.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Writes `status` of the object that was read as `read`, unless it says that already.
+///
+/// # Errors
+/// The API server's. An object that is gone needs no status.
+pub(crate) async fn write<K>(client: &Client, store: &Store<K>, read: &Arc<K>, status: K::Status) -> Result<(), Error>
+where
+    K: Written + HasStatus,
+    K::Status: PartialEq + Clone,
+{
+    if read.status() == Some(&status) {
+        return Ok(());
+    }
+    let key = key_of(&**read);
+    let api: Api<K> = Api::namespaced(client.clone(), key.namespace());
+    let failed = || Error::api(format!("Failed to update status for {:?}", key.name()));
+    let mut object = K::clone(read);
+    for attempt in 1.. {
+        *object.status_mut() = Some(status.clone());
+        match api.replace_status(key.name(), &PostParams::default(), &object).await {
+            Ok(mut written) => {
+                written.meta_mut().managed_fields = None;
+                let version = written.meta().resource_version.clone().unwrap_or_default();
+                store.offer(&key, &version, written);
+                return Ok(());
+            }
+            Err(error) if code(&error) == Some(404) => return Ok(()),
+            Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
+                tokio::time::sleep(PAUSE).await;
+                match api.get_opt(key.name()).await.map_err(failed())? {
+                    Some(newer) if newer.meta().uid == read.meta().uid => object = newer,
+                    _ => return Ok(()),
+                }
+                if object.status() == Some(&status) {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(failed()(error)),
+        }
+    }
+    Ok(())
+}

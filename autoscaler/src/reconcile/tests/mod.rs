@@ -1,0 +1,1 @@
+//! Reconciles against a mock API server.

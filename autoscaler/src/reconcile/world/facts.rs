@@ -1,0 +1,88 @@
+//! What is kept of a scale target: the few facts that decisions are made from.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use kube::core::DynamicObject;
+use std::collections::BTreeMap;
+
+/// Label names and values that pods must carry.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// What is scaled: a Deployment, or anything else with `/scale` and a pod template.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Target {
+    /// Identity of this incarnation.
+    pub(crate) uid: String,
+    /// `spec.replicas`; absent means 1.
+    pub(crate) replicas: Option<i32>,
+    /// Which pods are its own.
+    pub(crate) selector: Selector,
+    /// The containers of its pod template.
+    pub(crate) containers: Vec<Container>,
+}
+
+/// A target's own selector.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Selector {
+    /// `matchLabels` alone.
+    Labels(Labels),
+    /// It has `matchExpressions`, which a Service cannot express.
+    Expressions,
+    /// None, or an empty one, which would match every pod.
+    Missing,
+}
+
+impl Target {
+    /// Pods asked for at present.
+    pub(crate) fn current(&self) -> i32 {
+        self.replicas.unwrap_or(1)
+    }
+
+    /// The facts of an object of any kind; fields of another shape count as absent.
+    pub(crate) fn from_object(object: &DynamicObject) -> Self {
+        let spec = &object.data["spec"];
+        let labels = spec["selector"]["matchLabels"].as_object().map(|labels| {
+            let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();
+            labels.iter().map(|(k, v)| (k.clone(), text(v))).collect::<Labels>()
+        });
+        let expressions = spec["selector"]["matchExpressions"].as_array().is_some_and(|list| !list.is_empty());
+        let template: PodSpec = serde_json::from_value(spec["template"]["spec"].clone()).unwrap_or_default();
+        Self {
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            replicas: spec["replicas"].as_i64().and_then(|n| i32::try_from(n).ok()),
+            selector: match labels {
+                _ if expressions => Selector::Expressions,
+                Some(labels) if !labels.is_empty() => Selector::Labels(labels),
+                _ => Selector::Missing,
+            },
+            containers: template.containers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_target_of_any_kind_is_read_by_its_shape() {
+        let object = |spec: serde_json::Value| -> DynamicObject {
+            serde_json::from_value(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "uid": "u"}, "spec": spec,
+            }))
+            .expect("an object")
+        };
+        let target = Target::from_object(&object(json!({
+            "replicas": 0, "selector": {"matchLabels": {"app": "a"}},
+            "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}},
+        })));
+        assert_eq!((target.replicas, target.containers.len()), (Some(0), 1));
+        assert_eq!(target.selector, Selector::Labels([("app".into(), "a".into())].into()));
+        let expressions = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchLabels": {"a": "b"}});
+        let rows = [(expressions, Selector::Expressions), (json!({}), Selector::Missing)];
+        for (selector, expected) in rows {
+            let target = Target::from_object(&object(json!({"selector": selector})));
+            assert_eq!((target.selector.clone(), target.current()), (expected, 1));
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! One watched kind, held in memory: what the API server last said, and what we just wrote.
+//!
+//! A [`Store`] is fed by one watch and read by everybody. Its listener is called for each change, one at a time and in
+//! order, after the store holds the change, so whoever it wakes sees at least that.
+//!
+//! # Our own writes
+//!
+//! A write is answered with the object's new version before the watch tells of it. [`Store::offer`] shows that answer to
+//! readers at once, until the watch has caught up or [`OFFER_HOLDS`] has passed: so a reconcile that follows a write
+//! neither repeats it nor undoes it, and an object that was deleted in between cannot haunt us for long.
+//!
+//! # Relists
+//!
+//! After a broken watch the whole kind is listed again; what is missing from the list is reported as deleted.
+//!
+//! # Not here
+//!
+//! Trimming: [`Store`] holds whatever its watch makes of an object ([`super::facts`]).
+
+use common::RevisionKey as Key;
+use futures::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long an answered write may run ahead of the watch.
+const OFFER_HOLDS: Duration = Duration::from_secs(5);
+
+type Listener<T> = Box<dyn Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync>;
+
+/// What is known of one kind, by namespace and name.
+pub(crate) struct Store<T> {
+    inner: RwLock<Inner<T>>,
+    listener: Listener<T>,
+    synced: watch::Sender<bool>,
+    failure: RwLock<Option<String>>,
+}
+
+struct Inner<T> {
+    watched: BTreeMap<Key, Versioned<T>>,
+    offered: HashMap<Key, (Versioned<T>, Instant)>,
+}
+
+struct Versioned<T> {
+    version: u64,
+    value: Arc<T>,
+}
+
+impl<T> Clone for Versioned<T> {
+    fn clone(&self) -> Self {
+        Self { version: self.version, value: self.value.clone() }
+    }
+}
+
+impl<T: Send + Sync + 'static> Store<T> {
+    /// An empty store; `listener` gets each key with its value before and after.
+    pub(crate) fn new(listener: impl Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
+        Self {
+            inner: RwLock::new(Inner { watched: BTreeMap::new(), offered: HashMap::new() }),
+            listener: Box::new(listener),
+            synced: watch::channel(false).0,
+            failure: RwLock::new(None),
+        }
+    }
+
+    /// The object, if it exists.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<T>> {
+        let inner = self.inner.read();
+        let watched = inner.watched.get(key);
+        match inner.offered.get(key) {
+            Some((offer, until))
+                if Instant::now() < *until && watched.is_none_or(|watched| watched.version < offer.version) =>
+            {
+                Some(offer.value.clone())
+            }
+            _ => watched.map(|watched| watched.value.clone()),
+        }
+    }
+
+    /// Every key that the watch knows.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.inner.read().watched.keys().cloned().collect()
+    }
+
+    /// Shows the answer to our own write until the watch has caught up. `version` is its resourceVersion.
+    pub(crate) fn offer(&self, key: &Key, version: &str, value: T) {
+        let mut inner = self.inner.write();
+        let now = Instant::now();
+        inner.offered.retain(|_, (_, until)| now < *until);
+        let offer = Versioned { version: number(version), value: Arc::new(value) };
+        inner.offered.insert(key.clone(), (offer, now + OFFER_HOLDS));
+    }
+
+    /// Takes back what was offered: the object has been deleted by us.
+    pub(crate) fn withdraw(&self, key: &Key) {
+        self.inner.write().offered.remove(key);
+    }
+
+    /// Waits until the first list is complete.
+    pub(crate) async fn synced(&self) {
+        let _ = self.synced.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// Whether the first list is complete.
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Why the watch does not work at the moment, if so.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.read().clone()
+    }
+
+    /// Takes in one version of an object, or its deletion, and tells the listener.
+    pub(crate) fn apply(&self, key: &Key, version: &str, value: Option<T>) {
+        let (old, new) = {
+            let mut inner = self.inner.write();
+            let version = number(version);
+            let new = value.map(Arc::new);
+            let old = match &new {
+                Some(value) => inner.watched.insert(key.clone(), Versioned { version, value: value.clone() }),
+                None => inner.watched.remove(key),
+            };
+            if new.is_none() || inner.offered.get(key).is_some_and(|(offer, _)| offer.version <= version) {
+                inner.offered.remove(key);
+            }
+            (old, new)
+        };
+        if old.is_some() || new.is_some() {
+            (self.listener)(key, old.as_ref().map(|held| &held.value), new.as_ref());
+        }
+    }
+
+    fn is_current(&self, key: &Key, version: &str) -> bool {
+        self.inner.read().watched.get(key).is_some_and(|held| held.version == number(version) && held.version != 0)
+    }
+
+    /// Ends the first (or a further) list: what it did not name is gone.
+    fn complete(&self, listed: &mut Vec<Key>) {
+        listed.sort_unstable();
+        for gone in self.keys().iter().filter(|key| listed.binary_search(key).is_err()) {
+            self.apply(gone, "", None);
+        }
+        listed.clear();
+        *self.failure.write() = None;
+        self.synced.send_replace(true);
+    }
+
+    /// Follows `api` for ever. `convert` makes the held form of an object.
+    ///
+    /// Cancel safe: dropping it stops the watch and keeps what is known.
+    pub(crate) async fn follow<K>(&self, api: Api<K>, config: watcher::Config, convert: impl Fn(K) -> T + Send + Sync)
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut listed = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(object)) => {
+                    let key = key_of(&object);
+                    listed.push(key.clone());
+                    self.take_in(&key, object, &convert);
+                }
+                Ok(watcher::Event::InitDone) => self.complete(&mut listed),
+                Ok(watcher::Event::Apply(object)) => self.take_in(&key_of(&object), object, &convert),
+                Ok(watcher::Event::Delete(object)) => self.apply(&key_of(&object), "", None),
+                Err(error) => {
+                    tracing::warn!(%error, "a watch is broken; what was last known stays in force");
+                    *self.failure.write() = Some(error.to_string());
+                }
+            }
+        }
+    }
+
+    fn take_in<K: Resource>(&self, key: &Key, object: K, convert: &impl Fn(K) -> T) {
+        let version = object.meta().resource_version.clone().unwrap_or_default();
+        if !self.is_current(key, &version) {
+            self.apply(key, &version, Some(convert(object)));
+        }
+    }
+}
+
+/// Namespace and name of an object.
+pub(crate) fn key_of<K: Resource>(object: &K) -> Key {
+    let meta = object.meta();
+    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+/// Kubernetes promises since 1.35 that versions of one kind are numbers that grow. One that is not is never newer.
+fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    type Log = Arc<Mutex<Vec<(String, Option<u32>, Option<u32>)>>>;
+
+    fn store() -> (Store<u32>, Log) {
+        let log = Log::default();
+        let written = log.clone();
+        let store = Store::new(move |key: &Key, old: Option<&Arc<u32>>, new: Option<&Arc<u32>>| {
+            written.lock().push((key.to_string(), old.map(|n| **n), new.map(|n| **n)));
+        });
+        (store, log)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn our_own_write_is_seen_before_the_watch_tells_of_it() {
+        let (store, _) = store();
+        let key = Key::new("ns", "a");
+        store.apply(&key, "5", Some(5));
+        store.offer(&key, "7", 7);
+        assert_eq!(store.get(&key).as_deref(), Some(&7));
+        store.apply(&key, "6", Some(6)); // Somebody else's write came before ours.
+        assert_eq!(store.get(&key).as_deref(), Some(&7));
+        store.apply(&key, "8", Some(8));
+        assert_eq!(store.get(&key).as_deref(), Some(&8), "the watch has caught up");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_created_object_that_never_shows_up_is_forgotten() {
+        let (store, _) = store();
+        let key = Key::new("ns", "a");
+        store.offer(&key, "7", 7);
+        assert_eq!(store.get(&key).as_deref(), Some(&7));
+        tokio::time::advance(OFFER_HOLDS).await;
+        assert_eq!(store.get(&key), None);
+        store.offer(&key, "9", 9);
+        store.apply(&key, "", None);
+        assert_eq!(store.get(&key), None, "a deletion beats an offer");
+    }
+
+    #[test]
+    fn a_list_tells_of_what_is_missing_from_it() {
+        let (store, log) = store();
+        let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
+        store.apply(&a, "1", Some(1));
+        store.apply(&b, "2", Some(2));
+        assert!(!store.is_synced());
+        store.complete(&mut vec![b.clone()]);
+        assert!(store.is_synced() && store.is_current(&b, "2"));
+        let told = [
+            ("ns/a".to_owned(), None, Some(1)),
+            ("ns/b".to_owned(), None, Some(2)),
+            ("ns/a".to_owned(), Some(1), None),
+        ];
+        assert_eq!(*log.lock(), told);
+    }
+}

@@ -1,0 +1,122 @@
+//! Which keys an event leads to.
+
+use super::*;
+use serde_json::{Value, json};
+
+struct Fixture {
+    world: World,
+    queues: Queues,
+}
+
+impl Fixture {
+    fn new(mode: Mode) -> Self {
+        let (service, _handle) =
+            tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
+        let client = Client::new(service, "default");
+        let queues = Queues::default();
+        let world = World::new(client, mode, "system", queues.clone(), CancellationToken::new());
+        Self { world, queues }
+    }
+
+    /// What is queued for PodAutoscalers and ServerlessServices, in order.
+    async fn drain(&self) -> (Vec<String>, Vec<String>) {
+        let mut both = (vec![], vec![]);
+        for (queue, keys) in [(&self.queues.autoscalers, &mut both.0), (&self.queues.serverless, &mut both.1)] {
+            while queue.depth() > 0 {
+                keys.push(queue.next().await.key().to_string());
+            }
+            keys.sort_unstable();
+        }
+        both
+    }
+
+    fn autoscaler(&self, name: &str, created: &str, annotations: Value) {
+        let value = json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created, "annotations": annotations},
+            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "protocolType": "http1"},
+        });
+        let object: PodAutoscaler = serde_json::from_value(value).expect("a PodAutoscaler");
+        self.world.autoscalers.apply(&Key::new("ns", name), "1", Some(object));
+    }
+
+    fn slice(&self, name: &str, labels: Value) {
+        let value = json!({"metadata": {"name": name, "namespace": "ns", "labels": labels}, "addressType": "IPv4"});
+        let slice: EndpointSlice = serde_json::from_value(value).expect("a slice");
+        self.world.slices.apply(&Key::new("ns", name), "1", Some(slice));
+    }
+}
+
+fn keys(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| format!("ns/{name}")).collect()
+}
+
+#[tokio::test]
+async fn events_lead_to_the_keys_that_depend_on_them() {
+    let f = Fixture::new(Mode::Standalone);
+    f.autoscaler("young", "2026-01-02T00:00:00Z", json!({"zeroscale.dev/hosts": "a.example.com"}));
+    assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
+    let old = json!({"zeroscale.dev/hosts": "a.example.com", "zeroscale.dev/service": "web"});
+    f.autoscaler("old", "2026-01-01T00:00:00Z", old);
+    assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
+    assert_eq!(f.world.owner_of_host("a.example.com"), Some(Key::new("ns", "old")));
+
+    let service: Service = serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "ns"}})).expect("ok");
+    f.world.services.apply(&Key::new("ns", "web"), "1", Some(service));
+    assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])), "a Service of the public name");
+
+    f.slice("left-behind", json!({"kubernetes.io/service-name": "web"}));
+    assert_eq!(f.drain().await, (vec![], keys(&["old"])), "a slice about the public Service");
+    f.slice("private", json!({"kubernetes.io/service-name": "young-private", names::SERVERLESS_SERVICE: "young"}));
+    assert_eq!(f.drain().await, (vec![], keys(&["young"])), "a private slice, by its label");
+    assert_eq!(f.world.slices_of(&Key::new("ns", "web")).len(), 1);
+    f.slice("left-behind", json!({"kubernetes.io/service-name": "elsewhere"}));
+    assert_eq!(f.drain().await.1, keys(&["old"]), "one that is not about it any more");
+    assert!(f.world.slices_of(&Key::new("ns", "web")).is_empty());
+
+    let target =
+        TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: Key::new("ns", "young") };
+    f.world.routes.target(News::Changed(&target));
+    assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
+
+    f.world.attend(&Key::new("ns", "old"));
+    f.world.sweep();
+    assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
+    f.world.autoscalers.apply(&Key::new("ns", "old"), "", None);
+    assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])), "a host passes on");
+}
+
+#[tokio::test]
+async fn activators_concern_every_serverless_service() {
+    let f = Fixture::new(Mode::Standalone);
+    for name in ["a", "b"] {
+        let value = json!({
+            "metadata": {"name": name, "namespace": "ns", "ownerReferences": [
+                {"apiVersion": "x/v1", "kind": "PodAutoscaler", "name": format!("{name}-owner"), "uid": "u", "controller": true},
+            ]},
+            "spec": {"objectRef": {}, "protocolType": "http1"},
+        });
+        let object = serde_json::from_value(value).expect("a ServerlessService");
+        f.world.serverless.apply(&Key::new("ns", name), "1", Some(object));
+    }
+    assert_eq!(f.drain().await, (keys(&["a-owner", "b-owner"]), keys(&["a", "b"])));
+    let value = json!({
+        "metadata": {"name": "x", "namespace": "system", "labels": {"kubernetes.io/service-name": "activator-service"}},
+        "addressType": "IPv4",
+    });
+    let slice = serde_json::from_value(value).expect("a slice");
+    f.world.slices.apply(&Key::new("system", "x"), "1", Some(slice));
+    assert_eq!(f.drain().await, (vec![], keys(&["a", "b"])));
+    assert_eq!(f.world.activators().len(), 1);
+}
+
+#[tokio::test]
+async fn a_status_of_our_own_does_not_concern_the_services() {
+    let f = Fixture::new(Mode::Standalone);
+    f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
+    f.drain().await;
+    f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
+    assert_eq!(f.drain().await, (keys(&["a"]), vec![]));
+    let f = Fixture::new(Mode::Knative);
+    f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
+    assert_eq!(f.drain().await, (keys(&["a"]), vec![]), "Knative's own controller looks after them");
+}
