@@ -136,7 +136,7 @@ fn table(document: &Value) -> String {
         "SINCE (UTC)", "FOR", "DESIRED", "READY", "STABLE", "PANIC", "EBC"
     );
     for entry in document["history"].as_array().into_iter().flatten().rev() {
-        let since = k8s_openapi::jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));
+        let since = jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));
         let why = match (&entry["unknown"], entry["panicking"] == true) {
             (Value::String(unknown), _) => format!("unknown: {unknown}"),
             (_, true) => format!("{} (panicking)", text(&entry["rule"])),

@@ -7,8 +7,8 @@ pub mod ingest;
 pub mod leadership;
 pub mod options;
 pub mod pods;
-pub mod run;
 pub mod reconcile;
+pub mod run;
 pub mod scale;
 
 pub use options::{Options, ScaleEvent};

@@ -26,6 +26,7 @@ use crate::ingest::{Here, Ingest};
 use crate::leadership::Shares;
 use crate::options::Options;
 use crate::pods::{self, PodIndex};
+use crate::reconcile;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Attention, Ports};
@@ -89,12 +90,7 @@ pub async fn run(
     resolver: Arc<dyn Resolve>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    // The reconcilers' place: `reconcile::run(wiring, stop)`.
-    let reconcilers = |_wiring: Wiring, stop: CancellationToken| async move {
-        stop.cancelled().await;
-        Ok(())
-    };
-    run_with(options, client, resolver, shutdown, reconcilers).await
+    run_with(options, client, resolver, shutdown, reconcile::run).await
 }
 
 /// Runs everything but the reconcilers, which are given as a function, until `shutdown`; returns when all is released.

@@ -26,20 +26,15 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Clock;
-use crate::options::Options;
-use crate::scale::Ports;
+use crate::run::Wiring;
 use common::RevisionKey as Key;
-use common::config::{AutoscalerConfig, DeploymentConfig};
 use common_runtime::environment::Mode;
-use common_runtime::resolve::Resolve;
 use context::Context;
 use dashmap::DashMap;
 use error::Error;
 use events::Recorder;
 use futures::FutureExt;
 use kpa::probe::Prober;
-use kube::Client;
 use queue::{Lane, Queue};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -55,27 +50,12 @@ const WORKERS: usize = 8;
 /// Longest duration of one reconcile; what is left undone is done by the next.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the reconcilers need of the rest of the process.
-pub struct Setup {
-    /// The API server.
-    pub client: Client,
-    /// Settings of the process.
-    pub options: Options,
-    /// Decisions, measurements, pods, leadership; and the feed, of which this is the one consumer.
-    pub ports: Ports,
-    /// Finds the public Services, to probe them.
-    pub resolver: Arc<dyn Resolve>,
-    /// Wall-clock time.
-    pub clock: Clock,
-    /// `config-autoscaler`, live.
-    pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// `config-deployment`, live.
-    pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
-}
-
-/// Reconciles until `shutdown`, and then until what is under way has come to its end.
-pub async fn run(setup: Setup, shutdown: CancellationToken) {
-    let cx = Arc::new(context(setup, &shutdown));
+/// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
+///
+/// # Errors
+/// None so far: whatever goes wrong with one object is tried again.
+pub async fn run(wiring: Wiring, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let cx = Arc::new(context(wiring, &shutdown));
     cx.world.follow(&cx.client, &shutdown).await;
     let mut tasks = JoinSet::new();
     tasks.spawn(attend(cx.clone(), shutdown.clone()));
@@ -91,10 +71,11 @@ pub async fn run(setup: Setup, shutdown: CancellationToken) {
         }
     }
     while tasks.join_next().await.is_some() {}
+    Ok(())
 }
 
-fn context(setup: Setup, shutdown: &CancellationToken) -> Context {
-    let Setup { client, options, ports, resolver, clock, autoscaler_config, deployment_config } = setup;
+fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
+    let Wiring { options, client, resolver, ports, clock, metrics: _, autoscaler_config, deployment_config } = wiring;
     let queues = Queues::default();
     let world = World::new(client.clone(), options.mode, &options.system_namespace, queues.clone(), shutdown.clone());
     let probed = queues.autoscalers.clone();
