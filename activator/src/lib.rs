@@ -1,11 +1,35 @@
 //! The activator: proxies traffic, holds requests while a revision has no capacity, probes pods, reports concurrency.
 //!
-//! [`run`] is the whole plane; everything that it must be told is in [`Options`].
+//! [`run`] is the whole plane against a Kubernetes API; [`start`] is the same with a stream of
+//! [`discovery::Event`]s in its place. Everything else that it must be told is in [`Options`].
+//!
+//! ```text
+//! discovery ──events──> registry ──> revision ──> backends ──probes──> pods
+//!                          │            │ throttler, stats                ▲
+//! client ──> server ──> layers: probe, lookup, report, timeouts, hold ──> forward
+//!                                         │
+//!                                         └──> stats ──> autoscaler
+//! ```
 
+mod backends;
+mod body;
 mod cold_start;
+pub mod discovery;
+mod exchange;
+mod forward;
+mod layers;
+mod metrics;
 mod options;
+mod prober;
+mod quote;
+mod refusal;
+mod registry;
+mod revision;
 mod run;
+mod server;
+mod stats;
 
 pub use cold_start::{ColdStart, Phases};
+pub use forward::headers::Contract;
 pub use options::{OnColdStart, Options};
-pub use run::run;
+pub use run::{Activator, run, start};

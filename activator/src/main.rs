@@ -1,2 +1,15 @@
-//! Entry point.
-fn main() {}
+//! The activator as a process of its own: Knative's environment variables in, SIGTERM out.
+
+use activator::Options;
+use anyhow::Context;
+use common_runtime::{environment, resolve, shutdown, telemetry};
+use std::sync::Arc;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    telemetry::init_logs(telemetry::Format::Json, "info");
+    let options = Options::from_env(&environment::process)?;
+    let shutdown = shutdown::signal_token().context("signal handlers cannot be installed")?;
+    let client = kube::Client::try_default().await.context("no Kubernetes API: set KUBECONFIG or run in a pod")?;
+    activator::run(options, client, Arc::new(resolve::Dns), shutdown).await
+}

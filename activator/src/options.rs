@@ -9,7 +9,7 @@
 //! service account.
 
 use crate::cold_start::ColdStart;
-use common::names;
+use common::{golang, names};
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub struct Options {
     pub drain: Duration,
     /// Idle connections kept for each pod address.
     pub idle_connections_per_pod: usize,
+    /// Knative mode: longest wait for the answer to a probe.
+    pub probe_timeout: Duration,
     /// Told about every cold start.
     pub on_cold_start: Option<OnColdStart>,
 }
@@ -74,6 +76,7 @@ impl Options {
             linger: Duration::from_secs(15),
             drain: Duration::from_secs(540),
             idle_connections_per_pod: 100,
+            probe_timeout: Duration::from_millis(300),
             on_cold_start: None,
         }
     }
@@ -105,6 +108,17 @@ impl Options {
         options.admin = Some(SocketAddr::new(host, port));
         options.idle_connections_per_pod =
             environment::parsed(get, "MAX_IDLE_PROXY_CONNS_PER_HOST", 100, "must be a number of connections")?;
+        if let Some(value) = get("PROBE_TIMEOUT").filter(|v| !v.is_empty()) {
+            options.probe_timeout = golang::parse_duration(&value)
+                .ok()
+                .map(golang::GoDuration::to_std)
+                .filter(|timeout| !timeout.is_zero())
+                .ok_or(EnvironmentError {
+                    variable: "PROBE_TIMEOUT",
+                    value: Some(value),
+                    rule: "must be a positive duration in Go's syntax, such as 300ms",
+                })?;
+        }
         options.memory_limit = match get("ZEROSCALE_MEMORY_LIMIT").filter(|v| !v.is_empty()) {
             Some(_) => Some(environment::parsed(get, "ZEROSCALE_MEMORY_LIMIT", 0, "must be a number of bytes")?),
             None => cgroup_memory_limit(),

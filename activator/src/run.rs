@@ -1,21 +1,162 @@
 //! Puts the parts together, in the order in which they depend on each other, and takes them apart again.
+//!
+//! # The end
+//!
+//! 1. `shutdown`: probes fail; requests are served for [`Options::linger`], so that every peer stops sending first.
+//! 2. The server drains ([`crate::server`]), within [`Options::drain`].
+//! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
 
-use crate::Options;
+use crate::discovery::{self, Event};
+use crate::forward::pool::Pools;
+use crate::layers::hold::Hold;
+use crate::layers::lookup::Lookup;
+use crate::layers::probe::{Health, Probe};
+use crate::layers::report::Report;
+use crate::layers::timeouts::Timeouts;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::registry::{Parts, Registry};
+use crate::server::Server;
+use crate::stats::StatSink;
+use activator_core::breaker::Load;
+use activator_core::hold::HeldBytes;
+use anyhow::Context;
+use common::RevisionKey;
+use common::time::Timestamp;
+use common_runtime::environment::Mode;
 use common_runtime::resolve::Resolve;
+use common_runtime::websocket::{Config, DurableSender};
+use common_runtime::{admin, telemetry};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Runs an activator until `shutdown`, then drains it.
+/// Held requests may use this part of the memory limit.
+const HELD_PART: u64 = 4;
+
+/// A running activator.
+pub struct Activator {
+    /// Where the first data listener is bound.
+    pub http1: SocketAddr,
+    /// Where the second is.
+    pub h2c: SocketAddr,
+    /// Where metrics are served, if anywhere.
+    pub admin: Option<SocketAddr>,
+    registry: Arc<Registry>,
+    server: Server,
+    health: Arc<Health>,
+    options: Options,
+    infrastructure: CancellationToken,
+}
+
+/// Runs an activator on what `client` tells, until `shutdown`; then drains it.
 ///
 /// # Errors
-/// A listener cannot be bound.
+/// A listener cannot be bound, or the stat server's URL is malformed.
 pub async fn run(
     options: Options,
     client: kube::Client,
     resolver: Arc<dyn Resolve>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let _ = (options, client, resolver);
+    let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
+    match options.mode {
+        Mode::Standalone => tokio::spawn(discovery::standalone::run(client, sender)),
+        Mode::Knative => {
+            let (namespace, timeout) = (options.system_namespace.clone(), options.probe_timeout);
+            tokio::spawn(discovery::knative::run(client, namespace, timeout, sender))
+        }
+    };
+    let activator = start(options, events, resolver).await?;
     shutdown.cancelled().await;
+    activator.stop().await;
     Ok(())
+}
+
+/// Starts an activator on a stream of events. Serves until [`Activator::stop`].
+///
+/// # Errors
+/// A listener cannot be bound, or the stat server's URL is malformed.
+pub async fn start(
+    options: Options,
+    events: mpsc::Receiver<Event>,
+    resolver: Arc<dyn Resolve>,
+) -> anyhow::Result<Activator> {
+    let started = Instant::now();
+    let infrastructure = CancellationToken::new();
+    let bind = async |address: SocketAddr| {
+        TcpListener::bind(address).await.with_context(|| format!("data port {address} cannot be bound"))
+    };
+    let (http1, h2c) = (bind(options.http1).await?, bind(options.h2c).await?);
+
+    let registered = telemetry::Metrics::default();
+    let metrics = Metrics::new(&registered);
+    let health = Arc::new(Health::new(started));
+    let pools = Pools::start(options.idle_connections_per_pod, infrastructure.clone());
+    let link =
+        DurableSender::start(vec![options.stat_url.clone()], resolver, Config::default(), infrastructure.clone())?;
+    let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
+    tokio::spawn(sink.clone().run(health.clone(), infrastructure.clone()));
+    let registry = Registry::new(Parts {
+        clock: Arc::new(move || {
+            let nanos = started.elapsed().as_nanos();
+            Timestamp::from_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
+        }),
+        metrics: metrics.clone(),
+        pools: pools.clone(),
+        health: health.clone(),
+        own_ip: options.pod_ip.to_string(),
+        cluster_domain: options.cluster_domain.clone(),
+    });
+    let applying = tokio::spawn(registry.clone().run(events));
+    let stopped = infrastructure.clone();
+    tokio::spawn(async move {
+        stopped.cancelled().await;
+        applying.abort(); // Drops the receiver, and with it the watches.
+    });
+
+    let budget = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
+    let hold = Hold::new(pools, budget, metrics, options.on_cold_start.clone());
+    let report = Report::new(Timeouts::new(hold), sink);
+    let lookup = Lookup::new(report, registry.clone(), health.clone(), options.mode, options.cluster_domain.clone());
+    let chain = Probe::new(lookup, health.clone());
+
+    let admin = match options.admin {
+        Some(address) => Some(admin::serve(address, registered, Vec::new(), infrastructure.clone()).await?),
+        None => None,
+    };
+    let server = Server::new(options.mode, options.trust_revision_headers.clone());
+    let bound = (http1.local_addr()?, h2c.local_addr()?);
+    server.listen(http1, chain.clone());
+    server.listen(h2c, chain);
+    tracing::info!(http1 = %bound.0, h2c = %bound.1, mode = ?options.mode, "activator listens");
+    Ok(Activator { http1: bound.0, h2c: bound.1, admin, registry, server, health, options, infrastructure })
+}
+
+impl Activator {
+    /// What a revision's breaker holds now: in flight, queued, capacity.
+    pub fn load(&self, key: &RevisionKey) -> Option<Load> {
+        self.registry.by_key(key.namespace(), key.name()).map(|revision| revision.throttler.load())
+    }
+
+    /// Drains and stops. See the module's text.
+    pub async fn stop(self) {
+        self.health.set_draining();
+        tokio::time::sleep(self.options.linger).await;
+        let cut = self.server.drain(self.options.drain).await;
+        if cut > 0 {
+            tracing::warn!(cut, bound = ?self.options.drain, "connections were still busy after the drain's bound");
+        }
+        self.infrastructure.cancel();
+    }
+}
+
+/// A dropped activator serves no longer than its connections.
+impl Drop for Activator {
+    fn drop(&mut self) {
+        self.infrastructure.cancel();
+    }
 }

@@ -1,0 +1,222 @@
+//! One task for each revision: turns listings into proven destinations, by the rules of
+//! [`activator_core::backends`].
+//!
+//! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one. Between
+//! events the task sleeps; the only timer is the paced probe's.
+//!
+//! What comes in is coalesced in an [`Inbox`], which holds at most one listing, one spec and one mention of each failed
+//! pod, so that no producer ever waits or piles up work.
+
+use crate::discovery::{Listing, Spec};
+use crate::forward::pool::Pools;
+use crate::prober;
+use crate::revision::Revision;
+use activator_core::backends::{Action, Attempt, Backends, Event, Outcome, Rules};
+use activator_core::{Destination, Destinations};
+use common::backend::{Probe, Protocol};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// The way in, held by the revision.
+#[derive(Default)]
+pub(crate) struct Handle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    inbox: Mutex<Inbox>,
+    changed: Notify,
+}
+
+/// What has happened since the task last looked.
+#[derive(Default)]
+struct Inbox {
+    listing: Option<Listing>,
+    judge: Option<Judge>,
+    cluster_ip: Option<Option<Destination>>,
+    failed: BTreeSet<Destination>,
+    closed: bool,
+}
+
+/// How pods are judged.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Judge {
+    rules: Rules,
+    probe: Probe,
+    protocol: Protocol,
+}
+
+impl Handle {
+    /// Pods are judged by this from now on.
+    pub(crate) fn set_spec(&self, spec: &Spec) {
+        let judge = Judge { rules: spec.rules, probe: spec.backend.probe.clone(), protocol: spec.backend.protocol };
+        self.put(|inbox| inbox.judge = Some(judge));
+    }
+
+    /// The pods are these.
+    pub(crate) fn set_listing(&self, listing: Listing) {
+        self.put(|inbox| inbox.listing = Some(listing));
+    }
+
+    /// The cluster IP is this.
+    pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
+        self.put(|inbox| inbox.cluster_ip = Some(destination));
+    }
+
+    /// A request could not be delivered there.
+    pub(crate) fn failed(&self, destination: Destination) {
+        self.put(|inbox| {
+            inbox.failed.insert(destination);
+        });
+    }
+
+    /// Ends the task.
+    pub(crate) fn close(&self) {
+        self.put(|inbox| inbox.closed = true);
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+        change(&mut self.shared.inbox.lock());
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Starts the task of one revision. It ends with the revision.
+pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>) {
+    let shared = revision.backends().shared.clone();
+    let Some(judge) = shared.inbox.lock().judge.take() else { return };
+    let task = Task {
+        machine: Backends::new(judge.rules),
+        judge,
+        listed: BTreeSet::new(),
+        serving: false,
+        probes: JoinSet::new(),
+        revision: Arc::downgrade(revision),
+        pools,
+    };
+    tokio::spawn(task.run(shared));
+}
+
+struct Task {
+    machine: Backends,
+    judge: Judge,
+    listed: BTreeSet<Destination>,
+    serving: bool,
+    probes: JoinSet<(Destination, Attempt, Outcome)>,
+    revision: Weak<Revision>,
+    pools: Arc<Pools>,
+}
+
+impl Task {
+    async fn run(mut self, shared: Arc<Shared>) {
+        loop {
+            let due = self.machine.due().map(Instant::from_std);
+            tokio::select! {
+                () = shared.changed.notified() => {
+                    let inbox = std::mem::take(&mut *shared.inbox.lock());
+                    if inbox.closed {
+                        break;
+                    }
+                    self.take_in(inbox);
+                }
+                Some(probed) = self.probes.join_next() => match probed {
+                    Ok((destination, attempt, outcome)) => self.handle(Event::Probed { destination, attempt, outcome }),
+                    Err(error) => tracing::error!(%error, "a probe panicked"),
+                },
+                () = sleep_until(due) => self.handle(Event::Due),
+            }
+        }
+        for destination in &self.listed {
+            self.pools.remove(destination.address());
+        }
+    }
+
+    fn take_in(&mut self, inbox: Inbox) {
+        if let Some(judge) = inbox.judge
+            && judge != self.judge
+        {
+            // What was believed stays in use, even if it was the answer to another question: an edit drops nothing.
+            let actions = self.machine.set_rules(judge.rules, Instant::now().into_std());
+            self.judge = judge;
+            self.act(actions);
+        }
+        if let Some(cluster_ip) = inbox.cluster_ip {
+            self.handle(Event::ClusterIp(cluster_ip));
+        }
+        if let Some(listing) = inbox.listing {
+            self.list(listing);
+        }
+        for destination in inbox.failed {
+            self.handle(Event::Failed(destination));
+        }
+    }
+
+    fn list(&mut self, listing: Listing) {
+        let now = Instant::now();
+        let listed: BTreeSet<Destination> = listing.all().cloned().collect();
+        if self.listed.is_empty()
+            && !listed.is_empty()
+            && let Some(revision) = self.revision.upgrade()
+        {
+            revision.note(|timeline| timeline.address_known = Some(now));
+        }
+        let gone: Vec<Destination> = self.listed.difference(&listed).cloned().collect();
+        self.listed = listed;
+        self.handle(Event::Listed { ready: listing.ready, not_ready: listing.not_ready });
+        // Only now is nothing sent there any more.
+        for destination in gone {
+            self.pools.remove(destination.address());
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let actions = self.machine.handle(event, Instant::now().into_std());
+        self.act(actions);
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Probe { destination, attempt, timeouts } => {
+                    let pool = self.pools.get(destination.address());
+                    let (probe, protocol) = (self.judge.probe.clone(), self.judge.protocol);
+                    self.probes.spawn(async move {
+                        let outcome = prober::probe(&pool, &probe, protocol, timeouts).await;
+                        (destination, attempt, outcome)
+                    });
+                }
+                Action::Publish(destinations) => self.publish(destinations),
+            }
+        }
+    }
+
+    fn publish(&mut self, destinations: Destinations) {
+        let Some(revision) = self.revision.upgrade() else { return };
+        let serving = !destinations.is_empty();
+        if serving && !self.serving {
+            let now = Instant::now();
+            revision.note(|timeline| timeline.probed = Some(now));
+        }
+        self.serving = serving;
+        tracing::debug!(revision = %revision.key, ?destinations, "destinations");
+        revision.throttler.update(destinations);
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,206 @@
+//! Bodies, both ways. Nothing here copies or buffers: frames pass through, one at a time, as the receiver asks.
+//!
+//! A request's body stays in the client's socket until a pod's connection asks for its first frame; that is what keeps
+//! a held request small, and what makes `100 Continue` come after capacity.
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+
+/// Why a body broke off.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request's body on its way to a pod.
+pub(crate) enum RequestBody {
+    /// None.
+    Empty,
+    /// A few bytes of ours: a probe's.
+    Whole(Option<Bytes>),
+    /// Streamed from the client.
+    Streamed {
+        /// The client's side.
+        body: Incoming,
+        /// What became of it.
+        upload: Arc<Upload>,
+    },
+}
+
+/// What became of a streamed request body, seen from the side.
+#[derive(Default)]
+pub(crate) struct Upload {
+    finished: AtomicBool,
+    moved: Mutex<Option<Instant>>,
+}
+
+impl Upload {
+    /// Whether all of it was handed on.
+    pub(crate) fn finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// When its last frame was handed on.
+    pub(crate) fn moved(&self) -> Option<Instant> {
+        *self.moved.lock()
+    }
+}
+
+impl RequestBody {
+    /// From the server's side of a connection.
+    pub(crate) fn new(body: Incoming) -> Self {
+        if body.is_end_stream() { Self::Empty } else { Self::Streamed { body, upload: Arc::default() } }
+    }
+
+    /// Whether there is nothing to send.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    /// Follows the upload.
+    pub(crate) fn upload(&self) -> Option<Arc<Upload>> {
+        match self {
+            Self::Empty | Self::Whole(_) => None,
+            Self::Streamed { upload, .. } => Some(upload.clone()),
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Streamed { body, upload } => {
+                let frame = std::task::ready!(Pin::new(&mut *body).poll_frame(cx));
+                match &frame {
+                    Some(Ok(_)) => {
+                        *upload.moved.lock() = Some(Instant::now());
+                        if body.is_end_stream() {
+                            upload.finished.store(true, Ordering::Release);
+                        }
+                    }
+                    Some(Err(_)) => {}
+                    None => upload.finished.store(true, Ordering::Release),
+                }
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Streamed { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Streamed { body, .. } => body.size_hint(),
+        }
+    }
+}
+
+pin_project! {
+    /// A body that keeps `guard` until its end, or until it is dropped, whichever comes first.
+    pub(crate) struct Guarded<B, G> {
+        #[pin]
+        body: B,
+        guard: Option<G>,
+    }
+}
+
+impl<B, G> Guarded<B, G> {
+    /// Ties `guard`, if there is one, to `body`.
+    pub(crate) fn new(body: B, guard: impl Into<Option<G>>) -> Self {
+        Self { body, guard: guard.into() }
+    }
+}
+
+impl<B: Body, G> Body for Guarded<B, G> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.project();
+        let frame = std::task::ready!(this.body.poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            *this.guard = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+pin_project! {
+    /// Our own answer, or what came through the chain.
+    #[project = ReplyProjection]
+    pub(crate) enum Reply<B> {
+        /// Ours: all of it at once.
+        Own {
+            bytes: Option<Bytes>,
+        },
+        /// A pod's.
+        Inner {
+            #[pin]
+            body: B,
+        },
+    }
+}
+
+impl<B> Reply<B> {
+    /// An answer of our own.
+    pub(crate) fn own(bytes: impl Into<Bytes>) -> Self {
+        let bytes: Bytes = bytes.into();
+        Self::Own { bytes: (!bytes.is_empty()).then_some(bytes) }
+    }
+}
+
+impl<B> Body for Reply<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.project() {
+            ReplyProjection::Own { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            ReplyProjection::Inner { body } => body.poll_frame(cx).map(|frame| frame.map(|f| f.map_err(Into::into))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own { bytes } => bytes.is_none(),
+            Self::Inner { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Inner { body } => body.size_hint(),
+        }
+    }
+}

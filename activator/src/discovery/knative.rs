@@ -1,0 +1,344 @@
+//! In place of Knative's activator: Revisions, core/v1 Endpoints and private Services, with no rights beyond upstream's.
+//!
+//! | Revision | becomes |
+//! |---|---|
+//! | `containerConcurrency`, `timeoutSeconds` (absent or 0: 300), response start and idle timeout | the same |
+//! | first port of the serving container named `h2c` | protocol h2c: Endpoints port `http2`, else `http` |
+//! | exec readiness probe on the serving container, or a startup probe on any | a pod must be ready besides its probe |
+//!
+//! The serving container is the only one, or the first with ports. `mesh-compatibility-mode` of `config-network` is read
+//! once at the start, as upstream.
+//!
+//! # Not here
+//!
+//! System-internal TLS, pod addressability through a mesh (`enable-mesh-pod-addressability`), full duplex (always on).
+
+use super::mirror::{Change, Mirror, name_of};
+use super::slices::{Entry, Index, ObjectName, Owner, Ports, Side};
+use super::{Event, Outbound, Spec};
+use crate::forward::headers::Contract;
+use activator_core::Destination;
+use activator_core::backends::{Fallback, Proof, Rules};
+use common::RevisionKey;
+use common::backend::{Backend, Probe, Protocol};
+use common::names;
+use common_api::Revision;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Endpoints, Service};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// What upstream's webhook fills in for a missing or zero timeout.
+const TIMEOUT_SECONDS: i64 = 300;
+
+/// Requests held for one revision: upstream's queue depth, which is a bound only here.
+const MAX_HELD: u32 = 10_000;
+
+/// How pods are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mesh {
+    /// Found out by probing.
+    #[default]
+    Auto,
+    /// Always through the Service.
+    Enabled,
+    /// Always directly.
+    Disabled,
+}
+
+/// The receiver has gone.
+struct Closed;
+
+/// Watches until the receiver of `events` is gone. `probe_timeout` is `PROBE_TIMEOUT`.
+pub(crate) async fn run(
+    client: Client,
+    system_namespace: String,
+    probe_timeout: Duration,
+    events: mpsc::Sender<Event>,
+) {
+    let mesh = mesh_mode(client.clone(), &system_namespace).await;
+    let mut adapter = Adapter {
+        mesh,
+        probe_timeout,
+        protocols: HashMap::new(),
+        services: HashMap::new(),
+        index: Index::default(),
+        listed: [false; 3],
+        events,
+    };
+    // Ends with the receiver; there is nobody left to tell.
+    let _ = adapter.watch(client).await;
+}
+
+/// `mesh-compatibility-mode`; anything that is none of the three keeps the default, as upstream.
+async fn mesh_mode(client: Client, namespace: &str) -> Mesh {
+    let map = match Api::<ConfigMap>::namespaced(client, namespace).get_opt("config-network").await {
+        Ok(map) => map.and_then(|map| map.data).unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(%error, "config-network cannot be read; mesh mode auto");
+            return Mesh::Auto;
+        }
+    };
+    match map.get("mesh-compatibility-mode").map(|mode| mode.to_ascii_lowercase()).as_deref() {
+        Some("enabled") => Mesh::Enabled,
+        Some("disabled") => Mesh::Disabled,
+        _ => Mesh::Auto,
+    }
+}
+
+struct Adapter {
+    mesh: Mesh,
+    probe_timeout: Duration,
+    protocols: HashMap<RevisionKey, Protocol>,
+    services: HashMap<ObjectName, (RevisionKey, Service)>,
+    index: Index,
+    /// Whether each kind has been listed once.
+    listed: [bool; 3],
+    events: mpsc::Sender<Event>,
+}
+
+impl Adapter {
+    async fn watch(&mut self, client: Client) -> Result<(), Closed> {
+        let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
+        let mut revisions = changes::<Revision>(client.clone(), watcher::Config::default()).boxed();
+        let mut endpoints = changes::<Endpoints>(client.clone(), by_label.clone()).boxed();
+        let mut services = changes::<Service>(client, by_label).boxed();
+        loop {
+            tokio::select! {
+                Some(change) = revisions.next() => match change {
+                    Change::Applied(revision) => self.revision(&revision).await?,
+                    Change::Gone((namespace, name)) => {
+                        let key = RevisionKey::new(namespace, name);
+                        self.protocols.remove(&key);
+                        self.send(Event::Deleted(key)).await?;
+                    }
+                    Change::Listed => self.set_listed(0).await?,
+                },
+                Some(change) = endpoints.next() => match change {
+                    Change::Applied(object) => {
+                        self.addresses(name_of(&object), Entry::of_endpoints(&object)).await?;
+                    }
+                    Change::Gone(name) => self.addresses(name, Vec::new()).await?,
+                    Change::Listed => self.set_listed(1).await?,
+                },
+                Some(change) = services.next() => match change {
+                    Change::Applied(service) => self.service(service).await?,
+                    Change::Gone(name) => {
+                        if let Some((key, _)) = self.services.remove(&name) {
+                            self.send(Event::ClusterIp { key, destination: None }).await?;
+                        }
+                    }
+                    Change::Listed => self.set_listed(2).await?,
+                },
+                () = self.events.closed() => return Err(Closed),
+            }
+        }
+    }
+
+    async fn revision(&mut self, revision: &Revision) -> Result<(), Closed> {
+        let spec = spec(revision, self.mesh, self.probe_timeout);
+        let key = spec.key.clone();
+        let known = self.protocols.insert(key.clone(), spec.backend.protocol);
+        let first = known != Some(spec.backend.protocol);
+        self.send(Event::Revision(Box::new(spec))).await?;
+        if first {
+            // What came before could not be read without the protocol.
+            for side in [Side::Private, Side::Public] {
+                self.sum(&(key.clone(), side)).await?;
+            }
+            let service = self.services.values().find(|(of, _)| *of == key).map(|(_, service)| service.clone());
+            if let Some(service) = service {
+                self.cluster_ip(&key, &service).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn addresses(&mut self, name: ObjectName, entries: Vec<Entry>) -> Result<(), Closed> {
+        for owner in self.index.set(name, entries) {
+            self.sum(&owner).await?;
+        }
+        Ok(())
+    }
+
+    async fn sum(&self, owner: &Owner) -> Result<(), Closed> {
+        let Some(protocol) = self.protocols.get(&owner.0) else { return Ok(()) };
+        self.send(self.index.event(owner, Some(protocol.port_name()), Ports::Named)).await
+    }
+
+    async fn service(&mut self, service: Service) -> Result<(), Closed> {
+        let labels = service.labels();
+        if labels.get(names::SERVICE_TYPE).map(String::as_str) != Some(names::SERVICE_TYPE_PRIVATE) {
+            return Ok(());
+        }
+        let Some(revision) = labels.get(names::REVISION) else { return Ok(()) };
+        let name = name_of(&service);
+        let key = RevisionKey::new(name.0.as_str(), revision.as_str());
+        self.cluster_ip(&key, &service).await?;
+        self.services.insert(name, (key, service));
+        Ok(())
+    }
+
+    async fn cluster_ip(&self, key: &RevisionKey, service: &Service) -> Result<(), Closed> {
+        let Some(protocol) = self.protocols.get(key) else { return Ok(()) };
+        let destination = cluster_ip(service, *protocol);
+        self.send(Event::ClusterIp { key: key.clone(), destination }).await
+    }
+
+    async fn set_listed(&mut self, kind: usize) -> Result<(), Closed> {
+        let before = std::mem::replace(&mut self.listed[kind], true);
+        if !before && self.listed == [true; 3] {
+            self.send(Event::Synced).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, event: Event) -> Result<(), Closed> {
+        self.events.send(event).await.map_err(|_| Closed)
+    }
+}
+
+/// All changes of one kind, in all namespaces.
+fn changes<K>(client: Client, config: watcher::Config) -> impl Stream<Item = Change<K>> + Send
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + Send + serde::de::DeserializeOwned + 'static,
+{
+    let mut mirror = Mirror::default();
+    watcher(Api::<K>::all(client), config).default_backoff().flat_map(move |event| {
+        let changes = match event {
+            Ok(event) => mirror.take(event),
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), %error, "cannot be watched; the last known stay in force");
+                Vec::new()
+            }
+        };
+        futures::stream::iter(changes)
+    })
+}
+
+/// What a Revision comes to.
+fn spec(revision: &Revision, mesh: Mesh, probe_timeout: Duration) -> Spec {
+    let (namespace, name) = name_of(revision);
+    let containers = &revision.spec.containers;
+    let serving = serving_container(containers);
+    let is_h2c = serving.and_then(|c| c.ports.as_ref()?.first()?.name.as_deref()) == Some("h2c");
+    let millis = |seconds: Option<i64>| seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(0).saturating_mul(1000);
+    let total = revision.spec.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_SECONDS);
+    let label = |name: &str| revision.labels().get(name).cloned().unwrap_or_default();
+    let trusts_probe = trusts_probe(containers, serving);
+    let proof = match (mesh, trusts_probe) {
+        (Mesh::Disabled, true) => Proof::ReadyOrProbe,
+        (Mesh::Disabled, false) => Proof::Ready,
+        (_, true) => Proof::Probe,
+        (_, false) => Proof::ProbeAndReady,
+    };
+    let fallback = match mesh {
+        Mesh::Auto => Fallback::WhenUnaddressable,
+        Mesh::Enabled => Fallback::Always,
+        Mesh::Disabled => Fallback::Never,
+    };
+    Spec {
+        key: RevisionKey::new(namespace, name.as_str()),
+        contract: Contract::Knative,
+        outbound: Outbound::AsInbound,
+        rules: Rules { proof, fallback, answer_timeout: probe_timeout },
+        configuration: label(names::CONFIGURATION),
+        service: label(names::SERVICE),
+        backend: Backend {
+            service: name.clone(),
+            revision: name,
+            hosts: Vec::new(),
+            protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
+            container_concurrency: revision
+                .spec
+                .container_concurrency
+                .and_then(|limit| u32::try_from(limit).ok())
+                .unwrap_or(0),
+            queue_proxy: true,
+            probe: Probe::QueueProxy,
+            timeout_ms: millis(Some(total)),
+            response_start_timeout_ms: millis(revision.spec.response_start_timeout_seconds),
+            idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
+            max_held: MAX_HELD,
+            failing: None,
+        },
+    }
+}
+
+fn serving_container(containers: &[Container]) -> Option<&Container> {
+    match containers {
+        [only] => Some(only),
+        several => several.iter().find(|c| c.ports.as_ref().is_some_and(|ports| !ports.is_empty())),
+    }
+}
+
+/// Whether a queue-proxy's own probe says all that Kubernetes' readiness says.
+fn trusts_probe(containers: &[Container], serving: Option<&Container>) -> bool {
+    let exec = serving.and_then(|c| c.readiness_probe.as_ref()).is_some_and(|probe| probe.exec.is_some());
+    !exec && containers.iter().all(|container| container.startup_probe.is_none())
+}
+
+fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {
+    let spec = service.spec.as_ref()?;
+    let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
+    let mut ports = spec.ports.iter().flatten();
+    let port = ports.find(|port| port.name.as_deref() == Some(protocol.port_name()))?;
+    Some(SocketAddr::new(ip, u16::try_from(port.port).ok()?).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn revision(spec: serde_json::Value) -> Revision {
+        serde_json::from_value(json!({
+            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
+            "metadata": {"namespace": "ns", "name": "app-00001", "labels": {
+                names::CONFIGURATION: "app", names::SERVICE: "app"}},
+            "spec": spec,
+        }))
+        .expect("a revision")
+    }
+
+    fn read(given: serde_json::Value, mesh: Mesh) -> Spec {
+        spec(&revision(given), mesh, Duration::from_millis(300))
+    }
+
+    #[test]
+    fn a_revision_becomes_what_upstream_reads_in_it() {
+        let read_one = read(
+            json!({"containerConcurrency": 3, "idleTimeoutSeconds": 7, "containers": [
+                {"ports": [{"name": "h2c", "containerPort": 8080}]}]}),
+            Mesh::Auto,
+        );
+        assert_eq!(read_one.backend.container_concurrency, 3);
+        assert_eq!(read_one.backend.timeout_ms, 300_000, "absent means what the webhook fills in");
+        assert_eq!((read_one.backend.response_start_timeout_ms, read_one.backend.idle_timeout_ms), (0, 7_000));
+        assert_eq!(read_one.backend.protocol, Protocol::H2c);
+        assert_eq!((read_one.configuration.as_str(), read_one.service.as_str()), ("app", "app"));
+    }
+
+    #[test]
+    fn readiness_is_asked_for_where_the_probe_does_not_cover_it() {
+        let exec = json!({"exec": {"command": ["true"]}});
+        let port = json!([{"containerPort": 8080}]);
+        let rows = [
+            (json!({"containers": [{}]}), Proof::Probe),
+            (json!({"containers": [{"readinessProbe": exec}]}), Proof::ProbeAndReady),
+            (json!({"containers": [{"startupProbe": {"tcpSocket": {"port": 1}}}]}), Proof::ProbeAndReady),
+            (json!({"containers": [{"ports": port}, {"readinessProbe": exec}]}), Proof::Probe),
+            (json!({"containers": [{"ports": port}, {"startupProbe": exec}]}), Proof::ProbeAndReady),
+        ];
+        for (given, expected) in rows {
+            assert_eq!(read(given.clone(), Mesh::Auto).rules.proof, expected, "{given}");
+        }
+        assert_eq!(read(json!({"containers": [{}]}), Mesh::Disabled).rules.proof, Proof::ReadyOrProbe);
+        assert_eq!(read(json!({}), Mesh::Enabled).rules.fallback, Fallback::Always);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the activator learns of the cluster: one stream of events, whoever tells it.
+//!
+//! The stream is the port between the data path and Kubernetes. Its adapters are [`standalone`] (Services and
+//! EndpointSlices) and [`knative`] (Revisions and Endpoints); tests feed it by hand. Every event carries the whole state
+//! of what it is about, so losing an earlier one does no harm, and applying one twice changes nothing.
+
+pub(crate) mod knative;
+mod mirror;
+mod slices;
+pub(crate) mod standalone;
+
+use crate::forward::headers::Contract;
+use activator_core::Destination;
+use activator_core::backends::Rules;
+use common::RevisionKey;
+use common::backend::Backend;
+use std::collections::BTreeSet;
+
+/// Events that may wait to be applied. The adapters wait for room, which the watches behind them bear; tests never
+/// reach it.
+pub(crate) const QUEUE_CAPACITY: usize = 1024;
+
+/// One thing that is so from now on.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A revision is, or has become, this.
+    Revision(Box<Spec>),
+    /// A revision is no more.
+    Deleted(RevisionKey),
+    /// A revision's pods are these. May come before the revision.
+    Pods {
+        /// Whose.
+        key: RevisionKey,
+        /// All of them.
+        listing: Listing,
+    },
+    /// A revision's traffic goes through these addresses: activators, or pods in Serve mode.
+    Activators {
+        /// Whose.
+        key: RevisionKey,
+        /// Ready addresses, without ports.
+        addresses: Vec<String>,
+    },
+    /// The Service in front of a revision's pods has this address, or none.
+    ClusterIp {
+        /// Whose.
+        key: RevisionKey,
+        /// Address and port.
+        destination: Option<Destination>,
+    },
+    /// Everything that existed at the start has been told.
+    Synced,
+}
+
+/// Addresses of pods, terminating ones left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Called ready by Kubernetes.
+    pub ready: BTreeSet<Destination>,
+    /// Not, or not yet.
+    pub not_ready: BTreeSet<Destination>,
+}
+
+impl Listing {
+    /// Whether there is no address at all.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.not_ready.is_empty()
+    }
+
+    /// All addresses.
+    pub fn all(&self) -> impl Iterator<Item = &Destination> {
+        self.ready.iter().chain(&self.not_ready)
+    }
+}
+
+/// All that is known of a revision, its addresses aside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Its identity.
+    pub key: RevisionKey,
+    /// What was resolved for it.
+    pub backend: Backend,
+    /// What its pods expect of a request.
+    pub contract: Contract,
+    /// In which protocol they are spoken to.
+    pub outbound: Outbound,
+    /// When an address is believed.
+    pub rules: Rules,
+    /// `serving.knative.dev/configuration`, for metrics.
+    pub configuration: String,
+    /// `serving.knative.dev/service`, for metrics.
+    pub service: String,
+}
+
+/// What decides the protocol towards a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outbound {
+    /// What the pods are declared to speak; translated from whatever came in.
+    Declared,
+    /// What the client speaks (Knative: queue-proxies speak both).
+    AsInbound,
+}
+
+impl Spec {
+    /// A standalone revision, from the annotation of its private Service.
+    pub fn standalone(namespace: &str, backend: Backend) -> Self {
+        let contract = if backend.queue_proxy { Contract::QueueProxy } else { Contract::Plain };
+        let proof = match backend.probe {
+            common::backend::Probe::Kubernetes => activator_core::backends::Proof::Ready,
+            _ => activator_core::backends::Proof::Probe,
+        };
+        Self {
+            key: RevisionKey::new(namespace, backend.revision.as_str()),
+            configuration: backend.revision.clone(),
+            service: backend.service.clone(),
+            contract,
+            outbound: Outbound::Declared,
+            rules: Rules { proof, ..Rules::default() },
+            backend,
+        }
+    }
+}

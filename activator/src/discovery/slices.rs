@@ -1,0 +1,277 @@
+//! EndpointSlices and Endpoints, gathered into whole listings.
+//!
+//! A Service's addresses come in several slices, each an object of its own that changes by itself; what counts is the
+//! sum. [`Index`] keeps what each object says, trimmed to what matters, and answers with the sum for the revision that
+//! the changed object belongs to.
+//!
+//! # Odd cases
+//!
+//! - A terminating address is left out: its program may refuse new requests at any moment.
+//! - The condition `ready` may be absent, which Kubernetes defines as ready.
+//! - Slices of other families than IPv4 and IPv6 (`FQDN`) are not addresses.
+//! - A slice without a port of the wanted name: its only port is taken in standalone, none in knative mode.
+
+use super::{Event, Listing};
+use activator_core::Destination;
+use common::RevisionKey;
+use common::names;
+use k8s_openapi::api::core::v1::Endpoints;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+/// What an object says, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Whose addresses these are.
+    pub(crate) key: RevisionKey,
+    /// Public or private.
+    pub(crate) side: Side,
+    /// Ports by name.
+    pub(crate) ports: Vec<(String, u16)>,
+    /// Addresses, and whether they are called ready.
+    pub(crate) addresses: Vec<(IpAddr, bool)>,
+}
+
+/// Which of a revision's Services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Side {
+    /// The one that selects the pods.
+    Private,
+    /// The one that clients call.
+    Public,
+}
+
+/// Every object's entries, by the revision that they are about.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    owners: BTreeMap<ObjectName, Owner>,
+    sums: BTreeMap<Owner, BTreeMap<ObjectName, Vec<Entry>>>,
+}
+
+/// Namespace and name of a slice or of Endpoints.
+pub(crate) type ObjectName = (String, String);
+
+/// A revision's side.
+pub(crate) type Owner = (RevisionKey, Side);
+
+/// Which ports count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// `http` or `http2`, else the only one.
+    NamedOrOnly,
+    /// `http` or `http2`, and no other.
+    Named,
+}
+
+impl Entry {
+    /// From a slice; nothing if it is not of a revision.
+    pub(crate) fn of_slice(slice: &EndpointSlice) -> Vec<Self> {
+        let Some((key, side)) = owner(slice) else { return Vec::new() };
+        let ports = slice.ports.iter().flatten();
+        let ports = ports.filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port?).ok()?)));
+        let addresses = slice.endpoints.iter().flatten().filter_map(|endpoint| {
+            let conditions = endpoint.conditions.clone().unwrap_or_default();
+            let ready = conditions.ready.unwrap_or(true);
+            let usable = !conditions.terminating.unwrap_or(false);
+            usable.then_some((endpoint.addresses.first()?.parse().ok()?, ready))
+        });
+        vec![Self { key, side, ports: ports.collect(), addresses: addresses.collect() }]
+    }
+
+    /// From Endpoints, one entry for each subset; nothing if they are not of a revision.
+    pub(crate) fn of_endpoints(endpoints: &Endpoints) -> Vec<Self> {
+        let Some((key, side)) = owner(endpoints) else { return Vec::new() };
+        let subsets = endpoints.subsets.iter().flatten();
+        let entry = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
+            let ports = subset.ports.iter().flatten();
+            let ports = ports.filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port).ok()?)));
+            let ready = subset.addresses.iter().flatten().map(|address| (address, true));
+            let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
+            let addresses =
+                ready.chain(not_ready).filter_map(|(address, ready)| Some((address.ip.parse().ok()?, ready)));
+            Self { key: key.clone(), side, ports: ports.collect(), addresses: addresses.collect() }
+        };
+        subsets.map(entry).collect()
+    }
+
+    fn port(&self, wanted: Option<&str>, ports: Ports) -> Option<u16> {
+        let named = |name: &str| self.ports.iter().find(|(n, _)| n == name).map(|(_, port)| *port);
+        match (wanted, ports, self.ports.as_slice()) {
+            (Some(name), _, _) if named(name).is_some() => named(name),
+            (_, Ports::NamedOrOnly, [(_, only)]) => Some(*only),
+            (None, _, _) => named("http").or_else(|| named("http2")),
+            _ => None,
+        }
+    }
+}
+
+impl Index {
+    /// Takes over what one object says, nothing for its deletion. Answers with the sums that may have changed.
+    pub(crate) fn set(&mut self, name: ObjectName, entries: Vec<Entry>) -> Vec<Owner> {
+        let mut changed = Vec::new();
+        let owner = entries.first().map(|entry| (entry.key.clone(), entry.side));
+        let former = match &owner {
+            Some(owner) => self.owners.insert(name.clone(), owner.clone()),
+            None => self.owners.remove(&name),
+        };
+        // Relabelled or deleted: its former revision has lost it.
+        if let Some(former) = former.filter(|former| Some(former) != owner.as_ref()) {
+            if let Some(sum) = self.sums.get_mut(&former) {
+                sum.remove(&name);
+                if sum.is_empty() {
+                    self.sums.remove(&former);
+                }
+            }
+            changed.push(former);
+        }
+        if let Some(owner) = owner {
+            let sum = self.sums.entry(owner.clone()).or_default();
+            if sum.get(&name) != Some(&entries) {
+                sum.insert(name, entries);
+                changed.push(owner);
+            }
+        }
+        changed
+    }
+
+    /// The sum of one side. `port` is the wanted port's name, if the revision is known.
+    pub(crate) fn event(&self, (key, side): &Owner, port: Option<&str>, ports: Ports) -> Event {
+        let entries = self.sums.get(&(key.clone(), *side)).into_iter().flat_map(BTreeMap::values).flatten();
+        match side {
+            Side::Private => {
+                let mut listing = Listing::default();
+                for entry in entries {
+                    let Some(port) = entry.port(port, ports) else { continue };
+                    for (ip, ready) in &entry.addresses {
+                        let destination = Destination::from(SocketAddr::new(*ip, port));
+                        if *ready { &mut listing.ready } else { &mut listing.not_ready }.insert(destination);
+                    }
+                }
+                listing.not_ready = &listing.not_ready - &listing.ready;
+                Event::Pods { key: key.clone(), listing }
+            }
+            Side::Public => {
+                let with_port = entries.filter(|entry| entry.port(port, ports).is_some());
+                let ready = with_port.flat_map(|entry| entry.addresses.iter().filter(|(_, ready)| *ready));
+                let addresses: BTreeSet<String> = ready.map(|(ip, _)| ip.to_string()).collect();
+                Event::Activators { key: key.clone(), addresses: addresses.into_iter().collect() }
+            }
+        }
+    }
+}
+
+/// The revision that an object's labels name.
+fn owner(object: &impl ResourceExt) -> Option<(RevisionKey, Side)> {
+    let label = |name: &str| object.labels().get(name);
+    let side = match label(names::SERVICE_TYPE)?.as_str() {
+        names::SERVICE_TYPE_PRIVATE => Side::Private,
+        names::SERVICE_TYPE_PUBLIC => Side::Public,
+        _ => return None,
+    };
+    Some((RevisionKey::new(object.namespace()?, label(names::REVISION)?.as_str()), side))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn slice(name: &str, kind: &str, endpoints: serde_json::Value) -> EndpointSlice {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": name, "labels": {
+                names::SERVICE_TYPE: kind, names::REVISION: "app"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080}],
+            "endpoints": endpoints,
+        }))
+        .expect("a slice")
+    }
+
+    fn owner_of(side: Side) -> Owner {
+        (RevisionKey::new("ns", "app"), side)
+    }
+
+    fn put(index: &mut Index, slice: &EndpointSlice) -> Vec<Owner> {
+        index.set(("ns".to_owned(), slice.name_any()), Entry::of_slice(slice))
+    }
+
+    fn pods(index: &Index) -> (Vec<String>, Vec<String>) {
+        match index.event(&owner_of(Side::Private), Some("http"), Ports::NamedOrOnly) {
+            Event::Pods { listing, .. } => (
+                listing.ready.iter().map(ToString::to_string).collect(),
+                listing.not_ready.iter().map(ToString::to_string).collect(),
+            ),
+            other => panic!("not pods: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_listing_is_the_sum_of_its_slices_without_terminating_pods() {
+        let mut index = Index::default();
+        let changed = put(
+            &mut index,
+            &slice(
+                "a",
+                "Private",
+                json!([
+                    {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
+                    {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
+                    {"addresses": ["10.0.0.3"], "conditions": {"ready": false, "serving": true, "terminating": true}},
+                    {"addresses": ["10.0.0.4"]},
+                ]),
+            ),
+        );
+        assert_eq!(changed, [owner_of(Side::Private)]);
+        let more = slice("b", "Private", json!([{"addresses": ["10.0.0.2"], "conditions": {"ready": true}}]));
+        put(&mut index, &more);
+        assert_eq!(pods(&index).0, ["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.4:8080"], "ready in any slice is ready");
+        assert!(pods(&index).1.is_empty());
+        assert!(put(&mut index, &more).is_empty(), "the same again is no change");
+        assert_eq!(index.set(("ns".to_owned(), "a".to_owned()), vec![]), [owner_of(Side::Private)]);
+        assert_eq!(pods(&index).0, ["10.0.0.2:8080"]);
+    }
+
+    #[test]
+    fn public_slices_tell_the_activators() {
+        let mut index = Index::default();
+        put(
+            &mut index,
+            &slice(
+                "p",
+                "Public",
+                json!([
+                    {"addresses": ["10.0.1.2"], "conditions": {"ready": true}},
+                    {"addresses": ["10.0.1.1"], "conditions": {"ready": true}},
+                    {"addresses": ["10.0.1.3"], "conditions": {"ready": false}},
+                ]),
+            ),
+        );
+        let Event::Activators { addresses, .. } = index.event(&owner_of(Side::Public), None, Ports::NamedOrOnly) else {
+            panic!("not activators")
+        };
+        assert_eq!(addresses, ["10.0.1.1", "10.0.1.2"]);
+        assert_eq!(pods(&index), (vec![], vec![]), "sides are kept apart");
+    }
+
+    #[test]
+    fn knative_wants_the_port_by_name() {
+        let endpoints: Endpoints = serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": "app-private", "labels": {
+                names::SERVICE_TYPE: "Private", names::REVISION: "app"}},
+            "subsets": [
+                {"addresses": [{"ip": "10.0.0.1"}], "notReadyAddresses": [{"ip": "10.0.0.2"}],
+                 "ports": [{"name": "http2", "port": 8013}, {"name": "metrics", "port": 9090}]},
+                {"addresses": [{"ip": "10.0.0.9"}], "ports": [{"name": "other", "port": 1}]},
+            ],
+        }))
+        .expect("endpoints");
+        let entries = Entry::of_endpoints(&endpoints);
+        assert_eq!(entries[0].port(Some("http2"), Ports::Named), Some(8013));
+        assert_eq!(entries[0].port(Some("http"), Ports::Named), None);
+        assert_eq!(entries[1].port(Some("http2"), Ports::Named), None);
+        assert_eq!(entries[1].port(Some("http2"), Ports::NamedOrOnly), Some(1));
+        assert_eq!(entries[0].addresses.len(), 2);
+    }
+}

@@ -1,0 +1,195 @@
+//! One HTTP/1.1 connection to a pod, driven by whoever uses it.
+//!
+//! No task of its own: the request's task polls the connection while it waits for the head, and the response body polls
+//! it while it streams. That saves two hand-overs between tasks for each request, and closes the pod's connection
+//! the moment a client goes away, since dropping the exchange drops the connection.
+//!
+//! Most answers arrive whole with their head. Then the connection is idle again before the head is passed on, and goes
+//! back to its pool at once.
+//!
+//! # Odd cases
+//!
+//! - A pod that answers before the upload is complete: the rest of the exchange gets a task, because response and upload
+//!   must make progress independently of each other.
+//! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
+//!   system call on those that are fine.
+
+use crate::body::RequestBody;
+use crate::forward::pool::Pool;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
+use hyper_util::rt::TokioIo;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Largest response head, as upstream (10 MiB).
+const HEAD_MAX: usize = 10 * 1024 * 1024;
+
+/// A connection and its state machine.
+pub(crate) struct Http1 {
+    sender: http1::SendRequest<RequestBody>,
+    driver: http1::Connection<TokioIo<TcpStream>, RequestBody>,
+    /// Whether a response came through it before.
+    pub(crate) reused: bool,
+    /// Since when it is idle.
+    pub(crate) idle_since: Instant,
+}
+
+/// Why an exchange brought no response.
+pub(crate) struct Failed {
+    /// What hyper says.
+    pub(crate) error: hyper::Error,
+    /// The request, where none of it was sent.
+    pub(crate) unsent: Option<Request<RequestBody>>,
+}
+
+impl Http1 {
+    /// Takes over a connected stream. Sends nothing.
+    pub(crate) async fn new(stream: TcpStream) -> hyper::Result<Box<Self>> {
+        let (sender, driver) = http1::Builder::new().max_header_size(HEAD_MAX).handshake(TokioIo::new(stream)).await?;
+        Ok(Box::new(Self { sender, driver, reused: false, idle_since: Instant::now() }))
+    }
+
+    /// Looks whether the pod has closed the connection. An idle connection is driven by nobody, so nobody is woken.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        let mut nobody = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.driver).poll(&mut nobody).is_pending() && self.sender.is_ready()
+    }
+
+    /// Sends `request` and waits for the response's head. Dropping the future closes the connection.
+    pub(crate) async fn exchange(
+        mut self: Box<Self>,
+        request: Request<RequestBody>,
+        pool: &Arc<Pool>,
+    ) -> Result<Response<Http1Body>, Failed> {
+        let upload = request.body().upload();
+        let answered = {
+            let mut answer = pin!(self.sender.try_send_request(request));
+            let driver = &mut self.driver;
+            let mut ended = false;
+            poll_fn(|cx| {
+                // The answer only ever comes out of the driver, here in this task: its own waker is of no use.
+                ended = ended || Pin::new(&mut *driver).poll(cx).is_ready();
+                answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            })
+            .await
+        };
+        let response = match answered {
+            Ok(response) => response,
+            Err(failed) => return Err(failed.into()),
+        };
+        let driver = if self.sender.is_ready() {
+            pool.put(self);
+            Driver::None
+        } else if upload.is_some_and(|upload| !upload.finished()) {
+            let Self { driver, .. } = *self;
+            tokio::spawn(async move {
+                if let Err(error) = driver.await {
+                    tracing::debug!(%error, "pod answered before the upload was complete");
+                }
+            });
+            Driver::None
+        } else {
+            Driver::Own { connection: self, pool: pool.clone() }
+        };
+        Ok(response.map(|body| Http1Body { body, driver }))
+    }
+
+    /// Sends a request that asks for an upgrade, on a connection that will not come back.
+    pub(crate) async fn upgrade(self: Box<Self>, request: Request<RequestBody>) -> Result<Response<Http1Body>, Failed> {
+        let Self { mut sender, driver, .. } = *self;
+        tokio::spawn(async move {
+            if let Err(error) = driver.with_upgrades().await {
+                tracing::debug!(%error, "connection of an upgrade ended");
+            }
+        });
+        let response = sender.try_send_request(request).await?;
+        Ok(response.map(|body| Http1Body { body, driver: Driver::None }))
+    }
+}
+
+impl From<TrySendError<Request<RequestBody>>> for Failed {
+    fn from(mut failed: TrySendError<Request<RequestBody>>) -> Self {
+        let unsent = failed.take_message();
+        Self { error: failed.into_error(), unsent }
+    }
+}
+
+/// A response body that drives its connection, and gives it back at the end.
+pub(crate) struct Http1Body {
+    body: Incoming,
+    driver: Driver,
+}
+
+enum Driver {
+    /// Driven elsewhere, or not at all any more.
+    None,
+    /// By this body.
+    Own { connection: Box<Http1>, pool: Arc<Pool> },
+}
+
+impl Http1Body {
+    /// Returns the connection if the exchange is over, else drops it, which closes it.
+    fn finish(&mut self) {
+        if let Driver::Own { mut connection, pool } = std::mem::replace(&mut self.driver, Driver::None)
+            && connection.is_alive()
+        {
+            pool.put(connection);
+        }
+    }
+}
+
+impl Body for Http1Body {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = &mut *self;
+        let frame = match &mut this.driver {
+            Driver::None => std::task::ready!(Pin::new(&mut this.body).poll_frame(cx)),
+            Driver::Own { connection, .. } => {
+                let mut nobody = Context::from_waker(Waker::noop());
+                match Pin::new(&mut this.body).poll_frame(&mut nobody) {
+                    Poll::Ready(frame) => frame,
+                    Poll::Pending => {
+                        let ended = Pin::new(&mut connection.driver).poll(cx).is_ready();
+                        if ended {
+                            this.driver = Driver::None;
+                        }
+                        std::task::ready!(Pin::new(&mut this.body).poll_frame(cx))
+                    }
+                }
+            }
+        };
+        if frame.is_none() || this.body.is_end_stream() {
+            this.finish();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Http1Body {
+    fn drop(&mut self) {
+        if self.body.is_end_stream() {
+            self.finish();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Connections to one pod address, shared by every request that goes there.
+//!
+//! HTTP/1.1: the most recently used idle connection is taken first, so that a falling load lets the others grow old.
+//! HTTP/2: one connection carries all requests, and is dialled again when it has closed.
+//!
+//! # Bounds
+//!
+//! - At most `idle_max` idle HTTP/1.1 connections (upstream: 100 for each address); the surplus is closed on return.
+//! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle.
+//! - At most [`DIALS_MAX`] connects under way: released at once, thousands of held requests would overflow the pod's
+//!   accept queue and wait for retransmissions. Whoever waits takes a connection that came back meanwhile.
+//!
+//! # Not here
+//!
+//! A second HTTP/2 connection where the pod's stream limit is reached: requests wait for a stream instead.
+
+use super::dial;
+use super::http1::Http1;
+use super::http2::Http2;
+use dashmap::DashMap;
+use http::HeaderValue;
+use parking_lot::Mutex;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Connects under way to one address. Half of the smallest accept queue in common use (128).
+const DIALS_MAX: usize = 64;
+
+/// How long a connection may stay idle.
+const IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// Time between two looks at the idle connections.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// All connections to one address.
+pub(crate) struct Pool {
+    /// The address.
+    pub(crate) address: SocketAddr,
+    /// The address as a `Host` header.
+    pub(crate) host: HeaderValue,
+    idle_max: usize,
+    idle: Mutex<Vec<Box<Http1>>>,
+    dials: Semaphore,
+    http2: Mutex<Option<Http2>>,
+    http2_dial: tokio::sync::Mutex<()>,
+}
+
+impl Pool {
+    /// No connections yet.
+    pub(crate) fn new(address: SocketAddr, idle_max: usize) -> Self {
+        let host = HeaderValue::try_from(address.to_string()).unwrap_or(HeaderValue::from_static("pod"));
+        Self {
+            address,
+            host,
+            idle_max,
+            idle: Mutex::default(),
+            dials: Semaphore::new(DIALS_MAX),
+            http2: Mutex::default(),
+            http2_dial: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// An idle HTTP/1.1 connection that the pod has not closed.
+    pub(crate) fn idle(&self) -> Option<Box<Http1>> {
+        loop {
+            let mut connection = self.idle.lock().pop()?;
+            if connection.is_alive() {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Takes back an idle connection.
+    pub(crate) fn put(&self, mut connection: Box<Http1>) {
+        connection.reused = true;
+        connection.idle_since = Instant::now();
+        let mut idle = self.idle.lock();
+        if idle.len() < self.idle_max {
+            idle.push(connection);
+        }
+    }
+
+    /// Takes in a connection over which nothing was sent yet: a probe's.
+    pub(crate) fn put_fresh(&self, connection: Box<Http1>) {
+        let mut idle = self.idle.lock();
+        if idle.len() < self.idle_max {
+            idle.push(connection);
+        }
+    }
+
+    /// An HTTP/1.1 connection: idle or new.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn http1(&self) -> io::Result<Box<Http1>> {
+        if let Some(connection) = self.idle() {
+            return Ok(connection);
+        }
+        // The semaphore is never closed.
+        let _permit = self.dials.acquire().await.map_err(io::Error::other)?;
+        if let Some(connection) = self.idle() {
+            return Ok(connection);
+        }
+        let stream = dial::connect(self.address).await?;
+        Http1::new(stream).await.map_err(io::Error::other)
+    }
+
+    /// The HTTP/2 connection, dialled if there is none.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn http2(&self) -> io::Result<Http2> {
+        if let Some(connection) = self.open_http2() {
+            return Ok(connection);
+        }
+        let _dialling = self.http2_dial.lock().await;
+        if let Some(connection) = self.open_http2() {
+            return Ok(connection);
+        }
+        let stream = dial::connect(self.address).await?;
+        let connection = Http2::new(stream).await.map_err(io::Error::other)?;
+        self.put_http2(connection.clone());
+        Ok(connection)
+    }
+
+    /// Takes in an HTTP/2 connection, in place of one that may be there.
+    pub(crate) fn put_http2(&self, connection: Http2) {
+        *self.http2.lock() = Some(connection);
+    }
+
+    fn open_http2(&self) -> Option<Http2> {
+        let mut http2 = self.http2.lock();
+        if http2.as_ref().is_some_and(Http2::is_closed) {
+            *http2 = None;
+        }
+        http2.clone()
+    }
+
+    /// Closes every idle connection: the address is somebody else's from now on.
+    pub(crate) fn close(&self) {
+        self.idle.lock().clear();
+        *self.http2.lock() = None;
+    }
+
+    fn sweep(&self, now: Instant) {
+        let old: Vec<Box<Http1>> = {
+            let mut idle = self.idle.lock();
+            idle.extract_if(.., |c| now.saturating_duration_since(c.idle_since) >= IDLE_MAX || !c.is_alive()).collect()
+        };
+        drop(old); // Closing a socket is a system call: not under the lock.
+    }
+}
+
+/// The pools of all addresses.
+pub(crate) struct Pools {
+    idle_max: usize,
+    by_address: DashMap<SocketAddr, Arc<Pool>>,
+}
+
+impl Pools {
+    /// None yet. Sweeps for as long as the returned value lives, and until `shutdown`.
+    pub(crate) fn start(idle_max: usize, shutdown: CancellationToken) -> Arc<Self> {
+        let pools = Arc::new(Self { idle_max, by_address: DashMap::new() });
+        tokio::spawn(sweep(Arc::downgrade(&pools), shutdown));
+        pools
+    }
+
+    /// The pool of an address, made if there is none.
+    pub(crate) fn get(&self, address: SocketAddr) -> Arc<Pool> {
+        if let Some(pool) = self.by_address.get(&address) {
+            return pool.clone();
+        }
+        self.by_address.entry(address).or_insert_with(|| Arc::new(Pool::new(address, self.idle_max))).clone()
+    }
+
+    /// Forgets an address that no revision lists any more.
+    pub(crate) fn remove(&self, address: SocketAddr) {
+        if let Some((_, pool)) = self.by_address.remove(&address) {
+            pool.close();
+        }
+    }
+}
+
+async fn sweep(pools: Weak<Pools>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SWEEP_INTERVAL) => {}
+            () = shutdown.cancelled() => return,
+        }
+        let Some(pools) = pools.upgrade() else { return };
+        let all: Vec<Arc<Pool>> = pools.by_address.iter().map(|entry| entry.value().clone()).collect();
+        let now = Instant::now();
+        for pool in all {
+            pool.sweep(now);
+        }
+    }
+}

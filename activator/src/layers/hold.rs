@@ -1,0 +1,216 @@
+//! Waits until the revision has room, then sends; what was not sent goes elsewhere.
+//!
+//! # The rule
+//!
+//! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod. If
+//! the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the
+//! head of the queue. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
+//!
+//! # Bounds
+//!
+//! - Requests held for one revision: `max-held`, by the breaker.
+//! - Bytes held by the process: [`HELD_COST`] and the head for each, out of a quarter of the memory limit.
+//! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
+//! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
+//!
+//! A client that goes away drops the future, and with it everything it holds. Nothing of a body is read while its
+//! request waits.
+
+use crate::body::Guarded;
+use crate::cold_start::ColdStart;
+use crate::exchange::Call;
+use crate::forward::pool::Pools;
+use crate::forward::{Failure, PodBody, Prepared};
+use crate::metrics::{Metrics, Raised};
+use crate::options::OnColdStart;
+use crate::refusal::Refusal;
+use crate::revision::Revision;
+use activator_core::breaker;
+use activator_core::hold::HeldBytes;
+use activator_core::throttler::{Admitted, Permit};
+use futures::future::BoxFuture;
+use http::Response;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Instant;
+use tower::Service;
+
+/// What a held request's connection costs besides its head: socket, buffers, task.
+const HELD_COST: u64 = 24 * 1024;
+
+/// Pods that one request is tried on.
+const ATTEMPTS_MAX: usize = 64;
+
+/// Holds and sends.
+#[derive(Clone)]
+pub(crate) struct Hold {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pools: Arc<Pools>,
+    budget: Arc<HeldBytes>,
+    metrics: Metrics,
+    on_cold_start: Option<OnColdStart>,
+}
+
+/// What an admitted request occupies.
+pub(crate) struct Place {
+    _permit: Permit,
+    _active: Raised,
+}
+
+impl Hold {
+    /// The innermost layer. `budget` is the process's bound in bytes.
+    pub(crate) fn new(
+        pools: Arc<Pools>,
+        budget: Arc<HeldBytes>,
+        metrics: Metrics,
+        on_cold_start: Option<OnColdStart>,
+    ) -> Self {
+        Self { shared: Arc::new(Shared { pools, budget, metrics, on_cold_start }) }
+    }
+}
+
+impl Service<Call> for Hold {
+    type Response = Response<Guarded<PodBody, Place>>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Self::Response, Refusal>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        Box::pin(exchange(self.shared.clone(), call))
+    }
+}
+
+async fn exchange(shared: Arc<Shared>, call: Call) -> Result<Response<Guarded<PodBody, Place>>, Refusal> {
+    let (admitted, cold) = admit(&shared, &call).await?;
+    let Call { request, peer, received, revision } = call;
+    let live = revision.live();
+    let protocol = live.protocol_for(request.version());
+    let prepared = Prepared::new(request, live.contract, protocol, &peer)?;
+    drop(live);
+    // Boxed, so that a request that waits above does not carry the room that sending needs.
+    let sending = Box::pin(send(&shared, &revision, admitted, prepared));
+    let (response, released) = sending.await?;
+    if cold {
+        shared.report_cold_start(&revision, received, released);
+    }
+    Ok(response)
+}
+
+/// Waits for a place. Says also whether there was no pod when the request came.
+async fn admit(shared: &Shared, call: &Call) -> Result<(Admitted, bool), Refusal> {
+    let mut acquire = call.revision.throttler.acquire();
+    let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
+    if let Poll::Ready(admitted) = at_once {
+        return Ok((admitted.map_err(refusal)?, false));
+    }
+    let cold = call.revision.is_cold();
+    let _charge =
+        shared.budget.hold(HELD_COST + head_bytes(call)).map_err(|full| Refusal::MemoryFull { bound: full.limit })?;
+    let _queued = Raised::new(&call.revision.metrics.queued);
+    let admitted = acquire.await.map_err(refusal)?;
+    Ok((admitted, cold))
+}
+
+/// Sends to one pod after the other, until one has taken it. Returns also when the one that answered was given it.
+async fn send(
+    shared: &Shared,
+    revision: &Revision,
+    mut admitted: Admitted,
+    mut prepared: Box<Prepared>,
+) -> Result<(Response<Guarded<PodBody, Place>>, Instant), Refusal> {
+    let active = Raised::new(&revision.metrics.active);
+    let mut attempts = 1;
+    loop {
+        let permit = loop {
+            let picked = admitted.pick(&mut rand::rng());
+            match picked {
+                Ok(permit) => break permit,
+                Err(nowhere) => admitted = nowhere.requeue().await.map_err(refusal)?,
+            }
+        };
+        let pool = shared.pools.get(permit.destination().address());
+        let released = Instant::now();
+        match prepared.send(&pool).await {
+            Ok(response) => {
+                let place = Place { _permit: permit, _active: active };
+                return Ok((response.map(|body| Guarded::new(body, place)), released));
+            }
+            Err(Failure::Final(refusal)) => {
+                if let Refusal::Pod { dest, cause, .. } = &refusal {
+                    tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
+                }
+                return Err(refusal);
+            }
+            Err(Failure::Unsent { request, cause }) => {
+                revision.pod_failed(permit.destination(), &cause);
+                if attempts == ATTEMPTS_MAX {
+                    return Err(Refusal::Pod { dest: pool.address, cause });
+                }
+                attempts += 1;
+                admitted = permit.give_up_pod();
+                prepared = request;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn report_cold_start(&self, revision: &Revision, received: Instant, released: Instant) {
+        let timeline = revision.timeline();
+        let cold = ColdStart {
+            key: revision.key.clone(),
+            received,
+            signalled: timeline.signalled,
+            address_known: timeline.address_known.unwrap_or(received),
+            probed: timeline.probed.unwrap_or(released),
+            released,
+            first_byte: Instant::now(),
+        };
+        // One line for each wake-up, whoever is answered first; hundreds may have waited for it.
+        if revision.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
+            announce(&cold);
+        }
+        self.metrics.cold_start(&cold);
+        if let Some(on_cold_start) = &self.on_cold_start {
+            on_cold_start(&cold);
+        }
+    }
+}
+
+fn announce(cold: &ColdStart) {
+    let phases = cold.phases();
+    let ms = |length: Duration| length.as_secs_f64() * 1e3;
+    tracing::info!(
+        revision = %cold.key,
+        total_ms = ms(cold.total()),
+        signal_ms = ms(phases.signal),
+        scale_ms = ms(phases.scale),
+        probe_ms = ms(phases.probe),
+        release_ms = ms(phases.release),
+        answer_ms = ms(phases.answer),
+        "cold start"
+    );
+}
+
+/// The size of a head, roughly: its names and values, and the map that holds them.
+fn head_bytes(call: &Call) -> u64 {
+    let fields: usize = call.request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
+    (fields + call.request.uri().path().len()) as u64
+}
+
+fn refusal(refusal: breaker::Refusal) -> Refusal {
+    match refusal {
+        breaker::Refusal::QueueFull { limit } => Refusal::QueueFull { bound: limit },
+        breaker::Refusal::Failing { reason } => Refusal::Failing { reason: reason.to_string() },
+        breaker::Refusal::Gone => Refusal::Deleted,
+    }
+}

@@ -1,0 +1,18 @@
+//! The chain that every request passes, outermost first:
+//!
+//! | layer | does | may answer |
+//! |---|---|---|
+//! | [`probe`] | kubelets, ingresses and autoscalers asking for the activator itself | yes |
+//! | [`lookup`] | finds the revision | 404, 503 |
+//! | [`report`] | counts the request for the autoscaler, from here to the end of its body | |
+//! | [`timeouts`] | the revision's three bounds of time, held time included | 504 |
+//! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent | 503, 502 |
+//!
+//! Each is a `tower` service that is always ready: waiting happens inside its future, where the time bounds see it.
+//! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`crate::server::rescue`].
+
+pub(crate) mod hold;
+pub(crate) mod lookup;
+pub(crate) mod probe;
+pub(crate) mod report;
+pub(crate) mod timeouts;

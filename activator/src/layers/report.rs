@@ -1,0 +1,110 @@
+//! Counts a request for the autoscaler, from its arrival to the end of its response's body, or of its tunnel.
+//!
+//! The guard is dropped on every way out: an answer, a refusal, a client that has gone.
+
+use crate::body::{BodyError, Guarded};
+use crate::exchange::Call;
+use crate::refusal::Refusal;
+use crate::revision::Revision;
+use crate::stats::StatSink;
+use activator_core::accounting::InFlight;
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+use tower::Service;
+
+/// Counts requests.
+#[derive(Clone)]
+pub(crate) struct Report<S> {
+    inner: S,
+    sink: StatSink,
+}
+
+impl<S> Report<S> {
+    /// Around `inner`.
+    pub(crate) fn new(inner: S, sink: StatSink) -> Self {
+        Self { inner, sink }
+    }
+}
+
+impl<S, B> Service<Call> for Report<S>
+where
+    S: Service<Call, Response = Response<B>, Error = Refusal>,
+    B: Body<Data = Bytes, Error: Into<BodyError>>,
+{
+    type Response = Response<Guarded<B, Counted>>;
+    type Error = Refusal;
+    type Future = Reported<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        let entered = call.revision.stats.enter();
+        if entered.first {
+            self.sink.first_request(&call.revision);
+        }
+        let counted = Counted {
+            _in_flight: entered.in_flight,
+            revision: call.revision.clone(),
+            method: call.request.method().clone(),
+            received: call.received,
+            status: None,
+        };
+        Reported { exchange: self.inner.call(call), counted: Some(counted) }
+    }
+}
+
+/// A counted request.
+pub(crate) struct Counted {
+    _in_flight: InFlight,
+    revision: Arc<Revision>,
+    method: Method,
+    received: Instant,
+    status: Option<StatusCode>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // A request that got no answer, not even ours, has no status to be recorded under.
+        if let Some(status) = self.status {
+            self.revision.metrics.finished(&self.method, status, self.received.elapsed());
+        }
+    }
+}
+
+pin_project! {
+    /// A counted exchange.
+    pub(crate) struct Reported<F> {
+        #[pin]
+        exchange: F,
+        counted: Option<Counted>,
+    }
+}
+
+impl<F, B> Future for Reported<F>
+where
+    F: Future<Output = Result<Response<B>, Refusal>>,
+{
+    type Output = Result<Response<Guarded<B, Counted>>, Refusal>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = std::task::ready!(this.exchange.poll(cx));
+        let counted = this.counted.take().map(|mut counted| {
+            counted.status = Some(match &result {
+                Ok(response) => response.status(),
+                Err(refusal) => refusal.status(),
+            });
+            counted
+        });
+        Poll::Ready(result.map(|response| response.map(|body| Guarded::new(body, counted))))
+    }
+}

@@ -1,0 +1,206 @@
+//! One probe of one pod. What passed leaves its connection in the pool, for the first request.
+//!
+//! | probe | passes if |
+//! |---|---|
+//! | queue-proxy | `GET /healthz` with `K-Network-Probe: queue` is answered 200 with the body `queue` |
+//! | TCP | the connection is accepted |
+//! | HTTP | the path is answered with a status from 200 to 399 |
+//! | gRPC | `grpc.health.v1.Health/Check` is answered SERVING |
+//! | Kubernetes | never sent: the rules believe readiness alone |
+//!
+//! HTTP probes speak HTTP/1.1 whatever the pods serve, as the kubelet's do.
+//!
+//! # Not here
+//!
+//! HTTPS probes.
+
+use crate::body::RequestBody;
+use crate::forward::http1::Http1;
+use crate::forward::http2::Http2;
+use crate::forward::pool::Pool;
+use activator_core::backends::{Outcome, Timeouts};
+use bytes::{BufMut, Bytes, BytesMut};
+use common::backend::{Probe, Protocol};
+use common::headers;
+use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, TE, USER_AGENT};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Largest answer that is read: `queue`, or a health response of a few bytes.
+const ANSWER_MAX: usize = 64 * 1024;
+
+/// Sends one probe to the address of `pool`.
+///
+/// # Cancel safety
+/// Dropping the future closes the probe's connection.
+pub(crate) async fn probe(pool: &Arc<Pool>, probe: &Probe, protocol: Protocol, timeouts: Timeouts) -> Outcome {
+    let address = |port: &Option<u16>| SocketAddr::new(pool.address.ip(), port.unwrap_or(pool.address.port()));
+    match probe {
+        Probe::Kubernetes => Outcome::Unanswered,
+        Probe::Tcp { port } => tcp(pool, address(port), protocol, timeouts).await,
+        Probe::QueueProxy => {
+            let fields = [
+                (HeaderName::from_static(headers::NETWORK_PROBE), HeaderValue::from_static(headers::QUEUE_VALUE)),
+                (USER_AGENT, HeaderValue::from_static(headers::USER_AGENT_ACTIVATOR)),
+                (HOST, pool.host.clone()),
+            ];
+            http(pool, pool.address, headers::PROBE_PATH, fields, timeouts, |status, body| {
+                status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes()
+            })
+            .await
+        }
+        Probe::Http { path, port, headers: given } => {
+            let own = [(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, pool.host.clone())];
+            let given = given.iter().filter_map(|(name, value)| {
+                Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
+            });
+            let fields = own.into_iter().chain(given);
+            http(pool, address(port), path, fields, timeouts, |status, _| (200..400).contains(&status.as_u16())).await
+        }
+        Probe::Grpc { port, service } => grpc(pool, address(port), service, timeouts).await,
+    }
+}
+
+async fn connect(address: SocketAddr, timeout: Duration) -> Option<(TcpStream, Duration)> {
+    let start = Instant::now();
+    let stream = tokio::time::timeout(timeout, crate::forward::dial::connect(address)).await.ok()?.ok()?;
+    Some((stream, start.elapsed()))
+}
+
+async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Outcome {
+    let Some((stream, took)) = connect(address, timeouts.connect).await else { return Outcome::Unanswered };
+    if address == pool.address {
+        match protocol {
+            Protocol::Http1 => {
+                if let Ok(connection) = Http1::new(stream).await {
+                    pool.put_fresh(connection);
+                }
+            }
+            Protocol::H2c => {
+                if let Ok(Ok(connection)) = tokio::time::timeout(timeouts.answer, Http2::new(stream)).await {
+                    pool.put_http2(connection);
+                }
+            }
+        }
+    }
+    Outcome::Passed(Some(took))
+}
+
+/// An HTTP/1.1 probe over an idle connection, or a new one.
+async fn http(
+    pool: &Arc<Pool>,
+    address: SocketAddr,
+    path: &str,
+    fields: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    timeouts: Timeouts,
+    passes: impl Fn(StatusCode, &[u8]) -> bool,
+) -> Outcome {
+    // A probe of another port has a pool of its own, for itself alone.
+    let other = (address != pool.address).then(|| Arc::new(Pool::new(address, 0)));
+    let pool = other.as_ref().unwrap_or(pool);
+    let (connection, took) = match pool.idle() {
+        Some(connection) => (connection, None),
+        None => match connect(address, timeouts.connect).await {
+            Some((stream, took)) => match Http1::new(stream).await {
+                Ok(connection) => (connection, Some(took)),
+                Err(_) => return Outcome::Unanswered,
+            },
+            None => return Outcome::Unanswered,
+        },
+    };
+    let mut request = Request::new(RequestBody::Empty);
+    match path.parse() {
+        Ok(uri) => *request.uri_mut() = uri,
+        Err(_) => return Outcome::Refuted, // Nobody answers on what is no path.
+    }
+    request.headers_mut().extend(fields);
+    let answer = async {
+        let response = connection.exchange(request, pool).await.ok()?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
+        Some((status, body))
+    };
+    match tokio::time::timeout(timeouts.answer, answer).await {
+        Ok(Some((status, body))) if passes(status, &body) => Outcome::Passed(took),
+        Ok(Some((StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _)) | None) | Err(_) => Outcome::Unanswered,
+        Ok(Some(_)) => Outcome::Refuted,
+    }
+}
+
+async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
+    let own = address == pool.address;
+    let Some((stream, took)) = connect(address, timeouts.connect).await else { return Outcome::Unanswered };
+    let answer = async {
+        let connection = Http2::new(stream).await.ok()?;
+        let uri = format!("http://{address}/grpc.health.v1.Health/Check");
+        let request = Request::post(uri)
+            .version(http::Version::HTTP_2)
+            .header(CONTENT_TYPE, "application/grpc")
+            .header(TE, "trailers")
+            .header(USER_AGENT, headers::USER_AGENT_ACTIVATOR)
+            .body(RequestBody::Whole(Some(health_request(service))))
+            .ok()?;
+        let response = connection.clone().exchange(request).await.ok()?;
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
+        Some((connection, is_serving(&body)))
+    };
+    match tokio::time::timeout(timeouts.answer, answer).await {
+        Ok(Some((connection, true))) => {
+            if own {
+                pool.put_http2(connection);
+            }
+            Outcome::Passed(Some(took))
+        }
+        Ok(Some((_, false))) => Outcome::Refuted,
+        Ok(None) | Err(_) => Outcome::Unanswered,
+    }
+}
+
+/// A gRPC message: flags, length, and `HealthCheckRequest { string service = 1 }`.
+fn health_request(service: &str) -> Bytes {
+    use prost::Message;
+    let message = HealthCheckRequest { service: service.to_owned() }.encode_to_vec();
+    let mut framed = BytesMut::with_capacity(5 + message.len());
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(0));
+    framed.put_slice(&message);
+    framed.freeze()
+}
+
+/// Whether a framed `HealthCheckResponse { ServingStatus status = 1 }` says SERVING (1).
+fn is_serving(framed: &[u8]) -> bool {
+    use prost::Message;
+    framed.get(5..).is_some_and(|message| HealthCheckResponse::decode(message).is_ok_and(|r| r.status == 1))
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_health_messages_have_their_standard_bytes() {
+        assert_eq!(&health_request("")[..], [0, 0, 0, 0, 0]);
+        assert_eq!(&health_request("a")[..], [0, 0, 0, 0, 3, 0x0a, 1, b'a']);
+        assert!(is_serving(&[0, 0, 0, 0, 2, 8, 1]));
+        assert!(!is_serving(&[0, 0, 0, 0, 2, 8, 2]), "NOT_SERVING");
+        assert!(!is_serving(&[0, 0, 0, 0, 0]), "UNKNOWN");
+        assert!(!is_serving(b""));
+    }
+}

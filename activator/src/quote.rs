@@ -1,0 +1,80 @@
+//! Go's `%q`, which upstream's texts show names in.
+
+use std::fmt::Write;
+
+/// `bytes` in double quotes, with what does not print as escapes. Invalid UTF-8 shows as `\xNN`.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() + 2);
+    out.push('"');
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            push(&mut out, c);
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}"); // Writing to a String cannot fail.
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// HTML's five special characters escaped as Go's `html.EscapeString` does. Works on bytes, valid UTF-8 or not.
+pub(crate) fn html_escaped(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'&' => out.extend_from_slice(b"&amp;"),
+            b'<' => out.extend_from_slice(b"&lt;"),
+            b'>' => out.extend_from_slice(b"&gt;"),
+            b'\'' => out.extend_from_slice(b"&#39;"),
+            b'"' => out.extend_from_slice(b"&#34;"),
+            other => out.push(*other),
+        }
+    }
+    out
+}
+
+fn push(out: &mut String, c: char) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\u{7}' => out.push_str("\\a"),
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{b}' => out.push_str("\\v"),
+        c if c == ' ' || !(c.is_control() || c.is_whitespace()) => out.push(c),
+        c if (c as u32) < 0x80 => {
+            let _ = write!(out, "\\x{:02x}", c as u32);
+        }
+        c if (c as u32) < 0x1_0000 => {
+            let _ = write!(out, "\\u{:04x}", c as u32);
+        }
+        c => {
+            let _ = write!(out, "\\U{:08x}", c as u32);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting_follows_go() {
+        let rows: [(&[u8], &str); 6] = [
+            (b"queue", "\"queue\""),
+            (b"a\"b\\c", r#""a\"b\\c""#),
+            (b"\t\x01\x7f", r#""\t\x01\x7f""#),
+            (b"\xe9", r#""\xe9""#),
+            ("é".as_bytes(), "\"é\""),
+            ("\u{a0}".as_bytes(), r#""\u00a0""#),
+        ];
+        for (bytes, expected) in rows {
+            assert_eq!(quoted(bytes), expected);
+        }
+        assert_eq!(html_escaped(b"<b>&'\""), b"&lt;b&gt;&amp;&#39;&#34;");
+    }
+}

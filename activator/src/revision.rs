@@ -1,0 +1,188 @@
+//! One revision's live state: everything that a request for it needs, reached through one pointer.
+//!
+//! It lives from the first event about the revision to the last request for it. Edits change it in place, so requests
+//! that wait go on waiting.
+
+use crate::backends::Handle;
+use crate::discovery::{Listing, Outbound, Spec};
+use crate::forward::headers::Contract;
+use crate::metrics::{Metrics, RevisionMetrics};
+use activator_core::accounting::{Clock, RevisionStats};
+use activator_core::breaker::{Capacity, Refusal};
+use activator_core::throttler::{ContainerConcurrency, Throttler};
+use activator_core::{Activators, Destination};
+use arc_swap::ArcSwap;
+use common::RevisionKey;
+use common::backend::Protocol;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A revision.
+pub(crate) struct Revision {
+    /// Its identity.
+    pub(crate) key: RevisionKey,
+    /// Admission and choice of a pod.
+    pub(crate) throttler: Arc<Throttler>,
+    /// What the autoscaler is told.
+    pub(crate) stats: Arc<RevisionStats>,
+    /// Its metrics.
+    pub(crate) metrics: RevisionMetrics,
+    /// Whether it stands in the list of those that report. The stat sink's.
+    pub(crate) reporting: AtomicBool,
+    live: ArcSwap<Live>,
+    timeline: Mutex<Timeline>,
+    backends: Handle,
+}
+
+/// What an edit changes and a request reads.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Live {
+    /// What the pods expect.
+    pub(crate) contract: Contract,
+    /// What they speak.
+    pub(crate) protocol: Protocol,
+    /// Whether the client's protocol overrides that.
+    pub(crate) outbound: Outbound,
+    /// Bounds of time.
+    pub(crate) bounds: Bounds,
+}
+
+/// A revision's bounds of time for one exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// The whole of it.
+    pub(crate) total: Duration,
+    /// Until the response's head.
+    pub(crate) response_start: Option<Duration>,
+    /// Without movement.
+    pub(crate) idle: Option<Duration>,
+}
+
+/// When the steps of the latest wake-up were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timeline {
+    /// The first signal was written to the socket.
+    pub(crate) signalled: Option<Instant>,
+    /// The first address was listed.
+    pub(crate) address_known: Option<Instant>,
+    /// The first destination was published.
+    pub(crate) probed: Option<Instant>,
+    /// The wake-up that has been logged, by its `probed`.
+    pub(crate) announced: Option<Instant>,
+}
+
+impl Revision {
+    /// A revision without pods.
+    pub(crate) fn new(spec: &Spec, clock: Arc<dyn Clock>, metrics: &Metrics) -> Arc<Self> {
+        let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
+        let revision = Arc::new(Self {
+            key: spec.key.clone(),
+            throttler: Arc::new(Throttler::new(concurrency, spec.backend.max_held)),
+            stats: RevisionStats::new(clock),
+            metrics: metrics.revision(spec),
+            reporting: AtomicBool::new(false),
+            live: ArcSwap::from_pointee(Live::of(spec)),
+            timeline: Mutex::default(),
+            backends: Handle::default(),
+        });
+        revision.apply(spec);
+        revision
+    }
+
+    /// Takes over an edit. Nothing that waits or runs is disturbed, except that a failing revision's waiters are told.
+    pub(crate) fn apply(&self, spec: &Spec) {
+        self.live.store(Arc::new(Live::of(spec)));
+        self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
+        self.throttler.set_max_held(spec.backend.max_held);
+        let failing = spec.backend.failing.as_deref().map(|reason| Refusal::Failing { reason: reason.into() });
+        self.throttler.refuse_waiting(failing);
+        self.backends.set_spec(spec);
+    }
+
+    /// Takes over a listing of pods.
+    pub(crate) fn set_pods(&self, listing: Listing) {
+        self.backends.set_listing(listing);
+    }
+
+    /// Takes over the cluster IP.
+    pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
+        self.backends.set_cluster_ip(destination);
+    }
+
+    /// Takes over this activator's place among the revision's.
+    pub(crate) fn set_activators(&self, activators: Activators) {
+        self.throttler.set_activators(activators);
+    }
+
+    /// The revision is no more: who waits is refused; what runs, runs on.
+    pub(crate) fn delete(&self) {
+        self.throttler.refuse_waiting(Some(Refusal::Gone));
+        self.backends.close();
+    }
+
+    /// A pod could not be reached: it is out at once, and probed again.
+    pub(crate) fn pod_failed(&self, destination: &Destination, cause: &str) {
+        if self.throttler.mark_failed(destination) {
+            tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
+            self.backends.failed(destination.clone());
+        }
+    }
+
+    /// What a request needs to be sent.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    /// Its bounds of time.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.live.load().bounds
+    }
+
+    /// Whether no pod can be sent to.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.throttler.load().capacity == Capacity::CLOSED
+    }
+
+    /// The latest wake-up.
+    pub(crate) fn timeline(&self) -> Timeline {
+        *self.timeline.lock()
+    }
+
+    /// Notes a step of a wake-up.
+    pub(crate) fn note<T>(&self, step: impl FnOnce(&mut Timeline) -> T) -> T {
+        step(&mut self.timeline.lock())
+    }
+
+    /// The way to the task that probes.
+    pub(crate) fn backends(&self) -> &Handle {
+        &self.backends
+    }
+}
+
+impl Live {
+    fn of(spec: &Spec) -> Self {
+        let millis = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
+        Self {
+            contract: spec.contract,
+            protocol: spec.backend.protocol,
+            outbound: spec.outbound,
+            bounds: Bounds {
+                total: Duration::from_millis(spec.backend.timeout_ms.max(1)),
+                response_start: millis(spec.backend.response_start_timeout_ms),
+                idle: millis(spec.backend.idle_timeout_ms),
+            },
+        }
+    }
+
+    /// What a request of this version is sent in.
+    pub(crate) fn protocol_for(&self, inbound: http::Version) -> Protocol {
+        match self.outbound {
+            Outbound::Declared => self.protocol,
+            Outbound::AsInbound if inbound >= http::Version::HTTP_2 => Protocol::H2c,
+            Outbound::AsInbound => Protocol::Http1,
+        }
+    }
+}

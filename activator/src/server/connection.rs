@@ -1,0 +1,178 @@
+//! One client connection, from its first byte to its end.
+
+use super::HEAD_TIMEOUT;
+use super::drain::{Listener, Phase};
+use crate::body::BodyError;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// How an HTTP/2 connection starts. No HTTP/1 method begins with its first three bytes (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The pause before looking again, where only one or two bytes have come and they fit both protocols.
+const SNIFF_PAUSE: Duration = Duration::from_millis(2);
+
+/// Receive window of one HTTP/2 stream, and of a connection: a held upload costs at most this.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// Concurrent streams of one HTTP/2 connection, as upstream.
+const STREAMS_MAX: u32 = 250;
+
+/// Largest head of an HTTP/1 request, as upstream (1 MiB + 4096).
+const HEAD_MAX: usize = 1024 * 1024 + 4096;
+
+/// What hyper calls for each request.
+pub(super) trait HyperService<B>:
+    hyper::service::Service<
+        http::Request<Incoming>,
+        Response = http::Response<B>,
+        Error = BodyError,
+        Future: Send + 'static,
+    > + Send
+    + 'static
+{
+}
+
+impl<B, S> HyperService<B> for S where
+    S: hyper::service::Service<
+            http::Request<Incoming>,
+            Response = http::Response<B>,
+            Error = BodyError,
+            Future: Send + 'static,
+        > + Send
+        + 'static
+{
+}
+
+/// Serves one connection until it ends, or until it has finished after being told to.
+pub(super) async fn serve<S, B>(stream: TcpStream, service: S, mut drain: Listener) -> Result<(), BodyError>
+where
+    S: HyperService<B>,
+    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+{
+    stream.set_nodelay(true)?;
+    let protocol = {
+        let mut sniffed = pin!(tokio::time::timeout(HEAD_TIMEOUT, sniff(&stream)));
+        let told = poll_fn(|cx| match sniffed.as_mut().poll(cx) {
+            Poll::Ready(told) => Poll::Ready(Some(told)),
+            Poll::Pending if drain.phase(cx.waker()) != Phase::Open => Poll::Ready(None), // It has said nothing yet.
+            Poll::Pending => Poll::Pending,
+        });
+        match told.await {
+            Some(Ok(protocol)) => protocol?,
+            Some(Err(_)) | None => return Ok(()),
+        }
+    };
+    let io = TokioIo::new(stream);
+    match protocol {
+        Sniffed::Closed => Ok(()),
+        Sniffed::Http1 => {
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX);
+            let connection = pin!(builder.serve_connection(io, service).with_upgrades());
+            drive(connection, drain, |c| c.graceful_shutdown()).await
+        }
+        Sniffed::Http2 => {
+            let connection = pin!(
+                http2::Builder::new(TokioExecutor::new())
+                    .timer(TokioTimer::new())
+                    .initial_stream_window_size(STREAM_WINDOW)
+                    .initial_connection_window_size(CONNECTION_WINDOW)
+                    .max_concurrent_streams(STREAMS_MAX)
+                    .serve_connection(io, service)
+            );
+            drive(connection, drain, |c| c.graceful_shutdown()).await
+        }
+    }
+}
+
+/// Polls a connection, and tells it once when to finish.
+async fn drive<C>(
+    mut connection: Pin<&mut C>,
+    mut drain: Listener,
+    finish: impl Fn(Pin<&mut C>),
+) -> Result<(), BodyError>
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut told = false;
+    poll_fn(|cx| {
+        match drain.phase(cx.waker()) {
+            Phase::Open => {}
+            Phase::Finish if told => {}
+            Phase::Finish => {
+                told = true;
+                finish(connection.as_mut());
+            }
+            Phase::Cut => return Poll::Ready(Ok(())),
+        }
+        connection.as_mut().poll(cx).map_err(BodyError::from)
+    })
+    .await
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Sniffed {
+    Http1,
+    Http2,
+    Closed,
+}
+
+/// Looks at the first bytes without taking them.
+async fn sniff(stream: &TcpStream) -> io::Result<Sniffed> {
+    let mut first = [0; 3];
+    loop {
+        let n = stream.peek(&mut first).await?;
+        if n == 0 {
+            return Ok(Sniffed::Closed);
+        }
+        if first[..n] != PREFACE[..n] {
+            return Ok(Sniffed::Http1);
+        }
+        if n == first.len() {
+            return Ok(Sniffed::Http2);
+        }
+        tokio::time::sleep(SNIFF_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn the_protocol_is_told_from_bytes_that_stay_in_the_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let rows: [(&[&[u8]], Sniffed); 5] = [
+            (&[b"GET / HTTP/1.1\r\n"], Sniffed::Http1),
+            (&[b"P", b"OST / HTTP/1.1\r\n"], Sniffed::Http1),
+            (&[b"PR", b"I * HTTP/2.0\r\n\r\nSM\r\n\r\n"], Sniffed::Http2),
+            (&[PREFACE], Sniffed::Http2),
+            (&[], Sniffed::Closed),
+        ];
+        for (parts, expected) in rows {
+            let mut client = TcpStream::connect(address).await.expect("connected");
+            let (server, _) = listener.accept().await.expect("accepted");
+            let sniffing = tokio::spawn(async move { sniff(&server).await });
+            for part in parts {
+                client.write_all(part).await.expect("written");
+                tokio::task::yield_now().await;
+            }
+            if parts.is_empty() {
+                drop(client);
+            }
+            assert_eq!(sniffing.await.expect("no panic").expect("told"), expected);
+        }
+    }
+}

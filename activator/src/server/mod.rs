@@ -1,0 +1,140 @@
+//! The data ports: accept, tell the protocol, serve, drain.
+//!
+//! Every port speaks HTTP/1.1 and HTTP/2 by prior knowledge. The protocol is told from the first bytes, which are
+//! looked at and not taken, so a connection that says nothing costs a socket and no buffers.
+//!
+//! # Draining
+//!
+//! 1. Probes fail (the caller's part), so that peers stop sending; everything is still served.
+//! 2. [`Server::drain`]: listeners close; connections are told: HTTP/1 closes after the exchange in flight, HTTP/2 gets
+//!    GOAWAY; tunnels go on.
+//! 3. Whoever is left when the bound has passed is cut.
+//!
+//! # Not here
+//!
+//! TLS, `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1), limits on connections.
+
+mod connection;
+mod drain;
+pub(crate) mod rescue;
+pub(crate) mod tunnel;
+
+use crate::body::BodyError;
+use crate::exchange::{Inbound, Peer};
+use crate::refusal::Refusal;
+use bytes::Bytes;
+use common_runtime::environment::{Cidr, Mode};
+use drain::{Drain, Phase};
+use http::Response;
+use http_body::Body;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+/// How long a client may take for a request's head, the silence before it included.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The pause after a failed accept (out of descriptors): let some connections close.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the chain must be, seen from the server.
+pub(crate) trait Chain:
+    Service<Inbound, Response = Response<<Self as Chain>::Body>, Error = Refusal, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+    /// The body of its responses.
+    type Body: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static;
+}
+
+impl<S, B> Chain for S
+where
+    S: Service<Inbound, Response = Response<B>, Error = Refusal, Future: Send> + Clone + Send + Sync + 'static,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
+{
+    type Body = B;
+}
+
+/// Connections and tunnels of all data ports.
+#[derive(Clone)]
+pub(crate) struct Server {
+    tasks: TaskTracker,
+    drain: Drain,
+    closing: CancellationToken,
+    mode: Mode,
+    trust: Arc<[Cidr]>,
+}
+
+impl Server {
+    /// No ports yet. `trust` names the peers whose revision headers are believed in standalone.
+    pub(crate) fn new(mode: Mode, trust: Vec<Cidr>) -> Self {
+        Self {
+            tasks: TaskTracker::new(),
+            drain: Drain::default(),
+            closing: CancellationToken::new(),
+            mode,
+            trust: trust.into(),
+        }
+    }
+
+    /// Serves `listener` with `chain` until [`Server::drain`].
+    pub(crate) fn listen<S: Chain>(&self, listener: TcpListener, chain: S) {
+        let server = self.clone();
+        self.tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    biased; // A closed port takes no one more.
+                    () = server.closing.cancelled() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                match accepted {
+                    Ok((stream, address)) => server.spawn(stream, address, chain.clone()),
+                    Err(error) => {
+                        tracing::warn!(%error, "accept failed");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        });
+    }
+
+    fn spawn<S: Chain>(&self, stream: TcpStream, address: SocketAddr, chain: S) {
+        let peer = Arc::new(Peer::new(address, self.trusts(address.ip())));
+        let hyper =
+            rescue::Rescue { chain, peer, mode: self.mode, tunnels: self.tasks.clone(), drain: self.drain.clone() };
+        let listener = self.drain.listener();
+        self.tasks.spawn(async move {
+            if let Err(error) = connection::serve(stream, hyper, listener).await {
+                tracing::debug!(%address, %error, "connection ended");
+            }
+        });
+    }
+
+    fn trusts(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.mode == Mode::Knative || self.trust.iter().any(|network| network.contains(&peer))
+    }
+
+    /// Closes the listeners, tells every connection to finish, and waits, at most `bound`, for exchanges and tunnels in
+    /// flight. Returns how many connections and tunnels were cut.
+    pub(crate) async fn drain(&self, bound: Duration) -> usize {
+        self.closing.cancel();
+        self.drain.advance(Phase::Finish);
+        self.tasks.close();
+        match tokio::time::timeout(bound, self.tasks.wait()).await {
+            Ok(()) => 0,
+            Err(_) => {
+                let left = self.tasks.len();
+                self.drain.advance(Phase::Cut);
+                self.tasks.wait().await;
+                left
+            }
+        }
+    }
+}

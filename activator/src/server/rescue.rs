@@ -1,0 +1,246 @@
+//! Where typed errors become HTTP, and 101 responses become tunnels.
+//!
+//! Every answer of ours from 500 up carries `x-zeroscale-origin: activator` and `x-zeroscale-reason: WORD`
+//! ([`Refusal::reason`]), so that nobody takes it for the pod's; a refusal that a later attempt may escape carries
+//! `Retry-After`. A gRPC request gets a trailers-only response instead: 14 unavailable, 4 deadline exceeded, 8 resource
+//! exhausted; 404 stays HTTP's, which gRPC clients read as unimplemented.
+//!
+//! Statuses and texts for what upstream refuses too are upstream's in knative mode; in standalone the text is the
+//! error's own, which names the bound.
+
+use super::Chain;
+use super::drain::Drain;
+use super::tunnel::Tunnel;
+use crate::body::{BodyError, Reply, RequestBody};
+use crate::exchange::{Inbound, Peer};
+use crate::refusal::Refusal;
+use bytes::Bytes;
+use common_runtime::environment::Mode;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+/// Marks an answer of ours.
+const ORIGIN: HeaderName = HeaderName::from_static("x-zeroscale-origin");
+/// Says why, in a word.
+const REASON: HeaderName = HeaderName::from_static("x-zeroscale-reason");
+
+/// Seconds after which a refused client may come back.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// The chain as hyper calls it, for one connection.
+pub(super) struct Rescue<S> {
+    pub(super) chain: S,
+    pub(super) peer: Arc<Peer>,
+    pub(super) mode: Mode,
+    pub(super) tunnels: TaskTracker,
+    pub(super) drain: Drain,
+}
+
+impl<S: Chain> hyper::service::Service<Request<Incoming>> for Rescue<S> {
+    type Response = Response<Reply<S::Body>>;
+    type Error = BodyError;
+    type Future = Rescued<S::Future>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let grpc = is_grpc(request.headers());
+        let inbound =
+            Inbound { request: request.map(RequestBody::new), peer: self.peer.clone(), received: Instant::now() };
+        // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
+        let exchange = self.chain.clone().call(inbound);
+        Rescued { exchange, grpc, mode: self.mode, tunnels: self.tunnels.clone(), drain: self.drain.clone() }
+    }
+}
+
+pin_project! {
+    /// One exchange whose errors are answered.
+    pub(super) struct Rescued<F> {
+        #[pin]
+        exchange: F,
+        grpc: bool,
+        mode: Mode,
+        tunnels: TaskTracker,
+        drain: Drain,
+    }
+}
+
+impl<F, B> Future for Rescued<F>
+where
+    F: Future<Output = Result<Response<B>, Refusal>>,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
+{
+    type Output = Result<Response<Reply<B>>, BodyError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        Poll::Ready(Ok(match std::task::ready!(this.exchange.poll(cx)) {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                let (mut head, body) = response.into_parts();
+                if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
+                    this.tunnels.spawn(tunnel.run(body, this.drain.listener()));
+                }
+                Response::from_parts(head, Reply::own(Bytes::new()))
+            }
+            Ok(response) => response.map(|body| Reply::Inner { body }),
+            Err(refusal) => {
+                tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
+                answer(&refusal, *this.grpc, *this.mode)
+            }
+        }))
+    }
+}
+
+fn is_grpc(headers: &http::HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The answer for a refusal.
+fn answer<B>(refusal: &Refusal, grpc: bool, mode: Mode) -> Response<Reply<B>> {
+    let status = refusal.status();
+    let mut response = match grpc_code(refusal) {
+        Some(code) if grpc => trailers_only(code, &refusal.to_string()),
+        _ => plain(status, text(refusal, mode), !matches!(refusal, Refusal::Timeout(_))),
+    };
+    let headers = response.headers_mut();
+    if status.is_server_error() {
+        headers.insert(ORIGIN, HeaderValue::from_static("activator"));
+        headers.insert(REASON, HeaderValue::from_static(refusal.reason()));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
+    response
+}
+
+fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
+    match refusal {
+        Refusal::NoRevision { .. } | Refusal::Malformed(_) => None,
+        Refusal::Timeout(_) => Some("4"),
+        Refusal::QueueFull { .. } | Refusal::MemoryFull { .. } => Some("8"),
+        Refusal::Pod { .. } | Refusal::NotSynced | Refusal::Failing { .. } | Refusal::Deleted => Some("14"),
+    }
+}
+
+fn text(refusal: &Refusal, mode: Mode) -> String {
+    match (refusal, mode) {
+        (Refusal::NoRevision { name }, Mode::Knative) => {
+            let name = crate::quote::quoted(name.as_bytes());
+            format!("Error getting active endpoint: revision.serving.knative.dev {name} not found\n")
+        }
+        (Refusal::Timeout(_), Mode::Knative) => "activator request timeout".to_owned(),
+        (Refusal::QueueFull { .. }, Mode::Knative) => "pending request queue full\n".to_owned(),
+        (Refusal::Pod { cause, .. }, Mode::Knative) => format!("{cause}\n"),
+        (refusal, _) => format!("{refusal}\n"),
+    }
+}
+
+/// A plain text answer.
+pub(crate) fn plain<B>(status: StatusCode, text: impl Into<Bytes>, nosniff: bool) -> Response<Reply<B>> {
+    let mut response = Response::new(Reply::own(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if nosniff {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    response
+}
+
+/// gRPC's form of an error: status 200, no body, the code among the headers.
+fn trailers_only<B>(code: &'static str, message: &str) -> Response<Reply<B>> {
+    let mut response = Response::new(Reply::own(Bytes::new()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-status", HeaderValue::from_static(code));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
+        headers.insert("grpc-message", message);
+    }
+    response
+}
+
+/// gRPC's encoding of a message: printable ASCII except `%` stays.
+fn percent_encoded(message: &str) -> String {
+    let mut encoded = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b' '..=b'$' | b'&'..=b'~' => encoded.push(char::from(byte)),
+            other => {
+                use std::fmt::Write;
+                // Writing to a String cannot fail.
+                let _ = write!(encoded, "%{other:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::TimedOut;
+    use http_body_util::Empty;
+    use std::time::Duration;
+
+    type TestReply = Response<Reply<Empty<Bytes>>>;
+
+    fn rows() -> Vec<(Refusal, u16, Option<&'static str>)> {
+        let dest = "10.0.0.1:80".parse().expect("an address");
+        vec![
+            (Refusal::NoRevision { name: "x".into() }, 404, None),
+            (Refusal::QueueFull { bound: 5 }, 503, Some("8")),
+            (Refusal::MemoryFull { bound: 99 }, 503, Some("8")),
+            (TimedOut::Total(Duration::from_secs(3)).into(), 504, Some("4")),
+            (TimedOut::Idle(Duration::from_secs(3)).into(), 504, Some("4")),
+            (Refusal::Failing { reason: "CrashLoopBackOff".into() }, 503, Some("14")),
+            (Refusal::Deleted, 503, Some("14")),
+            (Refusal::Pod { dest, cause: "connection refused".into() }, 502, Some("14")),
+        ]
+    }
+
+    #[test]
+    fn our_own_errors_say_that_they_are_ours_and_why() {
+        for (refusal, expected, _) in rows() {
+            let response: TestReply = answer(&refusal, false, Mode::Standalone);
+            assert_eq!(response.status().as_u16(), expected, "{refusal}");
+            assert_eq!(response.headers().contains_key(ORIGIN), expected >= 500, "{refusal}");
+            assert_eq!(response.headers().contains_key(RETRY_AFTER), expected == 503, "{refusal}");
+        }
+        assert!(text(&Refusal::QueueFull { bound: 5 }, Mode::Standalone).contains("5 requests"));
+        assert!(text(&Refusal::MemoryFull { bound: 99 }, Mode::Standalone).contains("99 bytes"));
+    }
+
+    #[test]
+    fn grpc_gets_trailers_only() {
+        for (refusal, _, code) in rows() {
+            let response: TestReply = answer(&refusal, true, Mode::Standalone);
+            match code {
+                None => assert_eq!(response.status(), StatusCode::NOT_FOUND),
+                Some(code) => {
+                    assert_eq!(response.status(), StatusCode::OK, "{refusal}");
+                    assert_eq!(response.headers()["grpc-status"], code, "{refusal}");
+                    assert!(response.body().is_end_stream(), "{refusal}");
+                }
+            }
+        }
+        assert_eq!(percent_encoded("a%b\u{e4}"), "a%25b%C3%A4");
+    }
+
+    #[test]
+    fn knative_mode_keeps_upstreams_texts() {
+        let name = r#"<b>"q\ "#.to_owned();
+        assert_eq!(
+            text(&Refusal::NoRevision { name }, Mode::Knative),
+            "Error getting active endpoint: revision.serving.knative.dev \"<b>\\\"q\\\\ \" not found\n"
+        );
+        let timeout = Refusal::from(TimedOut::Total(Duration::from_secs(1)));
+        assert_eq!(text(&timeout, Mode::Knative), "activator request timeout");
+    }
+}

@@ -1,0 +1,174 @@
+//! Tells the autoscaler what is going on.
+//!
+//! - The first request of an idle revision sends its signal at once, from the request's own task: no timer and no other
+//!   task lies between.
+//! - Every second one frame carries a report for each revision that has something to say, and an attestation that this
+//!   activator is here and connected, so that the silence of the others means no load.
+//! - A signal that no connection has carried is owed, and sent as soon as there is a connection.
+//!
+//! While there is no connection reports are dropped: they are about a second that has passed. What is owed is in the
+//! accounting ([`activator_core::accounting`]); this module only carries.
+
+use crate::metrics::Metrics;
+use crate::revision::Revision;
+use activator_core::accounting::Signal;
+use bytes::Bytes;
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common::wire;
+use common_runtime::websocket::DurableSender;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+/// Time between two reports, as upstream.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Carries stats. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct StatSink {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    link: DurableSender,
+    pod_name: String,
+    system_namespace: String,
+    /// Revisions that have something to say: one entry for each, marked by [`Revision::reporting`].
+    reporting: Mutex<Vec<Arc<Revision>>>,
+    metrics: Metrics,
+}
+
+impl StatSink {
+    /// A sink over `link`.
+    pub(crate) fn new(link: DurableSender, pod_name: String, system_namespace: String, metrics: Metrics) -> Self {
+        let reporting = Mutex::default();
+        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics }) }
+    }
+
+    /// An idle revision got its first request.
+    pub(crate) fn first_request(&self, revision: &Arc<Revision>) {
+        if !revision.reporting.swap(true, Ordering::AcqRel) {
+            self.shared.reporting.lock().push(revision.clone());
+        }
+        self.send_signal(revision);
+    }
+
+    /// Reports every second, and sends what is owed when the link comes up, until `shutdown`.
+    pub(crate) async fn run(self, health: Arc<crate::layers::probe::Health>, shutdown: CancellationToken) {
+        let mut connected = self.shared.link.connected();
+        let mut interval = tokio::time::interval(REPORT_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut was_up = false;
+        loop {
+            let up = *connected.borrow_and_update();
+            if up != was_up {
+                was_up = up;
+                self.shared.metrics.link_reachable.set(i64::from(up));
+                if up {
+                    health.set_linked();
+                    self.send_owed();
+                } else {
+                    self.shared.metrics.link_errors.inc();
+                }
+            }
+            tokio::select! {
+                _ = interval.tick() => self.report(),
+                changed = connected.changed() => if changed.is_err() {
+                    return; // The link has ended, which it does on shutdown only.
+                },
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// Sends the signal of one revision, if it is owed.
+    fn send_signal(&self, revision: &Arc<Revision>) {
+        if !self.shared.link.is_connected() {
+            return; // Owed until there is a connection.
+        }
+        let Some(signal) = revision.stats.signal() else { return };
+        let frame = self.frame(vec![self.entry(revision, 1.0, 1.0)]);
+        self.send(frame, vec![(revision.clone(), signal)]);
+    }
+
+    fn send_owed(&self) {
+        let owing: Vec<Arc<Revision>> = self.shared.reporting.lock().clone();
+        for revision in &owing {
+            self.send_signal(revision);
+        }
+    }
+
+    /// Hands a frame to the link, and confirms its signals once it has been written.
+    fn send(&self, frame: Bytes, signals: Vec<(Arc<Revision>, Signal)>) {
+        if signals.is_empty() {
+            if let Err(error) = self.shared.link.try_send(frame) {
+                tracing::debug!(%error, "report dropped");
+            }
+            return;
+        }
+        let link = self.shared.link.clone();
+        tokio::spawn(async move {
+            match link.send(frame).await {
+                Ok(()) => {
+                    let now = Instant::now();
+                    for (revision, signal) in signals {
+                        revision.note(|timeline| timeline.signalled = Some(now));
+                        signal.confirm();
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "first signal is owed"),
+            }
+        });
+    }
+
+    /// One second's frame.
+    fn report(&self) {
+        let shared = &*self.shared;
+        let connected = shared.link.is_connected();
+        let mut messages = vec![wire::attestation(&shared.system_namespace, &shared.pod_name)];
+        let mut signals = Vec::new();
+        let reporting = std::mem::take(&mut *shared.reporting.lock());
+        let mut kept = Vec::with_capacity(reporting.len());
+        for revision in reporting {
+            if let Some(report) = revision.stats.report() {
+                revision.metrics.concurrency.set(report.average_concurrency);
+                messages.push(self.entry(&revision, report.average_concurrency, report.request_count));
+                // Unconnected, it is dropped and owed again.
+                signals.extend(report.signal.map(|signal| (revision.clone(), signal)));
+            }
+            if revision.stats.is_tracked() {
+                kept.push(revision);
+                continue;
+            }
+            // Give up the place first, then look again: a request that came in between takes it anew, or is seen here.
+            revision.reporting.store(false, Ordering::Release);
+            if revision.stats.is_tracked() && !revision.reporting.swap(true, Ordering::AcqRel) {
+                kept.push(revision);
+            }
+        }
+        shared.reporting.lock().append(&mut kept);
+        if connected {
+            self.send(self.frame(messages), signals);
+        }
+    }
+
+    fn entry(&self, revision: &Revision, concurrency: f64, count: f64) -> WireStatMessage {
+        WireStatMessage {
+            namespace: revision.key.namespace().to_owned(),
+            name: revision.key.name().to_owned(),
+            stat: Some(Stat {
+                pod_name: self.shared.pod_name.clone(),
+                average_concurrent_requests: concurrency,
+                request_count: count,
+                ..Stat::default()
+            }),
+        }
+    }
+
+    fn frame(&self, messages: Vec<WireStatMessage>) -> Bytes {
+        wire::encode(&WireStatMessages { messages }).into()
+    }
+}

@@ -1,0 +1,175 @@
+//! Requests for a revision without pods: held, signalled, released, lost to nobody.
+
+use crate::rig::{self, Pod, Rig, key, patient};
+use http::StatusCode;
+use std::time::Duration;
+
+/// Goal: the first request signals at once, waits, and is answered by the first pod whose probe passes.
+#[tokio::test]
+async fn a_held_request_is_released_by_the_first_pod() {
+    let mut rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let pod = Pod::saying("awake").await;
+
+    let (answer, ()) = tokio::join!(rig_get(&rig), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.pods(&[pod.address]).await;
+    });
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "awake"));
+    assert_eq!(pod.connections.load(std::sync::atomic::Ordering::SeqCst), 1, "the probe's connection was used");
+
+    let signal = loop {
+        let heard = patient(rig.stats.recv()).await.expect("connected");
+        if let Some(stat) = heard.stat {
+            break (heard.namespace, heard.name, stat.average_concurrent_requests, stat.request_count);
+        }
+    };
+    assert_eq!(signal, ("ns".to_owned(), "app".to_owned(), 1.0, 1.0));
+
+    let cold = patient(rig.cold_starts.recv()).await.expect("reported");
+    assert_eq!(cold.key, key("app"));
+    assert!(cold.received <= cold.address_known && cold.address_known <= cold.probed, "{cold:?}");
+    assert!(cold.probed <= cold.released && cold.released <= cold.first_byte, "{cold:?}");
+    let signalled = cold.signalled.expect("the link is up");
+    assert!(signalled >= cold.received && signalled <= cold.address_known, "the signal came first: {cold:?}");
+}
+
+async fn rig_get(rig: &Rig) -> rig::Answer {
+    rig.get("app.ns", "/").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_held_requests_are_all_answered() {
+    let rig = std::sync::Arc::new(Rig::start().await);
+    rig.revision(|_| {}).await;
+    let pod = Pod::saying("awake").await;
+    let mut held = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let rig = rig.clone();
+        held.spawn(async move { rig.get("app.ns", "/").await.status });
+    }
+    rig.until(|load| load.queued == 500).await;
+    rig.pods(&[pod.address]).await;
+    while let Some(status) = patient(held.join_next()).await {
+        assert_eq!(status.expect("no panic"), StatusCode::OK);
+    }
+    assert_eq!(pod.requests(), 500);
+    rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+}
+
+/// Goal: a limit of one request for each pod holds while 40 wait for two pods.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn released_requests_keep_to_the_container_concurrency() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let rig = Arc::new(Rig::start().await);
+    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let worst = Arc::new(AtomicUsize::new(0));
+    let start = || {
+        let (running, worst) = (Arc::new(AtomicUsize::new(0)), worst.clone());
+        Pod::start(move |_| {
+            let (running, worst) = (running.clone(), worst.clone());
+            async move {
+                worst.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(2)).await; // The work.
+                running.fetch_sub(1, Ordering::SeqCst);
+                http::Response::new(rig::full("done"))
+            }
+        })
+    };
+    let (one, two) = (start().await, start().await);
+    let mut held = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let rig = rig.clone();
+        held.spawn(async move { rig.get("app.ns", "/").await.status });
+    }
+    rig.until(|load| load.queued == 40).await;
+    rig.pods(&[one.address, two.address]).await;
+    while let Some(status) = patient(held.join_next()).await {
+        assert_eq!(status.expect("no panic"), StatusCode::OK);
+    }
+    assert_eq!(worst.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_held_leaves_no_count() {
+    let mut rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let mut client = rig.raw().await;
+    rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    rig.until(|load| load.queued == 1).await;
+    drop(client);
+    rig.until(|load| load.queued == 0).await;
+
+    // Its concurrency is given back too: the reports fall to zero.
+    loop {
+        let heard = patient(rig.stats.recv()).await.expect("connected");
+        if heard.stat.is_some_and(|stat| stat.average_concurrent_requests == 0.0 && stat.request_count == 0.0) {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_edit_drops_no_held_request_and_a_deletion_tells_them_all() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let pod = Pod::saying("awake").await;
+    let (answer, ()) = tokio::join!(rig_get(&rig), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.revision(|backend| {
+            backend.container_concurrency = 5;
+            backend.hosts = vec!["other.example.com".into()];
+        })
+        .await;
+        rig.until(|load| load.queued == 1).await;
+        rig.pods(&[pod.address]).await;
+    });
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(rig.get("other.example.com", "/").await.status, StatusCode::OK, "the new host leads here");
+
+    rig.pods(&[]).await;
+    rig.until(|load| load.capacity == activator_core::breaker::Capacity::CLOSED).await;
+    let (answer, ()) = tokio::join!(rig_get(&rig), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.tell(activator::discovery::Event::Deleted(key("app"))).await;
+    });
+    assert_eq!((answer.status, answer.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "deleted"));
+    assert_eq!(rig_get(&rig).await.status, StatusCode::NOT_FOUND);
+}
+
+/// Goal: a signal that could not be sent is sent as soon as the autoscaler can be reached.
+#[tokio::test]
+async fn a_signal_that_was_lost_is_owed() {
+    use futures::StreamExt;
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    drop(listener); // Nobody is there yet.
+    let (events, receiver) = tokio::sync::mpsc::channel(8);
+    let mut options =
+        activator::Options::new("a", [127, 0, 0, 1].into(), common_runtime::environment::Mode::Standalone);
+    (options.http1, options.h2c) = (rig::free(), rig::free());
+    options.stat_url = format!("ws://{address}");
+    let activator = activator::start(options, receiver, std::sync::Arc::new(common_runtime::resolve::Dns));
+    let activator = activator.await.expect("free ports");
+    let spec = activator::discovery::Spec::standalone("ns", rig::backend("app"));
+    events.send(activator::discovery::Event::Revision(Box::new(spec))).await.expect("listens");
+    rig::until(|| activator.load(&key("app")).is_some()).await;
+    let mut client = tokio::net::TcpStream::connect(activator.http1).await.expect("connected");
+    rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    rig::until(|| activator.load(&key("app")).is_some_and(|load| load.queued == 1)).await;
+
+    let listener = tokio::net::TcpListener::bind(address).await.expect("still free");
+    let (stream, _) = patient(listener.accept()).await.expect("it dials again");
+    let mut socket = tokio_tungstenite::accept_async(stream).await.expect("a handshake");
+    loop {
+        let message = patient(socket.next()).await.expect("open").expect("readable");
+        if message.is_binary() {
+            let frame = common::wire::decode(&message.into_data()).expect("a frame");
+            if let Some(stat) = frame.messages.iter().find_map(|m| m.stat.as_ref()) {
+                assert!(stat.average_concurrent_requests > 0.0, "{stat:?}");
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The activator on real sockets: one program, so that it is linked once. See [`rig`] for what is around it.
+
+mod cold_start;
+mod rig;

@@ -1,0 +1,360 @@
+//! An activator on real sockets, with everything around it played by the test: the cluster is a stream of events, the
+//! autoscaler a WebSocket server that hands on what it hears, pods are small HTTP servers on free ports.
+
+use activator::discovery::{Event, Listing, Spec};
+use activator::{Activator, ColdStart, Options};
+use activator_core::breaker::Load;
+use bytes::Bytes;
+use common::RevisionKey;
+use common::backend::{Backend, Probe, Protocol};
+use common::stat::WireStatMessage;
+use common_runtime::environment::Mode;
+use common_runtime::resolve::Dns;
+use futures::StreamExt;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// Longest wait for anything in a test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A body of either kind.
+pub(crate) type AnyBody = BoxBody<Bytes, hyper::Error>;
+
+/// An activator and what it talks to.
+pub(crate) struct Rig {
+    pub(crate) activator: Activator,
+    pub(crate) address: SocketAddr,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) stats: mpsc::UnboundedReceiver<WireStatMessage>,
+    pub(crate) cold_starts: mpsc::UnboundedReceiver<ColdStart>,
+}
+
+impl Rig {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+        let stat_listener = listen().await;
+        let stat_address = stat_listener.local_addr().expect("bound");
+        let (heard, stats) = mpsc::unbounded_channel();
+        tokio::spawn(stat_server(stat_listener, heard));
+
+        let (cold_sender, cold_starts) = mpsc::unbounded_channel();
+        let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
+        options.http1 = free();
+        options.h2c = free();
+        options.stat_url = format!("ws://{stat_address}");
+        options.linger = Duration::ZERO;
+        options.drain = Duration::from_secs(5);
+        options.on_cold_start = Some(Arc::new(move |cold: &ColdStart| {
+            let _ = cold_sender.send(cold.clone());
+        }));
+        change(&mut options);
+        let (events, receiver) = mpsc::channel(64);
+        let activator = activator::start(options, receiver, Arc::new(Dns)).await.expect("free ports");
+        let mut rig = Self { address: activator.http1, activator, events, stats, cold_starts };
+        rig.tell(Event::Synced).await;
+        rig.linked().await;
+        rig
+    }
+
+    /// Waits for the first attestation: the stat link is up.
+    async fn linked(&mut self) {
+        loop {
+            let heard = patient(self.stats.recv()).await.expect("the link stays up");
+            if heard.stat.is_none() {
+                assert_eq!((heard.namespace.as_str(), heard.name.as_str()), ("knative-serving", "activator-0"));
+                return;
+            }
+        }
+    }
+
+    pub(crate) async fn tell(&self, event: Event) {
+        self.events.send(event).await.expect("the activator listens");
+    }
+
+    /// A revision `ns/app`, as `change` makes it.
+    pub(crate) async fn revision(&self, change: impl FnOnce(&mut Backend)) {
+        let mut backend = backend("app");
+        change(&mut backend);
+        self.tell(Event::Revision(Box::new(Spec::standalone("ns", backend)))).await;
+        self.settled().await;
+    }
+
+    /// The pods of `ns/app`, none of them ready in Kubernetes' eyes.
+    pub(crate) async fn pods(&self, addresses: &[SocketAddr]) {
+        let listing = Listing { not_ready: addresses.iter().map(|a| (*a).into()).collect(), ..Listing::default() };
+        self.tell(Event::Pods { key: key("app"), listing }).await;
+    }
+
+    /// Waits until a revision's load is as wanted.
+    pub(crate) async fn until(&self, wanted: impl Fn(Load) -> bool) {
+        until(|| self.activator.load(&key("app")).is_some_and(&wanted)).await;
+    }
+
+    /// Waits until all events so far have been applied: a later one has been.
+    async fn settled(&self) {
+        let marker = backend("marker");
+        self.tell(Event::Revision(Box::new(Spec::standalone("ns", marker)))).await;
+        until(|| self.activator.load(&key("marker")).is_some()).await;
+        self.tell(Event::Deleted(key("marker"))).await;
+        until(|| self.activator.load(&key("marker")).is_none()).await;
+    }
+
+    pub(crate) async fn get(&self, host: &str, path: &str) -> Answer {
+        self.send(Request::get(path).header("host", host)).await
+    }
+
+    pub(crate) async fn send(&self, request: http::request::Builder) -> Answer {
+        let request = request.body(Empty::<Bytes>::new()).expect("a request");
+        let response = patient(self.client().await.send_request(request)).await.expect("an answer");
+        Answer::read(response).await
+    }
+
+    /// A client's connection.
+    pub(crate) async fn client<B>(&self) -> hyper::client::conn::http1::SendRequest<B>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        http1_client(self.address).await
+    }
+
+    /// A client's connection in bytes.
+    pub(crate) async fn raw(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("connected")
+    }
+}
+
+pub(crate) async fn http1_client<B>(address: SocketAddr) -> hyper::client::conn::http1::SendRequest<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let stream = TcpStream::connect(address).await.expect("connected");
+    let (sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("nothing is sent yet");
+    tokio::spawn(connection.with_upgrades());
+    sender
+}
+
+pub(crate) async fn http2_client<B>(address: SocketAddr) -> hyper::client::conn::http2::SendRequest<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    let stream = TcpStream::connect(address).await.expect("connected");
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("settings");
+    tokio::spawn(connection);
+    sender
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+    pub(crate) trailers: Option<HeaderMap>,
+}
+
+impl Answer {
+    pub(crate) async fn read(response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        let body = patient(body.collect()).await.expect("a whole body");
+        let trailers = body.trailers().cloned();
+        let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        Self { status: head.status, headers: head.headers, body, trailers }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+}
+
+pub(crate) fn key(name: &str) -> RevisionKey {
+    RevisionKey::new("ns", name)
+}
+
+/// A plain backend with a TCP probe and no limits to speak of.
+pub(crate) fn backend(name: &str) -> Backend {
+    Backend {
+        revision: name.to_owned(),
+        service: name.to_owned(),
+        hosts: vec![],
+        protocol: Protocol::Http1,
+        container_concurrency: 0,
+        queue_proxy: false,
+        probe: Probe::Tcp { port: None },
+        timeout_ms: 30_000,
+        response_start_timeout_ms: 0,
+        idle_timeout_ms: 0,
+        max_held: 10_000,
+        failing: None,
+    }
+}
+
+/// A pod: a server on a free port, and what it has seen.
+pub(crate) struct Pod {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: Arc<AtomicUsize>,
+    pub(crate) requests: Arc<AtomicUsize>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Pod {
+    /// Serves HTTP/1.1 and h2c with `handler`.
+    pub(crate) async fn start<F, R>(handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Response<AnyBody>> + Send + 'static,
+    {
+        Self::on(listen().await, handler)
+    }
+
+    pub(crate) fn on<F, R>(listener: TcpListener, handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Response<AnyBody>> + Send + 'static,
+    {
+        let address = listener.local_addr().expect("bound");
+        let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (accepted, received) = (connections.clone(), requests.clone());
+        let accepting = tokio::spawn(async move {
+            let mut serving = tokio::task::JoinSet::new(); // Dropped with the pod: connections break.
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                accepted.fetch_add(1, Ordering::SeqCst);
+                let (handler, received) = (handler.clone(), received.clone());
+                serving.spawn(async move {
+                    let service = hyper::service::service_fn(move |request| {
+                        received.fetch_add(1, Ordering::SeqCst);
+                        let answer = handler(request);
+                        async move { Ok::<_, Infallible>(answer.await) }
+                    });
+                    let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+                        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self { address, connections, requests, accepting }
+    }
+
+    /// Answers every request with `text`.
+    pub(crate) async fn saying(text: &'static str) -> Self {
+        Self::start(move |_| async move { Response::new(full(text)) }).await
+    }
+
+    /// Answers with the request line and all headers, sorted.
+    pub(crate) async fn echoing() -> Self {
+        Self::start(|request: Request<Incoming>| async move { Response::new(full(describe(&request))) }).await
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    /// Closes the port and every connection.
+    pub(crate) async fn kill(self) {
+        self.accepting.abort();
+        let _ = self.accepting.await;
+    }
+}
+
+fn describe(request: &Request<Incoming>) -> String {
+    let version = if request.version() == Version::HTTP_2 { "h2" } else { "http/1.1" };
+    let mut lines: Vec<String> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+        .collect();
+    lines.sort();
+    lines.insert(0, format!("{version} {} {}", request.method(), request.uri()));
+    lines.join("\n")
+}
+
+pub(crate) fn full(text: impl Into<Bytes>) -> AnyBody {
+    Full::new(text.into()).map_err(|never| match never {}).boxed()
+}
+
+pub(crate) async fn listen() -> TcpListener {
+    TcpListener::bind(free()).await.expect("a free port")
+}
+
+pub(crate) fn free() -> SocketAddr {
+    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
+}
+
+/// The future's output, or a failed test.
+pub(crate) async fn patient<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
+}
+
+/// Waits for a state that nobody announces.
+pub(crate) async fn until(wanted: impl Fn() -> bool) {
+    patient(async {
+        while !wanted() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+/// Everything that comes until the peer closes.
+pub(crate) async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = patient(stream.read_to_end(&mut bytes)).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What comes until `end` has come.
+pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut bytes = Vec::new();
+    patient(async {
+        while !String::from_utf8_lossy(&bytes).contains(end) {
+            let mut chunk = [0; 1024];
+            let n = stream.read(&mut chunk).await.expect("readable");
+            assert_ne!(n, 0, "closed before {end:?}: {:?}", String::from_utf8_lossy(&bytes));
+            bytes.extend_from_slice(&chunk[..n]);
+        }
+    })
+    .await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+pub(crate) async fn write(stream: &mut TcpStream, text: &str) {
+    patient(stream.write_all(text.as_bytes())).await.expect("writable");
+}
+
+pub(crate) fn post(path: &str) -> http::request::Builder {
+    Request::builder().method(Method::POST).uri(path).header("host", "app.ns")
+}
+
+async fn stat_server(listener: TcpListener, heard: mpsc::UnboundedSender<WireStatMessage>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let heard = heard.clone();
+        tokio::spawn(async move {
+            let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
+            while let Some(Ok(message)) = socket.next().await {
+                if message.is_binary() {
+                    let frame = common::wire::decode(&message.into_data()).expect("a frame");
+                    for entry in frame.messages {
+                        let _ = heard.send(entry);
+                    }
+                }
+            }
+        });
+    }
+}
