@@ -3,3 +3,5 @@
 pub mod api;
 pub mod controllers;
 pub mod ingress;
+mod merge;
+pub mod node;

@@ -1,0 +1,70 @@
+//! `local node`: this machine as a node of any API server.
+
+use super::addresses::Range;
+use super::{NodeOptions, run};
+use anyhow::Context;
+use clap::Args;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use tokio_util::sync::CancellationToken;
+
+/// Arguments of `local node`.
+#[derive(Args, Clone, Debug)]
+pub struct NodeArgs {
+    /// The API server to serve, and as whom. Default: as kubectl finds it.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Where pods' addresses come from; each must be an address of this machine (ip route add local RANGE dev lo).
+    /// Must not be loopback unless the API server is an embedded one.
+    #[arg(long, value_name = "RANGE")]
+    pod_cidr: Range,
+    /// Where the API server takes ClusterIPs from.
+    #[arg(long, value_name = "RANGE")]
+    service_cidr: Range,
+    /// Name of the node.
+    #[arg(long, default_value = "zeroscale-local")]
+    name: String,
+    /// Address of this machine, as pods see it.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host_ip: IpAddr,
+    /// Folder for logs. Default: a new one that goes when the node ends.
+    #[arg(long)]
+    work_dir: Option<PathBuf>,
+    /// Also take pods of the default scheduler, not only those with `schedulerName: zeroscale-local`. Only where no
+    /// scheduler runs.
+    #[arg(long)]
+    default_scheduler: bool,
+}
+
+impl NodeArgs {
+    /// Runs the node until `shutdown`.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be read, or what [`run`] says.
+    pub async fn run(self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let NodeArgs { kubeconfig, pod_cidr, service_cidr, name, host_ip, work_dir, default_scheduler } = self;
+        let config = match &kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
+                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+            }
+            None => Config::infer().await.context("no kubeconfig was given and none was found")?,
+        };
+        let client = Client::try_from(config)?;
+        let is_own = work_dir.is_none();
+        let work_dir = work_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("{name}-{}", std::process::id())));
+        let options = NodeOptions {
+            host_ip,
+            default_scheduler,
+            check_range: true,
+            ..NodeOptions::new(name, pod_cidr, service_cidr, work_dir.clone())
+        };
+        let outcome = run(options, client, shutdown).await;
+        if is_own && let Err(error) = std::fs::remove_dir_all(&work_dir) {
+            tracing::debug!(folder = %work_dir.display(), %error, "the node's folder could not be removed");
+        }
+        outcome
+    }
+}

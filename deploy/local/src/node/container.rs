@@ -1,0 +1,411 @@
+//! One container over its whole life: configured, started, probed, restarted, stopped.
+//!
+//! ```text
+//! Creating ─► Running ─► (ended) ─► back-off ─► Running …          restart policy allows it
+//!     │           │          └────► Ended                          it does not, or the pod stops
+//!     └───────────┴── cannot be configured or started: waits, and tries again
+//! ```
+//!
+//! What is going on is published as a [`View`]; the pod turns views into its status. The reasons a waiting container gives:
+//! `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found), `RunContainerError` (it did not start),
+//! `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]).
+
+use super::Node;
+use super::backoff::Restarts;
+use super::environment::{ConfigError, Place, Sources, command_line, environment, port_of, sources_needed};
+use super::listeners::{self, Occupant};
+use super::logs::{PodLogs, tail_bytes};
+use super::probe::check::Handler;
+use super::probe::{self, PERIOD_ANNOTATION, Purpose, Spec, Verdict};
+use super::process::{self, Exit, Launch, Process};
+use super::program;
+use super::status::{Ended, Phase, View};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Container as ContainerSpec, Pod, Secret};
+use kube::{Api, ResourceExt};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Pause before a container that could not be configured is tried again: somebody may have created what was missing.
+const CONFIG_RETRY: Duration = Duration::from_secs(10);
+/// When a running program is looked at for listening on every address: late enough to be listening, early enough to tell.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How much of a log is searched for the cause of a failure.
+const LOG_TAIL: u64 = 4096;
+/// Verdicts under way from at most three probes, each waiting for its last one to be taken.
+const VERDICTS_MAX: usize = 4;
+
+/// Everything about a container that does not change.
+pub(crate) struct Container {
+    pub(crate) node: Arc<Node>,
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) spec: ContainerSpec,
+    /// Its place among the pod's containers.
+    pub(crate) index: usize,
+    pub(crate) place: Place,
+    pub(crate) logs: PodLogs,
+    pub(crate) views: Arc<watch::Sender<Vec<View>>>,
+}
+
+/// What one run needs.
+struct Prepared {
+    launch: Launch,
+    told: SocketAddr,
+    probes: Vec<(Spec, Handler)>,
+}
+
+/// Why a container is not running. Reason and message of its status.
+struct Refusal {
+    reason: &'static str,
+    message: String,
+}
+
+/// How a run came to its end.
+struct Outcome {
+    ended: Ended,
+    /// The pod is going away.
+    stopped: bool,
+}
+
+impl Container {
+    /// Runs the container until its pod stops or its restart policy ends it. `stop` carries the grace period once the pod is
+    /// to stop; a later, shorter one shortens it.
+    pub(crate) async fn supervise(self, mut restarts: i32, mut stop: watch::Receiver<Option<Duration>>) {
+        let mut delays = Restarts::new(self.node.options.restart_backoff);
+        loop {
+            let attempt = async { self.start(restarts).await };
+            let started = tokio::select! {
+                biased;
+                () = asked(&mut stop) => return,
+                started = attempt => started,
+            };
+            let (mut process, prepared, log) = match started {
+                Ok(started) => started,
+                Err(refusal) => {
+                    self.node.events.warn(&self.pod, &self.place.node_name, "Failed", &refusal.message);
+                    self.update(|view| {
+                        let Refusal { reason, message } = refusal;
+                        view.phase = Phase::Waiting { reason: reason.into(), message: Some(message) };
+                    });
+                    if pause(CONFIG_RETRY, &mut stop).await {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let began = Instant::now();
+            let Outcome { ended, stopped } = self.attend(&mut process, &prepared, log, &mut stop).await;
+            let again = !stopped && self.is_restarted(&ended);
+            if !again {
+                self.update(|view| {
+                    (view.ready, view.started) = (false, false);
+                    view.phase = Phase::Ended(ended);
+                });
+                return;
+            }
+            restarts += 1;
+            let delay = delays.after(began.elapsed());
+            let (reason, message) = self.waiting(&ended, delay);
+            self.update(|view| {
+                *view = View { last: Some(ended), ..View::creating(restarts) };
+                view.phase = Phase::Waiting { reason, message: Some(message) };
+            });
+            if pause(delay, &mut stop).await {
+                return;
+            }
+        }
+    }
+
+    /// Prepares and starts one run.
+    async fn start(&self, run: i32) -> Result<(Process, Prepared, PathBuf), Refusal> {
+        let prepared = self.prepare().await?;
+        let failed = |error: std::io::Error| Refusal {
+            reason: "RunContainerError",
+            message: format!("{} did not start: {error}", prepared.launch.program.display()),
+        };
+        let (file, log) = self.logs.create(&self.spec.name, run).map_err(failed)?;
+        let process = process::spawn(&prepared.launch, Some(&file)).await.map_err(failed)?;
+        Ok((process, prepared, log))
+    }
+
+    async fn prepare(&self) -> Result<Prepared, Refusal> {
+        let config = |message: String| Refusal { reason: "CreateContainerConfigError", message };
+        let sources = self.sources().await.map_err(config)?;
+        let env = environment(&self.pod, &self.spec, &self.place, &sources, |name| std::env::var(name).ok())
+            .map_err(|error: ConfigError| config(error.to_string()))?;
+        let mut words = command_line(&self.spec, &env).map_err(|e| config(e.to_string()))?.into_iter();
+        let name = words.next().unwrap_or_default();
+        let dir = self.spec.working_dir.clone().filter(|d| !d.is_empty()).map(PathBuf::from);
+        let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_default();
+        let find = |name: &str| program::find(name, dir.as_deref(), self.node.beside.as_deref(), &path);
+        let program = find(&name).map_err(|message| Refusal { reason: "CreateContainerError", message })?;
+        let launch = Launch { program, args: words.collect(), env, dir: dir.clone() };
+        let probes = self.probes(&launch, find).map_err(config)?;
+        let told = SocketAddr::new(self.place.pod_ip, port_of(&self.pod, &self.spec.name));
+        Ok(Prepared { launch, told, probes })
+    }
+
+    /// The ConfigMaps and Secrets that the environment needs; those that do not exist are left out.
+    async fn sources(&self) -> Result<Sources, String> {
+        let (config_maps, secrets) = sources_needed(&self.spec);
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let mut sources = Sources::default();
+        for name in config_maps {
+            let api: Api<ConfigMap> = Api::namespaced(self.node.client.clone(), &namespace);
+            if let Some(map) = api.get_opt(&name).await.map_err(|e| format!("configmap {name:?}: {e}"))? {
+                sources.config_maps.insert(name, map.data.unwrap_or_default());
+            }
+        }
+        for name in secrets {
+            let api: Api<Secret> = Api::namespaced(self.node.client.clone(), &namespace);
+            if let Some(secret) = api.get_opt(&name).await.map_err(|e| format!("secret {name:?}: {e}"))? {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, text(&value.0)));
+                sources.secrets.insert(name, data.collect());
+            }
+        }
+        Ok(sources)
+    }
+
+    fn probes(
+        &self,
+        launch: &Launch,
+        find: impl Fn(&str) -> Result<PathBuf, String>,
+    ) -> Result<Vec<(Spec, Handler)>, String> {
+        let period = probe::period(self.pod.annotations().get(PERIOD_ANNOTATION).map(String::as_str))?;
+        let ports = self.spec.ports.as_deref().unwrap_or_default();
+        let declared = [
+            (Purpose::Startup, &self.spec.startup_probe),
+            (Purpose::Readiness, &self.spec.readiness_probe),
+            (Purpose::Liveness, &self.spec.liveness_probe),
+        ];
+        declared
+            .into_iter()
+            .filter_map(|(purpose, probe)| Some((purpose, probe.as_ref()?)))
+            .map(|(purpose, probe)| {
+                let handler = Handler::new(probe, self.place.pod_ip, ports, launch, &find)
+                    .map_err(|error| format!("container {:?}: {error}", self.spec.name))?;
+                Ok((Spec::new(purpose, probe, period), handler))
+            })
+            .collect()
+    }
+
+    /// Stands by a running process until it has ended.
+    async fn attend(
+        &self,
+        process: &mut Process,
+        prepared: &Prepared,
+        log: PathBuf,
+        stop: &mut watch::Receiver<Option<Duration>>,
+    ) -> Outcome {
+        let (since, pid) = (Timestamp::now(), process.pid());
+        let occupant = self.occupant(pid, prepared);
+        let _occupying = self.node.occupy(occupant.clone());
+        let has = |purpose: Purpose| prepared.probes.iter().any(|(spec, _)| spec.purpose == purpose);
+        let started = !has(Purpose::Startup);
+        let ready = started && !has(Purpose::Readiness);
+        self.update(|view| {
+            view.phase = Phase::Running { since, pid };
+            (view.started, view.ready) = (started, ready);
+        });
+        let (sender, mut verdicts) = mpsc::channel(VERDICTS_MAX);
+        let mut probes = JoinSet::new(); // Aborts what is left when dropped.
+        let mut launch_probes = |startup: bool| {
+            let now = Instant::now();
+            for (spec, handler) in prepared.probes.iter().filter(|(s, _)| (s.purpose == Purpose::Startup) == startup) {
+                probes.spawn(probe::run(spec.clone(), handler.clone(), now, sender.clone()));
+            }
+        };
+        launch_probes(!started);
+        let look = tokio::time::sleep(LOOK_AFTER);
+        tokio::pin!(look);
+        let mut looked = false;
+        let mut killed: Option<(&'static str, String)> = None;
+        let exit = loop {
+            let next = tokio::select! {
+                biased;
+                exit = process.wait() => Next::Exited(exit),
+                () = asked(stop) => Next::Stop,
+                Some(verdict) = verdicts.recv() => Next::Verdict(verdict),
+                () = &mut look, if !looked => Next::Look,
+            };
+            match next {
+                Next::Exited(exit) => break exit,
+                Next::Stop => break stop_within(process, stop).await,
+                Next::Verdict(Verdict::Started) => {
+                    self.update(|view| (view.started, view.ready) = (true, !has(Purpose::Readiness)));
+                    launch_probes(false);
+                }
+                Next::Verdict(Verdict::Ready(ready, message)) => {
+                    if !ready {
+                        self.warn("Unhealthy", &message);
+                    }
+                    self.update(|view| view.ready = ready);
+                }
+                Next::Verdict(Verdict::Unhealthy(message)) => self.warn("Unhealthy", &message),
+                Next::Verdict(Verdict::Dead(message)) => {
+                    self.warn("Unhealthy", &message);
+                    killed = Some(("Error", message));
+                    break self.kill_unless_stopped(process, stop).await;
+                }
+                Next::Look => {
+                    looked = true;
+                    if let Some(message) = self.look(&occupant).await {
+                        killed = Some((COLLISION, message));
+                        break self.kill_unless_stopped(process, stop).await;
+                    }
+                }
+            }
+        };
+        let stopped = stop.borrow().is_some();
+        // A wait that the system refuses is a bug of ours; the process counts as lost.
+        let exit = exit.unwrap_or(Exit::Code(255));
+        if killed.is_none() && !stopped && exit != Exit::Code(0) {
+            killed = self.collision(&occupant, log).await.map(|message| (COLLISION, message));
+        }
+        let (reason, message) = match killed {
+            Some((reason, message)) => (reason, Some(message)),
+            None if exit == Exit::Code(0) => ("Completed", None),
+            None => ("Error", None),
+        };
+        let ended = Ended { exit, reason: reason.into(), message, started: since, finished: Timestamp::now(), pid };
+        Outcome { ended, stopped }
+    }
+
+    /// Ends a process that must be restarted, within the pod's grace period or what is left of it.
+    async fn kill_unless_stopped(
+        &self,
+        process: &mut Process,
+        stop: &mut watch::Receiver<Option<Duration>>,
+    ) -> std::io::Result<Exit> {
+        let message = format!("Container {} is ended and will be restarted", self.spec.name);
+        self.node.events.note(&self.pod, &self.place.node_name, "Killing", &message);
+        let grace = super::pod::grace_of(&self.pod);
+        let ended = tokio::select! {
+            biased;
+            exit = process.stop(grace) => Some(exit),
+            () = asked(stop) => None,
+        };
+        match ended {
+            Some(exit) => exit,
+            None => stop_within(process, stop).await,
+        }
+    }
+
+    /// Looks whether the program listens where it should not; the reason to end it, if it shares a port with another pod.
+    async fn look(&self, me: &Occupant) -> Option<String> {
+        let (others, listeners) = self.survey(me).await;
+        let (message, shared) = listeners::everywhere(me, &others, &listeners)?;
+        self.warn(if shared { COLLISION } else { "ListensOnEveryAddress" }, &message);
+        shared.then_some(message)
+    }
+
+    /// Looks whether a failure was a collision.
+    async fn collision(&self, me: &Occupant, log: PathBuf) -> Option<String> {
+        let (others, listeners) = self.survey(me).await;
+        let tail = tail_bytes(&log, LOG_TAIL).unwrap_or_default();
+        let message = listeners::judge(me, &others, &listeners, &String::from_utf8_lossy(&tail))?;
+        self.warn(COLLISION, &message);
+        Some(message)
+    }
+
+    async fn survey(&self, me: &Occupant) -> (Vec<Occupant>, Vec<listeners::Listener>) {
+        let others: Vec<_> = self.node.occupants().into_iter().filter(|o| o.group != me.group).collect();
+        let groups: Vec<_> = others.iter().map(|o| o.group).chain([me.group]).collect();
+        let listeners = tokio::task::spawn_blocking(move || listeners::survey(&groups)).await.unwrap_or_default();
+        (others, listeners)
+    }
+
+    fn occupant(&self, group: i32, prepared: &Prepared) -> Occupant {
+        Occupant {
+            pod: format!("{}/{}", self.pod.namespace().unwrap_or_default(), self.pod.name_any()),
+            container: self.spec.name.clone(),
+            group,
+            program: prepared.launch.program.clone(),
+            told: prepared.told,
+        }
+    }
+
+    fn is_restarted(&self, ended: &Ended) -> bool {
+        match self.pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) {
+            Some("Never") => false,
+            Some("OnFailure") => ended.exit.code() != 0,
+            _ => true,
+        }
+    }
+
+    /// Reason and message while waiting to be started again.
+    fn waiting(&self, ended: &Ended, delay: Duration) -> (String, String) {
+        let pod = self.pod.name_any();
+        let name = &self.spec.name;
+        let message = format!("back-off {}s restarting failed container={name} pod={pod}", delay.as_secs());
+        if ended.reason == COLLISION {
+            return (COLLISION.into(), format!("{} ({message})", ended.message.as_deref().unwrap_or_default()));
+        }
+        if !delay.is_zero() {
+            self.warn("BackOff", &message);
+        }
+        ("CrashLoopBackOff".into(), message)
+    }
+
+    fn warn(&self, reason: &str, message: &str) {
+        self.node.events.warn(&self.pod, &self.place.node_name, reason, message);
+    }
+
+    fn update(&self, change: impl FnOnce(&mut View)) {
+        self.views.send_modify(|views| {
+            if let Some(view) = views.get_mut(self.index) {
+                change(view);
+            }
+        });
+    }
+}
+
+/// The reason of a failure over an address or port.
+const COLLISION: &str = "PortCollision";
+
+/// What a running container meets next.
+enum Next {
+    Exited(std::io::Result<Exit>),
+    Stop,
+    Verdict(Verdict),
+    /// It is time to look where it listens.
+    Look,
+}
+
+/// Waits until the pod is to stop. Cancel safe.
+async fn asked(stop: &mut watch::Receiver<Option<Duration>>) {
+    let _ = stop.wait_for(Option::is_some).await; // Without a sender there is no pod any more.
+}
+
+/// Waits; whether the pod is to stop.
+async fn pause(delay: Duration, stop: &mut watch::Receiver<Option<Duration>>) -> bool {
+    tokio::select! {
+        biased;
+        () = asked(stop) => true,
+        () = tokio::time::sleep(delay) => false,
+    }
+}
+
+/// Ends a process within the grace period in `stop`, which may be shortened meanwhile.
+async fn stop_within(process: &mut Process, stop: &mut watch::Receiver<Option<Duration>>) -> std::io::Result<Exit> {
+    process.terminate();
+    let began = Instant::now();
+    loop {
+        let grace = stop.borrow_and_update().unwrap_or_default();
+        tokio::select! {
+            biased;
+            exit = process.wait() => return exit,
+            () = tokio::time::sleep_until(began + grace) => {
+                process.kill();
+                return process.wait().await;
+            }
+            Ok(()) = stop.changed() => {}
+        }
+    }
+}

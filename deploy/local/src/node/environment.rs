@@ -1,0 +1,300 @@
+//! A container's environment, command and arguments, as the Kubernetes API and Knative's runtime contract define them.
+//!
+//! In order, a later one winning:
+//!
+//! 1. `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR` of the node's own process; nothing else is inherited;
+//! 2. `PORT` (the container's port), `HOST` and `POD_IP` (the pod's address), `HOSTNAME` (the pod's name), and `K_REVISION`,
+//!    `K_CONFIGURATION`, `K_SERVICE` from the pod's labels, empty where there is no label;
+//! 3. `envFrom`, then `env`: values with `$(NAME)` of what came before in `env` and `envFrom` (`$$(NAME)` stands for itself, an
+//!    unknown name stays as it is), `fieldRef`, `configMapKeyRef`, `secretKeyRef`.
+//!
+//! `command` and `args` are expanded the same way over the whole environment.
+//!
+//! # Not here
+//!
+//! `resourceFieldRef` and `fileKeyRef` (refused with a clear error), and the variables of `enableServiceLinks`.
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Variables of the node's process that a container sees too.
+const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
+/// Port of a container that declares none, if no other container of the pod has it.
+const PORT_DEFAULT: u16 = 8080;
+
+/// Why a container cannot be configured. The text is shown in its status.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// Nothing to run.
+    #[error(
+        "container {0:?} has no command: this node runs pods as processes, so a container needs a command; its image is not \
+         used"
+    )]
+    NoCommand(String),
+    /// Not to be found.
+    #[error("{kind} \"{name}\" not found, needed by environment variable {variable:?} of container {container:?}")]
+    Missing { kind: &'static str, name: String, variable: String, container: String },
+    /// The object has no such key.
+    #[error(
+        "{kind} \"{name}\" has no key {key:?}, needed by environment variable {variable:?} of container {container:?}"
+    )]
+    MissingKey { kind: &'static str, name: String, key: String, variable: String, container: String },
+    /// A source that this node does not know.
+    #[error(
+        "environment variable {variable:?} of container {container:?} comes from {source_}, which this node does not offer"
+    )]
+    Unsupported { source_: String, variable: String, container: String },
+    /// Something in the pod that this node cannot do and that a program would miss.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What must be looked up before an environment can be made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// ConfigMaps by name.
+    pub(crate) config_maps: BTreeMap<String, BTreeMap<String, String>>,
+    /// Secrets by name.
+    pub(crate) secrets: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// What a pod knows of itself beyond its object.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The pod's address.
+    pub(crate) pod_ip: IpAddr,
+    /// The node's address.
+    pub(crate) host_ip: IpAddr,
+    /// The node's name.
+    pub(crate) node_name: String,
+}
+
+/// The names of ConfigMaps and Secrets that `container` needs.
+pub(crate) fn sources_needed(container: &Container) -> (Vec<String>, Vec<String>) {
+    let (mut config_maps, mut secrets) = (Vec::new(), Vec::new());
+    for from in container.env_from.iter().flatten() {
+        config_maps.extend(from.config_map_ref.as_ref().map(|r| r.name.clone()));
+        secrets.extend(from.secret_ref.as_ref().map(|r| r.name.clone()));
+    }
+    for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
+        config_maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.clone()));
+        secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.clone()));
+    }
+    (config_maps, secrets)
+}
+
+/// The port that `container` of `pod` is told to listen on: its first declared TCP port, else 8080, else the next one
+/// that no other container of the pod has.
+pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
+    let containers = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
+    let declared = |c: &Container| {
+        let ports = c.ports.iter().flatten();
+        ports
+            .filter(|p| p.protocol.as_deref().unwrap_or("TCP") == "TCP")
+            .find_map(|p| u16::try_from(p.container_port).ok())
+    };
+    let mut taken: Vec<u16> = containers
+        .iter()
+        .flat_map(|c| c.ports.iter().flatten())
+        .filter_map(|p| u16::try_from(p.container_port).ok())
+        .collect();
+    for candidate in containers {
+        let port = declared(candidate).unwrap_or_else(|| {
+            let free = (PORT_DEFAULT..=u16::MAX).find(|port| !taken.contains(port)).unwrap_or(PORT_DEFAULT);
+            taken.push(free);
+            free
+        });
+        if candidate.name == container {
+            return port;
+        }
+    }
+    PORT_DEFAULT
+}
+
+/// The environment of `container`, in order, each name once.
+///
+/// # Errors
+/// A source that is missing (unless it is optional) or not offered.
+pub(crate) fn environment(
+    pod: &Pod,
+    container: &Container,
+    place: &Place,
+    sources: &Sources,
+    inherited: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut given = Variables::default();
+    for name in INHERITED {
+        if let Some(value) = inherited(name) {
+            given.set(name, value);
+        }
+    }
+    given.set("PORT", port_of(pod, &container.name).to_string());
+    given.set("HOST", place.pod_ip.to_string());
+    given.set("POD_IP", place.pod_ip.to_string());
+    given.set("HOSTNAME", pod.name_any());
+    for (name, label) in [
+        ("K_REVISION", common::names::REVISION),
+        ("K_CONFIGURATION", common::names::CONFIGURATION),
+        ("K_SERVICE", common::names::SERVICE),
+    ] {
+        given.set(name, pod.labels().get(label).cloned().unwrap_or_default());
+    }
+    let mut own = Variables::default();
+    for from in container.env_from.iter().flatten() {
+        let prefix = from.prefix.as_deref().unwrap_or_default();
+        let (kind, name, optional, objects) = match (&from.config_map_ref, &from.secret_ref) {
+            (Some(map), _) => ("configmap", map.name.clone(), map.optional, &sources.config_maps),
+            (None, Some(secret)) => ("secret", secret.name.clone(), secret.optional, &sources.secrets),
+            (None, None) => continue,
+        };
+        match objects.get(&name) {
+            Some(data) => data.iter().for_each(|(key, value)| own.set(&format!("{prefix}{key}"), value.clone())),
+            None if optional == Some(true) => {}
+            None => {
+                let (variable, container) = (format!("{prefix}*"), container.name.clone());
+                return Err(ConfigError::Missing { kind, name, variable, container });
+            }
+        }
+    }
+    for variable in container.env.iter().flatten() {
+        if let Some(value) = value_of(pod, container, place, sources, variable, &own)? {
+            own.set(&variable.name, value);
+        }
+    }
+    own.0.into_iter().for_each(|(name, value)| given.set(&name, value));
+    Ok(given.0)
+}
+
+/// Replaces `$(NAME)` in `text` by what `lookup` knows.
+pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        expanded.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            expanded.push('$'); // `$$` is a dollar sign, and what follows stands for itself.
+            rest = after;
+            continue;
+        }
+        match rest.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+            Some((name, after)) => {
+                match lookup(name) {
+                    Some(value) => expanded.push_str(&value),
+                    None => {
+                        expanded.push_str("$(");
+                        expanded.push_str(name);
+                        expanded.push(')');
+                    }
+                }
+                rest = after;
+            }
+            None => expanded.push('$'),
+        }
+    }
+    expanded.push_str(rest);
+    expanded
+}
+
+/// The command line of `container`: `command` and `args`, expanded.
+///
+/// # Errors
+/// There is no command.
+pub(crate) fn command_line(container: &Container, env: &[(String, String)]) -> Result<Vec<String>, ConfigError> {
+    let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+    let command = container.command.as_deref().filter(|c| !c.is_empty());
+    let command = command.ok_or_else(|| ConfigError::NoCommand(container.name.clone()))?;
+    let words = command.iter().chain(container.args.iter().flatten());
+    Ok(words.map(|word| expand(word, lookup)).collect())
+}
+
+/// Names with values, in order of first mention.
+#[derive(Debug, Default)]
+struct Variables(Vec<(String, String)>);
+
+impl Variables {
+    fn set(&mut self, name: &str, value: String) {
+        match self.0.iter_mut().find(|(n, _)| n == name) {
+            Some((_, held)) => *held = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
+    }
+}
+
+/// The value of one variable; absent if it comes from something optional that is missing.
+fn value_of(
+    pod: &Pod,
+    container: &Container,
+    place: &Place,
+    sources: &Sources,
+    variable: &EnvVar,
+    before: &Variables,
+) -> Result<Option<String>, ConfigError> {
+    let Some(source) = &variable.value_from else {
+        let value = variable.value.as_deref().unwrap_or_default();
+        return Ok(Some(expand(value, |name| before.get(name))));
+    };
+    if let Some(field) = &source.field_ref {
+        return field_of(pod, place, &field.field_path).map(Some).ok_or_else(|| ConfigError::Unsupported {
+            source_: format!("fieldRef {:?}", field.field_path),
+            variable: variable.name.clone(),
+            container: container.name.clone(),
+        });
+    }
+    let Some((kind, name, key, optional, objects)) = keyed(source, sources) else {
+        return Err(ConfigError::Unsupported {
+            source_: "resourceFieldRef or fileKeyRef".into(),
+            variable: variable.name.clone(),
+            container: container.name.clone(),
+        });
+    };
+    let (variable, container) = (variable.name.clone(), container.name.clone());
+    match objects.get(&name).map(|data| data.get(&key)) {
+        Some(Some(value)) => Ok(Some(value.clone())),
+        _ if optional => Ok(None),
+        Some(None) => Err(ConfigError::MissingKey { kind, name, key, variable, container }),
+        None => Err(ConfigError::Missing { kind, name, variable, container }),
+    }
+}
+
+type Objects = BTreeMap<String, BTreeMap<String, String>>;
+
+/// A reference to one key of a ConfigMap or Secret: what, which, which key, whether it may be missing, where to look.
+fn keyed<'a>(source: &EnvVarSource, sources: &'a Sources) -> Option<(&'static str, String, String, bool, &'a Objects)> {
+    if let Some(r) = &source.config_map_key_ref {
+        return Some(("configmap", r.name.clone(), r.key.clone(), r.optional == Some(true), &sources.config_maps));
+    }
+    let r = source.secret_key_ref.as_ref()?;
+    Some(("secret", r.name.clone(), r.key.clone(), r.optional == Some(true), &sources.secrets))
+}
+
+/// A field of the pod, as `fieldRef` names it.
+fn field_of(pod: &Pod, place: &Place, path: &str) -> Option<String> {
+    let subscript = |map: &BTreeMap<String, String>, prefix: &str| {
+        let key = path.strip_prefix(prefix)?.strip_prefix("['")?.strip_suffix("']")?;
+        Some(map.get(key).cloned().unwrap_or_default())
+    };
+    Some(match path {
+        "metadata.name" => pod.name_any(),
+        "metadata.namespace" => pod.namespace().unwrap_or_default(),
+        "metadata.uid" => pod.uid().unwrap_or_default(),
+        "spec.nodeName" => place.node_name.clone(),
+        "spec.serviceAccountName" => pod.spec.as_ref()?.service_account_name.clone().unwrap_or_default(),
+        "status.podIP" | "status.podIPs" => place.pod_ip.to_string(),
+        "status.hostIP" | "status.hostIPs" => place.host_ip.to_string(),
+        _ => {
+            return subscript(pod.labels(), "metadata.labels")
+                .or_else(|| subscript(pod.annotations(), "metadata.annotations"));
+        }
+    })
+}
+
+#[cfg(test)]
+#[path = "environment_tests.rs"]
+mod tests;

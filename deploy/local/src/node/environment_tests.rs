@@ -1,0 +1,163 @@
+//! Environments of hand-written pods.
+
+use super::*;
+use serde_json::json;
+
+fn pod(container: serde_json::Value) -> Pod {
+    let mut main = json!({"name": "main", "command": ["x"]});
+    json_patch::merge(&mut main, &container);
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "p", "namespace": "ns", "uid": "u",
+            "labels": {"serving.knative.dev/revision": "r1", "app": "a"}, "annotations": {"note": "n"},
+        },
+        "spec": {"serviceAccountName": "sa", "containers": [main]},
+    }))
+    .expect("a valid Pod")
+}
+
+fn place() -> Place {
+    Place { pod_ip: [127, 1, 0, 5].into(), host_ip: [127, 0, 0, 1].into(), node_name: "node".into() }
+}
+
+fn sources() -> Sources {
+    let data = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    Sources {
+        config_maps: [("c".to_owned(), data(&[("k", "from-config"), ("other", "o")]))].into(),
+        secrets: [("s".to_owned(), data(&[("k", "from-secret")]))].into(),
+    }
+}
+
+fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, ConfigError> {
+    let pod = pod(container);
+    let main = &pod.spec.as_ref().expect("a spec").containers[0];
+    environment(&pod, main, &place(), &sources(), |name| (name == "PATH").then(|| "/bin".to_owned()))
+        .map(|variables| variables.into_iter().collect())
+}
+
+#[test]
+fn a_container_is_told_where_to_listen_and_what_it_is() {
+    let env = env(json!({"ports": [{"containerPort": 9000}]})).expect("valid");
+    let expected = [
+        ("PATH", "/bin"),
+        ("PORT", "9000"),
+        ("HOST", "127.1.0.5"),
+        ("POD_IP", "127.1.0.5"),
+        ("HOSTNAME", "p"),
+        ("K_REVISION", "r1"),
+        ("K_CONFIGURATION", ""),
+        ("K_SERVICE", ""),
+    ];
+    for (name, value) in expected {
+        assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    assert_eq!(env.len(), expected.len(), "nothing else is there");
+}
+
+#[test]
+fn variables_come_from_values_fields_config_maps_and_secrets() {
+    let value_from = |source: serde_json::Value| json!({"name": "X", "valueFrom": source});
+    let rows = [
+        (json!({"name": "X", "value": "v"}), "v"),
+        (value_from(json!({"fieldRef": {"fieldPath": "metadata.name"}})), "p"),
+        (value_from(json!({"fieldRef": {"fieldPath": "metadata.namespace"}})), "ns"),
+        (value_from(json!({"fieldRef": {"fieldPath": "metadata.uid"}})), "u"),
+        (value_from(json!({"fieldRef": {"fieldPath": "metadata.labels['app']"}})), "a"),
+        (value_from(json!({"fieldRef": {"fieldPath": "metadata.annotations['note']"}})), "n"),
+        (value_from(json!({"fieldRef": {"fieldPath": "metadata.labels['absent']"}})), ""),
+        (value_from(json!({"fieldRef": {"fieldPath": "spec.nodeName"}})), "node"),
+        (value_from(json!({"fieldRef": {"fieldPath": "spec.serviceAccountName"}})), "sa"),
+        (value_from(json!({"fieldRef": {"fieldPath": "status.podIP"}})), "127.1.0.5"),
+        (value_from(json!({"fieldRef": {"fieldPath": "status.hostIP"}})), "127.0.0.1"),
+        (value_from(json!({"configMapKeyRef": {"name": "c", "key": "k"}})), "from-config"),
+        (value_from(json!({"secretKeyRef": {"name": "s", "key": "k"}})), "from-secret"),
+    ];
+    for (variable, expected) in rows {
+        let env = env(json!({"env": [variable.clone()]})).expect("valid");
+        assert_eq!(env.get("X").map(String::as_str), Some(expected), "{variable}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_unless_it_is_optional() {
+    let reference = |name: &str, key: &str, optional: bool| {
+        let source = json!({"configMapKeyRef": {"name": name, "key": key, "optional": optional}});
+        env(json!({"env": [{"name": "X", "valueFrom": source}]}))
+    };
+    let error = reference("absent", "k", false).expect_err("missing").to_string();
+    assert!(error.contains("configmap \"absent\"") && error.contains("\"X\""), "{error}");
+    let error = reference("c", "absent", false).expect_err("missing").to_string();
+    assert!(error.contains("no key \"absent\""), "{error}");
+    assert!(!reference("absent", "k", true).expect("optional").contains_key("X"));
+    assert!(
+        env(json!({"env": [{"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]})).is_err()
+    );
+}
+
+#[test]
+fn env_from_takes_every_key_and_env_wins() {
+    let env = env(json!({
+        "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c"}}, {"secretRef": {"name": "absent", "optional": true}}],
+        "env": [{"name": "P_other", "value": "mine"}, {"name": "Y", "value": "$(P_k)!"}],
+    }))
+    .expect("valid");
+    let read = |name: &str| env.get(name).map(String::as_str);
+    assert_eq!((read("P_k"), read("P_other"), read("Y")), (Some("from-config"), Some("mine"), Some("from-config!")));
+}
+
+#[test]
+fn references_expand_as_kubernetes_defines_it() {
+    let lookup = |name: &str| (name == "A").then(|| "1".to_owned());
+    let rows = [
+        ("$(A)", "1"),
+        ("x$(A)y$(A)", "x1y1"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$(B)", "$(B)"),
+        ("$A", "$A"),
+        ("$(A", "$(A"),
+        ("50$", "50$"),
+        ("", ""),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(expand(text, lookup), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_variable_sees_only_what_came_before_it() {
+    let env = env(json!({"env": [
+        {"name": "EARLY", "value": "$(LATE)"}, {"name": "LATE", "value": "l"}, {"name": "BOTH", "value": "$(EARLY)-$(LATE)"},
+    ]}))
+    .expect("valid");
+    assert_eq!(env.get("EARLY").map(String::as_str), Some("$(LATE)"));
+    assert_eq!(env.get("BOTH").map(String::as_str), Some("$(LATE)-l"));
+}
+
+#[test]
+fn a_container_without_a_command_is_refused_with_the_rule() {
+    let pod = pod(json!({"command": null, "args": ["a"], "image": "i"}));
+    let error = command_line(&pod.spec.expect("a spec").containers[0], &[]).expect_err("refused");
+    assert!(error.to_string().contains("needs a command"), "{error}");
+}
+
+#[test]
+fn commands_and_arguments_are_expanded() {
+    let pod = pod(json!({"command": ["x", "$(PORT)"], "args": ["--at=$(HOST)"]}));
+    let env = [("PORT".to_owned(), "1".to_owned()), ("HOST".to_owned(), "h".to_owned())];
+    assert_eq!(
+        command_line(&pod.spec.expect("a spec").containers[0], &env),
+        Ok(vec!["x".into(), "1".into(), "--at=h".into()])
+    );
+}
+
+#[test]
+fn containers_that_declare_no_port_get_different_ones() {
+    let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
+        {"name": "a"}, {"name": "b", "ports": [{"containerPort": 8081}]}, {"name": "c"},
+        {"name": "d", "ports": [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 7000}]},
+    ]}}))
+    .expect("a valid Pod");
+    let ports: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| port_of(&pod, name)).collect();
+    assert_eq!(ports, [8080, 8081, 8082, 7000]);
+}

@@ -1,0 +1,102 @@
+//! Events about pods: what `kubectl describe` shows when something is wrong.
+//!
+//! Only what a user must know is told: warnings, and why a container was killed. The same event of the same pod is counted up,
+//! not repeated. Events are written by a task of their own from a queue of [`QUEUE_MAX`]; when it is full the newest are
+//! dropped, since an event that comes late helps less than the ones before it. Losing one loses no work.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use std::collections::HashMap;
+use tokio::sync::mpsc;
+
+/// Events waiting to be written: a few for each of a hundred pods that fail at once.
+const QUEUE_MAX: usize = 256;
+/// Events remembered for counting; beyond, all are forgotten and counts start anew.
+const REMEMBERED_MAX: usize = 512;
+
+/// Where events go.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    queue: mpsc::Sender<Event>,
+}
+
+impl Events {
+    /// Writes events with `client` until the last handle is dropped.
+    pub(crate) fn start(client: Client) -> Self {
+        let (queue, mut receiver) = mpsc::channel::<Event>(QUEUE_MAX);
+        tokio::spawn(async move {
+            let mut seen: HashMap<(Option<String>, Option<String>, Option<String>), (String, i32)> = HashMap::new();
+            while let Some(event) = receiver.recv().await {
+                if seen.len() >= REMEMBERED_MAX {
+                    seen.clear();
+                }
+                let key = (event.involved_object.uid.clone(), event.reason.clone(), event.message.clone());
+                let api: Api<Event> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
+                let written = match seen.get_mut(&key) {
+                    Some((name, count)) => {
+                        *count += 1;
+                        let patch = json!({"count": *count, "lastTimestamp": event.last_timestamp});
+                        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+                    }
+                    None => api.create(&PostParams::default(), &event).await,
+                };
+                match written {
+                    Ok(written) => {
+                        seen.entry(key).or_insert((written.name_any(), 1));
+                    }
+                    Err(error) => {
+                        seen.remove(&key);
+                        tracing::debug!(%error, reason = event.reason, "an event could not be written");
+                    }
+                }
+            }
+        });
+        Self { queue }
+    }
+
+    /// Something is wrong with `pod`.
+    pub(crate) fn warn(&self, pod: &Pod, node: &str, reason: &str, message: &str) {
+        self.send("Warning", pod, node, reason, message);
+    }
+
+    /// Something was done about `pod`.
+    pub(crate) fn note(&self, pod: &Pod, node: &str, reason: &str, message: &str) {
+        self.send("Normal", pod, node, reason, message);
+    }
+
+    fn send(&self, type_: &str, pod: &Pod, node: &str, reason: &str, message: &str) {
+        let now = Some(Time(Timestamp::now()));
+        let event = Event {
+            metadata: ObjectMeta {
+                namespace: pod.namespace(),
+                generate_name: Some(format!("{}.", pod.name_any())),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                namespace: pod.namespace(),
+                name: Some(pod.name_any()),
+                uid: pod.uid(),
+                ..ObjectReference::default()
+            },
+            type_: Some(type_.into()),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            source: Some(EventSource { component: Some("kubelet".into()), host: Some(node.into()) }),
+            reporting_component: Some("kubelet".into()),
+            reporting_instance: Some(node.into()),
+            first_timestamp: now.clone(),
+            last_timestamp: now,
+            count: Some(1),
+            ..Event::default()
+        };
+        if self.queue.try_send(event).is_err() {
+            tracing::debug!(pod = pod.name_any(), reason, "an event was dropped: too many at once");
+        }
+    }
+}

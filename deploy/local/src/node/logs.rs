@@ -1,0 +1,139 @@
+//! What containers wrote: one file for each run of a container, standard output and error together in order.
+//!
+//! `DIR/logs/NAMESPACE_POD_UID/CONTAINER/N.log`, N counting restarts. Programs write to the file themselves, so logging costs
+//! this process nothing. The folder goes with the pod.
+//!
+//! # Not here
+//!
+//! Rotation, time stamps for each line (so no `sinceTime`), and separate streams.
+
+use bytes::Bytes;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Most bytes that one answer holds; the end of a longer log is kept.
+const ANSWER_MAX: u64 = 16 * 1024 * 1024;
+
+/// What part of a log is asked for (`kubectl logs`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogQuery {
+    /// Only so many lines from the end.
+    pub tail_lines: Option<usize>,
+    /// Only so many bytes from the start of what would be answered.
+    pub limit_bytes: Option<usize>,
+    /// The run before the current one.
+    pub previous: bool,
+}
+
+/// The file of the current run of a container, or the one before (`previous`). Several pods of one name, of which all but
+/// the last are gone, are told apart by age.
+pub fn path(work_dir: &Path, namespace: &str, pod: &str, container: &str, previous: bool) -> Option<PathBuf> {
+    let prefix = format!("{namespace}_{pod}_");
+    let folders = std::fs::read_dir(work_dir.join("logs")).ok()?.filter_map(Result::ok);
+    let folder = folders
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
+        .max_by_key(|entry| entry.metadata().and_then(|meta| meta.modified()).ok())?;
+    let runs = std::fs::read_dir(folder.path().join(container)).ok()?.filter_map(Result::ok);
+    let mut numbers: Vec<u32> =
+        runs.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log")?.parse().ok()).collect();
+    numbers.sort_unstable();
+    let number = numbers.len().checked_sub(if previous { 2 } else { 1 }).map(|at| numbers[at])?;
+    Some(folder.path().join(container).join(format!("{number}.log")))
+}
+
+/// Reads a container's log.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn read(work_dir: &Path, namespace: &str, pod: &str, container: &str, query: &LogQuery) -> io::Result<Bytes> {
+    let path = path(work_dir, namespace, pod, container, query.previous).ok_or_else(|| {
+        let which = if query.previous { "previous run of container" } else { "container" };
+        io::Error::new(io::ErrorKind::NotFound, format!("{which} {container:?} of pod {namespace}/{pod} has no log"))
+    })?;
+    let mut bytes = tail_bytes(&path, ANSWER_MAX)?;
+    if let Some(lines) = query.tail_lines {
+        let from = start_of_last_lines(&bytes, lines);
+        bytes.drain(..from);
+    }
+    bytes.truncate(query.limit_bytes.unwrap_or(usize::MAX));
+    Ok(bytes.into())
+}
+
+/// The last `max` bytes of a file.
+pub(crate) fn tail_bytes(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(max)))?;
+    let mut bytes = Vec::new();
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where the last `lines` lines begin.
+fn start_of_last_lines(bytes: &[u8], lines: usize) -> usize {
+    if lines == 0 {
+        return bytes.len();
+    }
+    let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').nth(lines - 1).map_or(0, |(at, _)| at + 1)
+}
+
+/// The folder of one pod's logs.
+#[derive(Clone, Debug)]
+pub(crate) struct PodLogs {
+    folder: PathBuf,
+}
+
+impl PodLogs {
+    /// Of a pod.
+    pub(crate) fn new(work_dir: &Path, namespace: &str, pod: &str, uid: &str) -> Self {
+        Self { folder: work_dir.join("logs").join(format!("{namespace}_{pod}_{uid}")) }
+    }
+
+    /// Creates the file for one run of a container.
+    pub(crate) fn create(&self, container: &str, run: i32) -> io::Result<(File, PathBuf)> {
+        let folder = self.folder.join(container);
+        std::fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{run}.log"));
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        Ok((file, path))
+    }
+
+    /// Removes everything.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(folder = %self.folder.display(), %error, "a pod's logs could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn logs_are_kept_by_run_and_read_from_the_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let logs = PodLogs::new(dir.path(), "ns", "p", "u");
+        for run in 0..3 {
+            write!(logs.create("main", run).expect("a file").0, "run {run}\nb\nc\n").expect("written");
+        }
+        let read = |query: LogQuery| {
+            read(dir.path(), "ns", "p", "main", &query)
+                .map(|b| String::from_utf8_lossy(&b).into_owned())
+                .expect("a log")
+        };
+        assert_eq!(read(LogQuery::default()), "run 2\nb\nc\n");
+        assert_eq!(read(LogQuery { previous: true, ..LogQuery::default() }), "run 1\nb\nc\n");
+        for (lines, expected) in [(0, ""), (1, "c\n"), (2, "b\nc\n"), (9, "run 2\nb\nc\n")] {
+            assert_eq!(read(LogQuery { tail_lines: Some(lines), ..LogQuery::default() }), expected);
+        }
+        assert_eq!(read(LogQuery { limit_bytes: Some(3), ..LogQuery::default() }), "run");
+        logs.remove();
+        assert!(path(dir.path(), "ns", "p", "main", false).is_none());
+    }
+}

@@ -1,0 +1,421 @@
+//! One pod over its whole life on this node.
+//!
+//! 1. It gets an address. 2. It is bound to this node while its containers are being started. 3. Its status is written: address,
+//! phase and readiness in one patch, after at most [`FIRST_STATUS_WITHIN`] even if a container is slow to configure, since the address is
+//! what an activator waits for. 4. Every change of a container becomes a patch of what differs; the latest state wins. 5. When the pod is
+//! deleted its containers are stopped within its grace period, their last states are written, and the object is removed.
+//!
+//! A pod that vanishes without a graceful deletion is stopped within [`FORCED_GRACE`]. When the node itself shuts down, the pod's object is
+//! left as it is.
+//!
+//! # Not here
+//!
+//! Init containers and volumes (the pod is refused with a clear reason), lifecycle hooks, security contexts, resource limits,
+//! `activeDeadlineSeconds`, eviction.
+
+use super::Node;
+use super::addresses::Leased;
+use super::container::Container;
+use super::environment::{ConfigError, Place};
+use super::logs::PodLogs;
+use super::status::{Home, Phase, View, pod_status};
+use crate::merge::merge_patch;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus, Volume};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// A first status is written after so long even if a container has not been started by then.
+const FIRST_STATUS_WITHIN: Duration = Duration::from_millis(20);
+/// Grace for containers of a pod that was deleted by force.
+const FORCED_GRACE: Duration = Duration::from_secs(1);
+/// Grace for containers when the node shuts down; a pod's own, if shorter.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+/// First and longest pause after the API server did not take something.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+/// Pause while no address is left.
+const ADDRESS_RETRY: Duration = Duration::from_secs(1);
+
+/// What the watch says of a pod.
+#[derive(Clone, Debug)]
+pub(crate) enum Seen {
+    /// It is there.
+    Present(Arc<Pod>),
+    /// It is gone.
+    Gone,
+}
+
+/// Why a pod stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Its deletion has begun.
+    Deleted(Duration),
+    /// The object is gone, or belongs to another node.
+    Gone,
+    /// The node shuts down.
+    Shutdown,
+}
+
+/// Seconds that a pod is given to end.
+pub(crate) fn grace_of(pod: &Pod) -> Duration {
+    let seconds = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Runs `pod` until it is gone or the node shuts down.
+pub(crate) async fn run(node: Arc<Node>, pod: Arc<Pod>, seen: watch::Receiver<Seen>, shutdown: CancellationToken) {
+    let mut worker = Worker {
+        api: Api::namespaced(node.client.clone(), &pod.namespace().unwrap_or_default()),
+        node,
+        pod,
+        seen,
+        shutdown,
+    };
+    worker.run().await;
+}
+
+struct Worker {
+    api: Api<Pod>,
+    node: Arc<Node>,
+    pod: Arc<Pod>,
+    seen: watch::Receiver<Seen>,
+    shutdown: CancellationToken,
+}
+
+impl Worker {
+    async fn run(&mut self) {
+        let Some(leased) = self.lease().await else { return };
+        let home =
+            Home { pod_ip: IpAddr::V4(leased.address()), host_ip: self.node.options.host_ip, start: Timestamp::now() };
+        let logs = PodLogs::new(
+            &self.node.options.work_dir,
+            &self.pod.namespace().unwrap_or_default(),
+            &self.pod.name_any(),
+            &self.pod.uid().unwrap_or_default(),
+        );
+        let views = Arc::new(watch::Sender::new(self.first_views()));
+        let (stop, stopping) = watch::channel(None);
+        let mut containers = match refusal(&self.pod) {
+            Some(error) => {
+                refuse(&views, &error);
+                self.node.events.warn(&self.pod, &self.node.options.name, "Failed", &error.to_string());
+                JoinSet::new()
+            }
+            None => self.start(&home, &logs, &views, &stopping),
+        };
+        let (why, written) = self.attend(&home, views.subscribe()).await;
+        let grace = match why {
+            Why::Deleted(grace) => grace,
+            Why::Gone => FORCED_GRACE,
+            Why::Shutdown => grace_of(&self.pod).min(SHUTDOWN_GRACE),
+        };
+        stop.send_replace(Some(grace));
+        self.join(&mut containers, &stop).await;
+        if let Why::Deleted(_) = why {
+            let status = self.status(&home, &views.borrow(), Some(&written));
+            self.finish(&written, &status).await;
+        }
+        if why != Why::Shutdown {
+            logs.remove();
+        }
+    }
+
+    /// An address, as soon as there is one; none if the pod ends before.
+    async fn lease(&mut self) -> Option<Leased> {
+        loop {
+            if let Some(leased) = self.node.pool.lease() {
+                return Some(leased);
+            }
+            let message = format!("no address is left in {}; waiting for a pod to end", self.node.options.pod_cidr);
+            self.node.events.warn(&self.pod, &self.node.options.name, "FailedCreatePodSandBox", &message);
+            tokio::select! {
+                why = self.stopped() => {
+                    if let Why::Deleted(_) = why {
+                        self.remove().await;
+                    }
+                    return None;
+                }
+                () = tokio::time::sleep(ADDRESS_RETRY) => {}
+            }
+        }
+    }
+
+    /// Before anything runs. Containers that ran under an earlier node process are counted as restarted.
+    fn first_views(&self) -> Vec<View> {
+        let names = self.pod.spec.iter().flat_map(|s| &s.containers).map(|c| &c.name);
+        let known: Vec<_> = self.pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).collect();
+        names
+            .map(|name| {
+                let before = known.iter().find(|c| c.name == *name && c.container_id.is_some());
+                View::creating(before.map_or(0, |c| c.restart_count + 1))
+            })
+            .collect()
+    }
+
+    fn start(
+        &self,
+        home: &Home,
+        logs: &PodLogs,
+        views: &Arc<watch::Sender<Vec<View>>>,
+        stopping: &watch::Receiver<Option<Duration>>,
+    ) -> JoinSet<()> {
+        let place = Place { pod_ip: home.pod_ip, host_ip: home.host_ip, node_name: self.node.options.name.clone() };
+        let mut containers = JoinSet::new();
+        for (index, spec) in self.pod.spec.iter().flat_map(|s| s.containers.iter()).enumerate() {
+            let container = Container {
+                node: self.node.clone(),
+                pod: self.pod.clone(),
+                spec: spec.clone(),
+                index,
+                place: place.clone(),
+                logs: logs.clone(),
+                views: views.clone(),
+            };
+            let restarts = views.borrow().get(index).map_or(0, |view| view.restarts);
+            containers.spawn(container.supervise(restarts, stopping.clone()));
+        }
+        containers
+    }
+
+    /// Binds the pod and writes its status whenever it changes, until it has to stop; why, and what was written last.
+    async fn attend(&mut self, home: &Home, mut views: watch::Receiver<Vec<View>>) -> (Why, PodStatus) {
+        let mut written = self.pod.status.clone().unwrap_or_default();
+        let first = async {
+            let mut views = views.clone();
+            let all_decided = views.wait_for(|views| !views.iter().any(View::is_creating));
+            let _ = tokio::time::timeout(FIRST_STATUS_WITHIN, all_decided).await;
+        };
+        let (bound, ()) = tokio::join!(self.bind(), first);
+        if let Err(why) = bound {
+            return (why, written);
+        }
+        let mut pause = RETRY.0;
+        loop {
+            let status = self.status(home, &views.borrow_and_update(), Some(&written));
+            let patch = patch(&written, &status);
+            let write = async {
+                match &patch {
+                    Some(patch) => self
+                        .api
+                        .patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(patch))
+                        .await
+                        .map(drop),
+                    None => Ok(()),
+                }
+            };
+            let outcome = write.await;
+            let retry = match outcome {
+                Ok(()) => {
+                    written = status;
+                    pause = RETRY.0;
+                    None
+                }
+                Err(kube::Error::Api(status)) if status.code == 404 => return (Why::Gone, written),
+                Err(error) => {
+                    tracing::debug!(pod = self.pod.name_any(), %error, "a status was not taken; trying again");
+                    pause = (pause * 2).min(RETRY.1);
+                    Some(pause)
+                }
+            };
+            let again = async {
+                match retry {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                why = self.stopped() => return (why, written),
+                Ok(()) = views.changed() => {}
+                () = again => {}
+            }
+        }
+    }
+
+    /// Puts the pod on this node, unless it is there.
+    async fn bind(&self) -> Result<(), Why> {
+        if self.pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).is_some_and(|name| !name.is_empty()) {
+            return Ok(());
+        }
+        let name = self.pod.name_any();
+        let binding = Binding {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: self.pod.namespace(),
+                uid: self.pod.uid(),
+                ..ObjectMeta::default()
+            },
+            target: ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Node".into()),
+                name: Some(self.node.options.name.clone()),
+                ..ObjectReference::default()
+            },
+        };
+        let body = serde_json::to_vec(&binding).unwrap_or_default();
+        let mut pause = RETRY.0;
+        loop {
+            let bound = self.api.create_subresource::<_, Value>("binding", &name, &PostParams::default(), &body).await;
+            match bound {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(Why::Gone),
+                Err(error) => tracing::debug!(pod = name, %error, "a pod could not be bound; trying again"),
+            }
+            tokio::select! {
+                () = self.shutdown.cancelled() => return Err(Why::Shutdown),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY.1),
+            }
+            if matches!(*self.seen.borrow(), Seen::Gone) {
+                return Err(Why::Gone);
+            }
+        }
+    }
+
+    fn status(&self, home: &Home, views: &[View], before: Option<&PodStatus>) -> PodStatus {
+        let latest = match &*self.seen.borrow() {
+            Seen::Present(pod) => pod.clone(),
+            Seen::Gone => self.pod.clone(),
+        };
+        pod_status(&latest, home, views, before, Timestamp::now())
+    }
+
+    /// Waits until the pod has to stop. Cancel safe.
+    async fn stopped(&mut self) -> Why {
+        loop {
+            let why = match &*self.seen.borrow_and_update() {
+                Seen::Gone => Some(Why::Gone),
+                Seen::Present(pod) => deletion_grace(pod).map(Why::Deleted),
+            };
+            if let Some(why) = why {
+                return why;
+            }
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => return Why::Shutdown,
+                changed = self.seen.changed() => if changed.is_err() { return Why::Shutdown },
+            }
+        }
+    }
+
+    /// Waits for the containers' end; a deletion that becomes more urgent shortens it.
+    async fn join(&mut self, containers: &mut JoinSet<()>, stop: &watch::Sender<Option<Duration>>) {
+        loop {
+            tokio::select! {
+                biased;
+                ended = containers.join_next() => if ended.is_none() { return },
+                Ok(()) = self.seen.changed() => {
+                    let grace = match &*self.seen.borrow_and_update() {
+                        Seen::Gone => Some(FORCED_GRACE),
+                        Seen::Present(pod) => deletion_grace(pod),
+                    };
+                    if let Some(grace) = grace {
+                        stop.send_modify(|held| *held = Some(held.map_or(grace, |held| held.min(grace))));
+                    }
+                }
+                () = self.shutdown.cancelled(), if stop.borrow().is_none_or(|grace| grace > SHUTDOWN_GRACE) => {
+                    stop.send_modify(|held| *held = Some(held.unwrap_or(SHUTDOWN_GRACE).min(SHUTDOWN_GRACE)));
+                }
+            }
+        }
+    }
+
+    /// Writes the last states of the containers, then removes the object.
+    async fn finish(&self, written: &PodStatus, status: &PodStatus) {
+        if let Some(patch) = patch(written, status) {
+            // Worth one attempt: the object goes anyway.
+            let last = self.api.patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+            if let Err(error) = last {
+                tracing::debug!(pod = self.pod.name_any(), %error, "a pod's last status was not taken");
+            }
+        }
+        self.remove().await;
+    }
+
+    /// Ends the deletion that somebody began.
+    async fn remove(&self) {
+        remove(&self.api, &self.pod, &self.shutdown).await;
+    }
+}
+
+/// Removes a pod whose deletion has begun and of which nothing runs here any more.
+pub(crate) async fn remove(api: &Api<Pod>, pod: &Pod, shutdown: &CancellationToken) {
+    let params = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    let mut pause = RETRY.0;
+    loop {
+        match api.delete(&pod.name_any(), &params).await {
+            Ok(_) => return,
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
+            Err(error) => tracing::debug!(pod = pod.name_any(), %error, "a pod could not be removed; trying again"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY.1),
+        }
+    }
+}
+
+/// How long a pod under deletion is given; absent if it is not.
+fn deletion_grace(pod: &Pod) -> Option<Duration> {
+    pod.metadata.deletion_timestamp.as_ref()?;
+    let seconds = pod.metadata.deletion_grace_period_seconds;
+    Some(seconds.map_or_else(|| grace_of(pod), |s| Duration::from_secs(u64::try_from(s).unwrap_or(0))))
+}
+
+/// What changed between two statuses, as a patch. Conditions of others were carried over, so the array may be replaced.
+fn patch(old: &PodStatus, new: &PodStatus) -> Option<Value> {
+    // What this node never sets is not its to take away.
+    let kept =
+        PodStatus { qos_class: old.qos_class.clone(), observed_generation: old.observed_generation, ..new.clone() };
+    let patch = merge_patch(&serde_json::to_value(old).ok()?, &serde_json::to_value(kept).ok()?)?;
+    Some(json!({"status": patch}))
+}
+
+/// What in a pod this node cannot do and its programs would miss.
+fn refusal(pod: &Pod) -> Option<ConfigError> {
+    let spec = pod.spec.as_ref()?;
+    if let Some(init) = spec.init_containers.iter().flatten().next() {
+        return Some(ConfigError::Refused(format!(
+            "init container {:?}: this node runs no init containers",
+            init.name
+        )));
+    }
+    let is_ignored = |name: &str| {
+        let volume = spec.volumes.iter().flatten().find(|volume| volume.name == name);
+        volume.is_some_and(is_service_account)
+    };
+    let mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten().map(move |mount| (c, mount)));
+    let mut missed = mounts.filter(|(_, mount)| !is_ignored(&mount.name));
+    missed.next().map(|(container, mount)| {
+        let (name, path) = (&container.name, &mount.mount_path);
+        ConfigError::Refused(format!(
+            "container {name:?} mounts volume {:?} at {path}: this node runs pods as processes and mounts no volumes",
+            mount.name
+        ))
+    })
+}
+
+/// The token volume that an API server adds to every pod; a program here uses a kubeconfig instead.
+fn is_service_account(volume: &Volume) -> bool {
+    volume.name.starts_with("kube-api-access-") && volume.projected.is_some()
+}
+
+fn refuse(views: &watch::Sender<Vec<View>>, error: &ConfigError) {
+    views.send_modify(|views| {
+        for view in views {
+            view.phase =
+                Phase::Waiting { reason: "CreateContainerConfigError".into(), message: Some(error.to_string()) };
+        }
+    });
+}

@@ -1,0 +1,225 @@
+//! One attempt of a probe: exec, tcpSocket, httpGet or grpc.
+//!
+//! Each attempt makes a connection (or process) of its own, as the kubelet does: a probe that shares a connection would not
+//! notice a listener that is gone. Time limits are the caller's; dropping an attempt ends it.
+//!
+//! # Not here
+//!
+//! `httpGet` over HTTPS: refused when the pod starts, with a clear error.
+
+use crate::node::process::{self, Exit, Launch};
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::api::core::v1::{ContainerPort, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use tokio::net::TcpStream;
+
+/// How the kubelet calls itself; servers tell probes from requests by the first part.
+const USER_AGENT: &str = "kube-probe/1.36";
+/// The method of gRPC's health protocol.
+const GRPC_CHECK: &str = "/grpc.health.v1.Health/Check";
+/// `SERVING` of `grpc.health.v1.HealthCheckResponse`: field 1, varint 1.
+const GRPC_SERVING: [u8; 2] = [0x08, 0x01];
+
+/// What an attempt does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Handler {
+    /// A command in the container's surroundings exits with 0.
+    Exec(Launch),
+    /// A connection is accepted.
+    Tcp(SocketAddr),
+    /// A GET is answered with a status from 200 to 399.
+    Http { address: SocketAddr, path: String, headers: Vec<(String, String)> },
+    /// The health service answers SERVING.
+    Grpc { address: SocketAddr, service: String },
+}
+
+impl Handler {
+    /// From the API's fields, for a container at `ip` with `ports`; `launch` is its own, whose program exec replaces.
+    ///
+    /// # Errors
+    /// A port that is not there, or something that this node does not offer. The text says what.
+    pub(crate) fn new(
+        probe: &Probe,
+        ip: IpAddr,
+        ports: &[ContainerPort],
+        launch: &Launch,
+        find: impl Fn(&str) -> Result<std::path::PathBuf, String>,
+    ) -> Result<Self, String> {
+        let address = |host: Option<&String>, port: &IntOrString| -> Result<SocketAddr, String> {
+            let host = match host.filter(|h| !h.is_empty()) {
+                Some(host) => host.parse().map_err(|_| format!("probe host {host:?} is not an address"))?,
+                None => ip,
+            };
+            Ok(SocketAddr::new(host, port_number(port, ports)?))
+        };
+        if let Some(exec) = &probe.exec {
+            let mut words = exec.command.clone().unwrap_or_default().into_iter();
+            let name = words.next().ok_or("exec probe without a command")?;
+            return Ok(Handler::Exec(Launch { program: find(&name)?, args: words.collect(), ..launch.clone() }));
+        }
+        if let Some(tcp) = &probe.tcp_socket {
+            return Ok(Handler::Tcp(address(tcp.host.as_ref(), &tcp.port)?));
+        }
+        if let Some(get) = &probe.http_get {
+            if get.scheme.as_deref().is_some_and(|scheme| scheme != "HTTP") {
+                return Err("httpGet probes over HTTPS are not offered by this node".into());
+            }
+            let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+            let path = get.path.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "/".into());
+            let path = if path.starts_with('/') { path } else { format!("/{path}") };
+            return Ok(Handler::Http { address: address(get.host.as_ref(), &get.port)?, path, headers });
+        }
+        if let Some(grpc) = &probe.grpc {
+            let address = address(None, &IntOrString::Int(grpc.port))?;
+            return Ok(Handler::Grpc { address, service: grpc.service.clone().unwrap_or_default() });
+        }
+        Err("a probe needs one of exec, tcpSocket, httpGet, grpc".into())
+    }
+
+    /// One attempt.
+    ///
+    /// # Errors
+    /// Why it failed, in words for an Event. Cancel safe.
+    pub(crate) async fn check(&self) -> Result<(), String> {
+        match self {
+            Handler::Exec(launch) => exec(launch).await,
+            Handler::Tcp(address) => connect(*address).await.map(drop),
+            Handler::Http { address, path, headers } => http(*address, path, headers).await,
+            Handler::Grpc { address, service } => grpc(*address, service).await,
+        }
+    }
+}
+
+/// A port by number, or by its name among the container's ports.
+fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(number) => Some(*number),
+        IntOrString::String(name) => {
+            let named = ports.iter().find(|p| p.name.as_ref() == Some(name)).map(|p| p.container_port);
+            named.or_else(|| name.parse().ok())
+        }
+    };
+    number
+        .and_then(|number| u16::try_from(number).ok())
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("probe port {port:?} is neither a port number nor the name of a port of the container"))
+}
+
+async fn exec(launch: &Launch) -> Result<(), String> {
+    let mut process = process::spawn(launch, None).await.map_err(|e| format!("{}: {e}", launch.program.display()))?;
+    match process.wait().await {
+        Ok(Exit::Code(0)) => Ok(()),
+        Ok(exit) => Err(format!("{} exited with {}", launch.program.display(), exit.code())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+async fn connect(address: SocketAddr) -> Result<TcpStream, String> {
+    TcpStream::connect(address).await.map_err(|error| format!("connect to {address}: {error}"))
+}
+
+async fn http(address: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<(), String> {
+    let io = TokioIo::new(connect(address).await?);
+    let failed = |error: hyper::Error| format!("GET http://{address}{path}: {error}");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(failed)?;
+    let mut request = http::Request::get(path);
+    let has = |name: &str| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+    if !has("host") {
+        request = request.header(http::header::HOST, address.to_string());
+    }
+    if !has("user-agent") {
+        request = request.header(http::header::USER_AGENT, USER_AGENT);
+    }
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let request = request.header(http::header::CONNECTION, "close").body(Empty::<Bytes>::new());
+    let request = request.map_err(|error| format!("GET http://{address}{path}: {error}"))?;
+    let exchange = async {
+        let response = sender.send_request(request).await?;
+        Ok::<_, hyper::Error>(response.status())
+    };
+    let status = driven(exchange, connection).await.map_err(failed)?;
+    if (200..400).contains(&status.as_u16()) {
+        Ok(())
+    } else {
+        Err(format!("HTTP probe failed with statuscode: {}", status.as_u16()))
+    }
+}
+
+async fn grpc(address: SocketAddr, service: &str) -> Result<(), String> {
+    let io = TokioIo::new(connect(address).await?);
+    let failed = |error: hyper::Error| format!("grpc {address}: {error}");
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.map_err(failed)?;
+    let request = http::Request::post(format!("http://{address}{GRPC_CHECK}"))
+        .header(http::header::CONTENT_TYPE, "application/grpc")
+        .header(http::header::TE, "trailers")
+        .header(http::header::USER_AGENT, USER_AGENT)
+        .body(Full::new(grpc_request(service)))
+        .map_err(|error| format!("grpc {address}: {error}"))?;
+    let exchange = async {
+        let response = sender.send_request(request).await?;
+        let in_head = grpc_status(response.headers());
+        let body = response.into_body().collect().await?;
+        let in_trailers = body.trailers().and_then(grpc_status);
+        Ok::<_, hyper::Error>((in_trailers.or(in_head), body.to_bytes()))
+    };
+    let (status, body) = driven(exchange, connection).await.map_err(failed)?;
+    match status.as_deref() {
+        Some("0") if is_serving(&body) => Ok(()),
+        Some("0") => Err(format!("grpc {address}: service {service:?} is not serving")),
+        Some(code) => Err(format!("grpc {address}: status {code}")),
+        None => Err(format!("grpc {address}: answer without a status")),
+    }
+}
+
+/// Drives a connection for one exchange, here and not in a task, so that it ends with the attempt. When the connection ends
+/// first the exchange knows, and has the answer or the error.
+async fn driven<T>(exchange: impl Future<Output = T>, connection: impl Future) -> T {
+    let driving = async {
+        let _ = connection.await; // The exchange has the same error.
+        std::future::pending::<Infallible>().await
+    };
+    match futures::future::select(std::pin::pin!(exchange), std::pin::pin!(driving)).await {
+        futures::future::Either::Left((outcome, _)) => outcome,
+        futures::future::Either::Right((never, _)) => match never {},
+    }
+}
+
+fn grpc_status(headers: &http::HeaderMap) -> Option<String> {
+    Some(headers.get("grpc-status")?.to_str().ok()?.to_owned())
+}
+
+/// A `HealthCheckRequest` in its frame: not compressed, length, field 1.
+fn grpc_request(service: &str) -> Bytes {
+    let mut message = BytesMut::new();
+    if !service.is_empty() {
+        message.put_u8(0x0a);
+        let mut length = service.len();
+        while length >= 0x80 {
+            message.put_u8((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        message.put_u8(length as u8);
+        message.put_slice(service.as_bytes());
+    }
+    let mut frame = BytesMut::with_capacity(5 + message.len());
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    frame.put_slice(&message);
+    frame.freeze()
+}
+
+/// Whether a framed `HealthCheckResponse` says SERVING.
+fn is_serving(frame: &[u8]) -> bool {
+    frame.get(5..).is_some_and(|message| message.starts_with(&GRPC_SERVING))
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

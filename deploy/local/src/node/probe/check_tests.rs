@@ -1,0 +1,98 @@
+//! Probes against real sockets and processes.
+
+use super::*;
+use hyper::service::service_fn;
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+
+fn launch() -> Launch {
+    Launch { program: "/bin/sh".into(), args: vec![], env: vec![("MARK".into(), "1".into())], dir: None }
+}
+
+fn handler(probe: serde_json::Value, ip: IpAddr, ports: serde_json::Value) -> Result<Handler, String> {
+    let probe: Probe = serde_json::from_value(probe).expect("a valid probe");
+    let ports: Vec<ContainerPort> = serde_json::from_value(ports).expect("valid ports");
+    Handler::new(&probe, ip, &ports, &launch(), |name| Ok(format!("/bin/{name}").into()))
+}
+
+/// A server that answers one status on `/ok`, 500 elsewhere, and gRPC health by service name.
+async fn server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service_fn(|request: http::Request<hyper::body::Incoming>| async move {
+                let is_probe = request.headers().get("user-agent").is_some_and(|v| v == USER_AGENT);
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+                Ok::<_, Infallible>(answer(&path, &body, is_probe))
+            });
+            tokio::spawn(async move {
+                auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
+            });
+        }
+    });
+    address
+}
+
+fn answer(path: &str, body: &[u8], is_probe: bool) -> http::Response<Full<Bytes>> {
+    let response = http::Response::builder();
+    match path {
+        "/ok" if is_probe => response.status(204).body(Full::default()),
+        GRPC_CHECK => {
+            let serving = body.ends_with(b"good") || body == [0; 5];
+            let message = Bytes::copy_from_slice(&[0, 0, 0, 0, 2, 8, if serving { 1 } else { 2 }]);
+            response.header("grpc-status", "0").body(Full::new(message))
+        }
+        _ => response.status(500).body(Full::default()),
+    }
+    .expect("a valid response")
+}
+
+#[tokio::test]
+async fn each_kind_of_probe_tells_good_from_bad() {
+    let good = server().await;
+    let closed = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        listener.local_addr().expect("an address")
+    };
+    let (port, ip) = (good.port(), good.ip());
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("valid");
+    let rows = [
+        (format!(r#"{{"tcpSocket": {{"port": {port}}}}}"#), true),
+        (format!(r#"{{"tcpSocket": {{"port": {}}}}}"#, closed.port()), false),
+        (format!(r#"{{"httpGet": {{"port": {port}, "path": "/ok"}}}}"#), true),
+        (format!(r#"{{"httpGet": {{"port": "web", "path": "ok"}}}}"#), true),
+        (format!(r#"{{"httpGet": {{"port": {port}, "path": "/bad"}}}}"#), false),
+        (format!(r#"{{"httpGet": {{"port": {}, "path": "/ok"}}}}"#, closed.port()), false),
+        (format!(r#"{{"grpc": {{"port": {port}}}}}"#), true),
+        (format!(r#"{{"grpc": {{"port": {port}, "service": "good"}}}}"#), true),
+        (format!(r#"{{"grpc": {{"port": {port}, "service": "bad"}}}}"#), false),
+        (format!(r#"{{"grpc": {{"port": {}}}}}"#, closed.port()), false),
+        (r#"{"exec": {"command": ["sh", "-c", "test $MARK = 1"]}}"#.to_owned(), true),
+        (r#"{"exec": {"command": ["sh", "-c", "exit 3"]}}"#.to_owned(), false),
+        (r#"{"exec": {"command": ["nonexistent"]}}"#.to_owned(), false),
+    ];
+    for (probe, expected) in rows {
+        let ports = json(&format!(r#"[{{"name": "web", "containerPort": {port}}}]"#));
+        let handler = handler(json(&probe), ip, ports).expect("a valid probe");
+        let answer = handler.check().await;
+        assert_eq!(answer.is_ok(), expected, "{probe}: {answer:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_probed_is_refused_with_its_reason() {
+    let ip = IpAddr::from([127, 0, 0, 1]);
+    let rows = [
+        (serde_json::json!({}), "exec, tcpSocket, httpGet, grpc"),
+        (serde_json::json!({"httpGet": {"port": 1, "scheme": "HTTPS"}}), "HTTPS"),
+        (serde_json::json!({"tcpSocket": {"port": "absent"}}), "absent"),
+        (serde_json::json!({"tcpSocket": {"port": 70000}}), "70000"),
+        (serde_json::json!({"exec": {"command": []}}), "without a command"),
+    ];
+    for (probe, expected) in rows {
+        let error = handler(probe, ip, serde_json::json!([])).expect_err("refused");
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,337 @@
+//! Starting, watching and ending processes.
+//!
+//! - Each is the leader of a process group of its own. SIGTERM goes to the leader, as in a container; SIGKILL to the
+//!   group, and what is left of the group is killed when the leader ends.
+//! - Each is killed by the kernel when this process dies, however it dies (`PR_SET_PDEATHSIG`). That signal is tied to the
+//!   *thread* that started the child, so all are started on one thread that lives as long as the process.
+//! - Ends are seen through a pidfd: no SIGCHLD handler, no race over reused process ids.
+//! - Dropping a [`Process`] kills it.
+//!
+//! # Not here
+//!
+//! Grandchildren when this process is itself killed by SIGKILL: the kernel's signal is not inherited, so `sh -c 'a; b'` may
+//! leave `b` behind. Write `exec b`.
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+
+/// Starts that may wait for the starting thread. One takes well under a millisecond; a longer queue would be a node of
+/// thousands of pods started at once, and those come back with an error and are tried again.
+const STARTS_MAX: usize = 4096;
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    /// Absolute path.
+    pub(crate) program: PathBuf,
+    /// Arguments, the program's name not included.
+    pub(crate) args: Vec<String>,
+    /// The whole environment; nothing is inherited.
+    pub(crate) env: Vec<(String, String)>,
+    /// Working directory; this process's if absent.
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// By itself, with that status.
+    Code(i32),
+    /// By that signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// As a shell and Kubernetes say it: 128 + signal.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// A running process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: Pid,
+    fd: AsyncFd<OwnedFd>,
+    exit: Option<Exit>,
+}
+
+/// Starts `launch` with its output going to `output` (nowhere if absent).
+///
+/// # Errors
+/// The program does not exist, may not be executed, or the system is out of processes.
+///
+/// Cancel safe: a process that nobody waits for any more is killed.
+pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<Process> {
+    let mut command = Command::new(&launch.program);
+    command.args(&launch.args).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null());
+    match output {
+        Some(file) => command.stdout(file.try_clone()?).stderr(file.try_clone()?),
+        None => command.stdout(Stdio::null()).stderr(Stdio::null()),
+    };
+    if let Some(dir) = &launch.dir {
+        command.current_dir(dir);
+    }
+    let (reply, answer) = oneshot::channel();
+    starter()?.try_send(Start { command, reply }).map_err(|error| match error {
+        TrySendError::Full(_) => io::Error::new(io::ErrorKind::WouldBlock, "too many processes are being started"),
+        TrySendError::Disconnected(_) => io::Error::other("the thread that starts processes has ended"),
+    })?;
+    let started = answer.await.map_err(|_| io::Error::other("the thread that starts processes has ended"))??;
+    Process::adopt(started)
+}
+
+impl Process {
+    fn adopt(started: Started) -> io::Result<Self> {
+        // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always gives the
+        // same number and closes it only when dropped, which AsyncFd, its owner from here on, does after taking it off.
+        let fd = unsafe { AsyncFd::register_with_interest(started.fd, Interest::READABLE) }?;
+        Ok(Self { pid: started.pid, fd, exit: None })
+    }
+
+    /// Its process id, which is also its group's.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Waits for its end. Cancel safe.
+    ///
+    /// # Errors
+    /// The system refuses to say; this does not happen for a child of ours.
+    pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
+        loop {
+            if let Some(exit) = self.exit {
+                return Ok(exit);
+            }
+            self.fd.readable().await?.retain_ready();
+            if self.reap()?.is_none() {
+                // Readable, and yet not ended: not seen on Linux. A short sleep instead of a spin.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    /// Asks it to end; kills its group after `grace`.
+    ///
+    /// # Errors
+    /// As [`Process::wait`].
+    pub(crate) async fn stop(&mut self, grace: Duration) -> io::Result<Exit> {
+        self.terminate();
+        if let Ok(exit) = tokio::time::timeout(grace, self.wait()).await {
+            return exit;
+        }
+        self.kill();
+        self.wait().await
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        if self.exit.is_none() {
+            let _ = pidfd_send_signal(self.fd.get_ref(), Signal::TERM); // It may have just ended.
+        }
+    }
+
+    /// Kills its group at once.
+    pub(crate) fn kill(&self) {
+        if self.exit.is_none() {
+            let _ = kill_process_group(self.pid, Signal::KILL); // It may have just ended.
+        }
+    }
+
+    /// Takes the exit status if it has ended. While it is a zombie its group id is not given to anybody else, so what is
+    /// left of the group is killed before.
+    fn reap(&mut self) -> io::Result<Option<Exit>> {
+        let id = || WaitId::PidFd(self.fd.get_ref().as_fd());
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if waitid(id(), peek)?.is_none() {
+            return Ok(None);
+        }
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        let status = waitid(id(), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
+        let exit = status.map(|status| match status.terminating_signal() {
+            Some(signal) => Exit::Signal(signal),
+            None => Exit::Code(status.exit_status().unwrap_or(0)),
+        });
+        self.exit = exit;
+        Ok(exit)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            self.kill();
+            if let Ok(None) = self.reap() {
+                // The kernel is still taking it down. Whoever reaps needs a moment, which a drop may not take.
+                let pid = self.pid;
+                let _ = std::thread::Builder::new().name("reaper".into()).spawn(move || {
+                    let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+                });
+            }
+        }
+    }
+}
+
+/// A started child.
+struct Started {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+struct Start {
+    command: Command,
+    reply: oneshot::Sender<io::Result<Started>>,
+}
+
+/// The way to the thread that starts processes; it is never closed, so the thread never ends.
+fn starter() -> io::Result<&'static SyncSender<Start>> {
+    static STARTER: OnceLock<io::Result<SyncSender<Start>>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (sender, receiver) = sync_channel::<Start>(STARTS_MAX);
+        std::thread::Builder::new().name("starter".into()).spawn(move || {
+            for Start { command, reply } in receiver {
+                if let Err(Ok(nobody_waits)) = reply.send(start(command)) {
+                    let _ = pidfd_send_signal(&nobody_waits.fd, Signal::KILL);
+                    let _ = waitid(WaitId::PidFd(nobody_waits.fd.as_fd()), WaitIdOptions::EXITED);
+                }
+            }
+        })?;
+        Ok(sender)
+    });
+    starter.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))
+}
+
+/// Starts a child on the calling thread.
+fn start(mut command: Command) -> io::Result<Started> {
+    let parent = std::process::id();
+    command.process_group(0);
+    // SAFETY: between fork and exec, in a child of a program with threads, only async-signal-safe functions may be called.
+    // The closure calls prctl and getppid, which are bare system calls, allocates nothing, takes no lock, and touches no
+    // memory but a copied integer.
+    unsafe {
+        command.pre_exec(move || die_with_parent(parent));
+    }
+    let child = command.spawn()?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+    // Nobody else waits for this child, so its id cannot be reused before the pidfd exists.
+    match pidfd_open(pid, PidfdFlags::NONBLOCK) {
+        Ok(fd) => Ok(Started { pid, fd }),
+        Err(error) => {
+            let mut child = child;
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error.into())
+        }
+    }
+}
+
+/// In the child: asks the kernel for SIGKILL at the parent's end, and makes sure that it has not come already.
+fn die_with_parent(parent: u32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    if now.and_then(|pid| u32::try_from(pid).ok()) == Some(parent) {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn shell(script: &str) -> Launch {
+        Launch {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: vec![("GREETING".into(), "hello".into())],
+            dir: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_gets_its_environment_and_its_exit_is_seen() {
+        let mut file = tempfile::tempfile().expect("a file");
+        let mut process = spawn(&shell("echo $GREETING; exit 3"), Some(&file)).await.expect("started");
+        assert_eq!(process.wait().await.expect("an end"), Exit::Code(3));
+        let mut text = String::new();
+        io::Seek::rewind(&mut file).expect("rewound");
+        file.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "hello\n");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_there_is_an_error() {
+        let launch = Launch { program: "/nonexistent/x".into(), args: vec![], env: vec![], dir: None };
+        assert_eq!(spawn(&launch, None).await.map(|_| ()).map_err(|e| e.kind()), Err(io::ErrorKind::NotFound));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ignores_sigterm_is_killed_after_its_grace() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let output = file.reopen().expect("open");
+        let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
+        let mut process = spawn(&shell(script), Some(&output)).await.expect("started");
+        until(|| file.as_file().metadata().is_ok_and(|m| m.len() > 0)).await; // The trap is set.
+        assert_eq!(process.stop(Duration::from_millis(50)).await.expect("an end"), Exit::Signal(9));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_heeds_sigterm_is_not_killed() {
+        let mut process = spawn(&shell("exec sleep 100"), None).await.expect("started");
+        assert_eq!(process.stop(Duration::from_secs(10)).await.expect("an end"), Exit::Signal(15));
+    }
+
+    /// Goal: nothing of the group outlives the leader, nor a dropped handle. Method: a background child that would live on.
+    #[tokio::test]
+    async fn the_whole_group_ends_with_its_leader() {
+        for by_drop in [false, true] {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            let output = file.reopen().expect("open");
+            let tail = if by_drop { "sleep 100" } else { "exit 0" };
+            let mut process =
+                spawn(&shell(&format!("sleep 100 & echo $!; {tail}")), Some(&output)).await.expect("started");
+            until(|| file.as_file().metadata().is_ok_and(|m| m.len() > 0)).await;
+            let child: i32 = std::fs::read_to_string(file.path()).expect("read").trim().parse().expect("a pid");
+            if by_drop {
+                drop(process);
+            } else {
+                process.wait().await.expect("an end");
+            }
+            until(|| !is_alive(child)).await;
+        }
+    }
+
+    /// Whether that process exists and is no zombie.
+    fn is_alive(pid: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    }
+
+    async fn until(mut condition: impl FnMut() -> bool) {
+        let met = async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), met).await.expect("it never came to pass");
+    }
+}

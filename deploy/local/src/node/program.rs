@@ -1,0 +1,61 @@
+//! Where a container's program is.
+//!
+//! `command[0]` with a slash is a path, relative to the working directory. A bare name is looked for beside the running
+//! executable first (so that a sample of this workspace needs no path), then in the container's `PATH`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Finds `name`; the error names every place that was searched.
+pub(crate) fn find(name: &str, dir: Option<&Path>, beside: Option<&Path>, path: &str) -> Result<PathBuf, String> {
+    if name.contains('/') {
+        let candidate = match dir {
+            Some(dir) => dir.join(name),
+            None => std::path::absolute(name).unwrap_or_else(|_| PathBuf::from(name)),
+        };
+        return if is_program(&candidate) {
+            Ok(candidate)
+        } else {
+            Err(format!("{} is not an executable file", candidate.display()))
+        };
+    }
+    let directories = beside.map(Path::to_owned).into_iter().chain(std::env::split_paths(path));
+    let mut searched = Vec::new();
+    for directory in directories.filter(|d| !d.as_os_str().is_empty()) {
+        let candidate = directory.join(name);
+        if is_program(&candidate) {
+            return Ok(candidate);
+        }
+        searched.push(directory.display().to_string());
+    }
+    Err(format!("program {name:?} not found in {}", searched.join(", ")))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_name_is_found_beside_the_executable_before_path() {
+        let (beside, path) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let make = |dir: &Path, name: &str, mode: u32| {
+            let file = dir.join(name);
+            std::fs::write(&file, "").expect("written");
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("a mode");
+            file
+        };
+        let (both, only_path) = (make(beside.path(), "both", 0o755), make(path.path(), "only", 0o755));
+        make(path.path(), "both", 0o755);
+        make(beside.path(), "only", 0o644); // Not executable: passed over.
+        let search = |name: &str| find(name, None, Some(beside.path()), &path.path().display().to_string());
+        assert_eq!(search("both"), Ok(both));
+        assert_eq!(search("only"), Ok(only_path));
+        let error = search("absent").expect_err("nowhere");
+        assert!(error.contains(&path.path().display().to_string()), "{error}");
+        assert_eq!(find("./only", Some(path.path()), None, ""), Ok(path.path().join("./only")));
+    }
+}

@@ -1,0 +1,163 @@
+//! The Service proxy: each ClusterIP and port is a listener that forwards to the Service's current endpoints.
+//!
+//! Connections go to the ready endpoints in turn; if there is none, to those that end but still serve. An endpoint that refuses the
+//! connection is passed over for the next, since nothing was sent to it. With no endpoint at all the connection is reset at once. A
+//! change of endpoints concerns new connections only.
+//!
+//! The port that an address is asked for may need rights that this process lacks, or the address may not be this machine's. Then a port
+//! that it can have is used instead, and [`ServiceTable::lookup`] tells where: in-process clients resolve names through
+//! [`ServiceResolver`] and never see the difference.
+//!
+//! # Not here
+//!
+//! UDP, node ports, load balancers, session affinity, topology.
+
+mod forward;
+mod resolver;
+mod table;
+
+pub use resolver::ServiceResolver;
+pub use table::{Place, ServiceTable};
+
+use forward::Backends;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use table::{PortKey, Wanted};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use futures::StreamExt;
+
+/// Keeps listeners for all Services until `shutdown`, and `table` up to date.
+pub(crate) async fn run(client: Client, table: ServiceTable, shutdown: CancellationToken) {
+    let mut services =
+        watcher(Api::<Service>::all(client.clone()), watcher::Config::default()).default_backoff().boxed();
+    let slices = watcher::Config::default().labels("kubernetes.io/service-name");
+    let mut slices = watcher(Api::<EndpointSlice>::all(client), slices).default_backoff().boxed();
+    let mut proxy = Proxy { table, services: Known::default(), slices: Known::default(), listeners: HashMap::new() };
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            Some(event) = services.next() => proxy.services.apply(event),
+            Some(event) = slices.next() => proxy.slices.apply(event),
+        }
+        proxy.update().await;
+    }
+}
+
+/// The objects of one kind, by namespace and name.
+struct Known<K> {
+    objects: BTreeMap<(String, String), K>,
+    listed: Option<BTreeMap<(String, String), K>>,
+    synced: bool,
+}
+
+impl<K> Default for Known<K> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), listed: None, synced: false }
+    }
+}
+
+impl<K: ResourceExt> Known<K> {
+    fn apply(&mut self, event: Result<watcher::Event<K>, watcher::Error>) {
+        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+        match event {
+            Ok(watcher::Event::Init) => self.listed = Some(BTreeMap::new()),
+            Ok(watcher::Event::InitApply(object)) => {
+                self.listed.get_or_insert_default().insert(key(&object), object);
+            }
+            Ok(watcher::Event::InitDone) => {
+                self.objects = self.listed.take().unwrap_or_default();
+                self.synced = true;
+            }
+            Ok(watcher::Event::Apply(object)) => drop(self.objects.insert(key(&object), object)),
+            Ok(watcher::Event::Delete(object)) => drop(self.objects.remove(&key(&object))),
+            Err(error) => tracing::debug!(%error, "the proxy's watch broke; taking it up again"),
+        }
+    }
+}
+
+struct Proxy {
+    table: ServiceTable,
+    services: Known<Service>,
+    slices: Known<EndpointSlice>,
+    listeners: HashMap<PortKey, Listening>,
+}
+
+/// One listener; dropping it closes it. Connections under way go on.
+struct Listening {
+    asked: SocketAddr,
+    local: SocketAddr,
+    backends: Arc<Backends>,
+    _accepting: DropGuard,
+}
+
+impl Proxy {
+    /// Brings listeners and table in line with what is known.
+    async fn update(&mut self) {
+        if !self.services.synced || !self.slices.synced {
+            return;
+        }
+        let wanted = table::wanted(self.services.objects.values(), self.slices.objects.values());
+        self.listeners.retain(|key, held| {
+            wanted.get(key).is_some_and(|Wanted { address, .. }| address.is_some_and(|a| a == held.asked))
+        });
+        for (key, Wanted { address, backends }) in &wanted {
+            match (self.listeners.get(key), address) {
+                (Some(held), _) => held.backends.set(backends.clone()),
+                (None, Some(asked)) => match listen(*asked).await {
+                    Ok(listener) => {
+                        drop(self.listeners.insert(key.clone(), accept(*asked, listener, backends.clone())))
+                    }
+                    Err(error) => tracing::warn!(service = %key, %asked, %error, "a Service has no listener"),
+                },
+                (None, None) => {}
+            }
+        }
+        let listeners = &self.listeners;
+        self.table.replace(wanted.into_iter().filter_map(|(key, wanted)| {
+            let place = match wanted.address {
+                Some(_) => Place::Proxy(listeners.get(&key)?.local),
+                None => Place::Endpoints(wanted.backends),
+            };
+            Some((key, place))
+        }));
+    }
+}
+
+/// A listener at `asked`, or where there may be one.
+async fn listen(asked: SocketAddr) -> io::Result<TcpListener> {
+    let elsewhere = [SocketAddr::new(asked.ip(), 0), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
+    let first = match TcpListener::bind(asked).await {
+        Ok(listener) => return Ok(listener),
+        Err(error) => error,
+    };
+    if first.kind() == io::ErrorKind::AddrInUse {
+        return Err(first);
+    }
+    for address in elsewhere {
+        if let Ok(listener) = TcpListener::bind(address).await {
+            let local = listener.local_addr()?;
+            tracing::info!(%asked, %local, error = %first, "a Service is served elsewhere than at its address");
+            return Ok(listener);
+        }
+    }
+    Err(first)
+}
+
+fn accept(asked: SocketAddr, listener: TcpListener, endpoints: Vec<SocketAddr>) -> Listening {
+    let backends = Arc::new(Backends::new(endpoints));
+    let stop = CancellationToken::new();
+    let local = listener.local_addr().unwrap_or(asked);
+    tokio::spawn(forward::accept(listener, backends.clone(), stop.clone()));
+    Listening { asked, local, backends, _accepting: stop.drop_guard() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Names of Services, resolved without DNS.
+
+use super::table::{Place, ServiceTable};
+use common_runtime::resolve::{Dns, Resolve};
+use futures::future::BoxFuture;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// Resolves `NAME.NS`, `NAME.NS.svc` and `NAME.NS.svc.DOMAIN` by a [`ServiceTable`], everything else by the system.
+///
+/// The addresses carry the port to use, which may differ from the one asked for.
+#[derive(Clone, Debug)]
+pub struct ServiceResolver {
+    table: ServiceTable,
+    cluster_domain: String,
+}
+
+impl ServiceResolver {
+    /// For the Services in `table`, of a cluster with that domain (`cluster.local`).
+    pub fn new(table: ServiceTable, cluster_domain: impl Into<String>) -> Self {
+        Self { table, cluster_domain: cluster_domain.into() }
+    }
+
+    /// Service and namespace that `host` names.
+    fn service<'a>(&self, host: &'a str) -> Option<(&'a str, &'a str)> {
+        if host.parse::<IpAddr>().is_ok() {
+            return None;
+        }
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let host = host.strip_suffix(self.cluster_domain.as_str()).and_then(|h| h.strip_suffix('.')).unwrap_or(host);
+        let host = host.strip_suffix(".svc").unwrap_or(host);
+        let (name, namespace) = host.split_once('.')?;
+        (!name.is_empty() && !namespace.is_empty() && !namespace.contains('.')).then_some((name, namespace))
+    }
+}
+
+impl Resolve for ServiceResolver {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let Some((name, namespace)) = self.service(host) else { return Dns.resolve(host, port) };
+        let found = match self.table.place(namespace, name, port) {
+            Some(Place::Proxy(address)) => Ok(vec![address]),
+            Some(Place::Endpoints(addresses)) if !addresses.is_empty() => Ok(addresses),
+            Some(Place::Endpoints(_)) => {
+                let message = format!("Service {namespace}/{name} has no ready endpoint for port {port}");
+                Err(io::Error::new(io::ErrorKind::ConnectionRefused, message))
+            }
+            None => {
+                let message =
+                    format!("{host:?} names no Service with port {port}: there is no {namespace}/{name} with it");
+                Err(io::Error::new(io::ErrorKind::NotFound, message))
+            }
+        };
+        Box::pin(std::future::ready(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::PortKey;
+    use super::*;
+
+    #[tokio::test]
+    async fn names_of_services_are_resolved_in_every_form() {
+        let table = ServiceTable::default();
+        let address: SocketAddr = "127.1.128.9:4000".parse().expect("an address");
+        let key = PortKey { namespace: "ns".into(), service: "a".into(), port: 80 };
+        table.replace([(key, Place::Proxy(address))].into_iter());
+        let resolver = ServiceResolver::new(table, "cluster.local");
+        for host in ["a.ns", "a.ns.svc", "a.ns.svc.cluster.local", "a.ns.svc.cluster.local."] {
+            assert_eq!(resolver.resolve(host, 80).await.expect("known"), [address], "{host}");
+        }
+        for (host, port) in [("a.ns", 81), ("b.ns", 80), ("a.other.svc", 80)] {
+            let kind = resolver.resolve(host, port).await.map_err(|e| e.kind());
+            assert_eq!(kind, Err(io::ErrorKind::NotFound), "{host}:{port}");
+        }
+        let literal = resolver.resolve("127.0.0.1", 5).await.expect("an address");
+        assert_eq!(literal, ["127.0.0.1:5".parse().expect("an address")]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Which Service port leads where: from Services and their EndpointSlices, and for in-process clients to look up.
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// A TCP port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PortKey {
+    pub(crate) namespace: String,
+    pub(crate) service: String,
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for PortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}:{}", self.namespace, self.service, self.port)
+    }
+}
+
+/// What a Service port should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// ClusterIP and port; absent for a headless Service.
+    pub(crate) address: Option<SocketAddr>,
+    /// Endpoints, best ones only, sorted.
+    pub(crate) backends: Vec<SocketAddr>,
+}
+
+/// Where a Service port can be reached from this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At the proxy's listener: the ClusterIP and port, or a substitute where those could not be had.
+    Proxy(SocketAddr),
+    /// At its endpoints: the Service is headless.
+    Endpoints(Vec<SocketAddr>),
+}
+
+/// The Service ports of a cluster, kept up to date by the node. Cheap to clone; all clones are one table.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceTable {
+    places: Arc<RwLock<HashMap<PortKey, Place>>>,
+}
+
+impl ServiceTable {
+    /// Where a port of a Service can be reached; absent if there is no such port, or nothing behind a headless one.
+    pub fn lookup(&self, namespace: &str, service: &str, port: u16) -> Option<SocketAddr> {
+        match self.place(namespace, service, port)? {
+            Place::Proxy(address) => Some(address),
+            Place::Endpoints(addresses) => addresses.first().copied(),
+        }
+    }
+
+    /// The same with all addresses of a headless Service.
+    pub fn place(&self, namespace: &str, service: &str, port: u16) -> Option<Place> {
+        let key = PortKey { namespace: namespace.to_owned(), service: service.to_owned(), port };
+        self.places.read().get(&key).cloned()
+    }
+
+    /// Replaces everything.
+    pub(crate) fn replace(&self, places: impl Iterator<Item = (PortKey, Place)>) {
+        *self.places.write() = places.collect();
+    }
+}
+
+/// All TCP ports that `services` ask for, with the endpoints that `slices` have for them.
+pub(crate) fn wanted<'a>(
+    services: impl Iterator<Item = &'a Service>,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+) -> BTreeMap<PortKey, Wanted> {
+    let mut by_service: HashMap<(String, String), Vec<&EndpointSlice>> = HashMap::new();
+    for slice in slices {
+        if let Some(service) = slice.labels().get("kubernetes.io/service-name") {
+            by_service.entry((slice.namespace().unwrap_or_default(), service.clone())).or_default().push(slice);
+        }
+    }
+    let mut wanted = BTreeMap::new();
+    for service in services {
+        let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+        let Some(spec) = service.spec.as_ref() else { continue };
+        let cluster_ip = match spec.cluster_ip.as_deref() {
+            Some("None") => None,
+            Some(address) => match address.parse::<IpAddr>() {
+                Ok(address) => Some(address),
+                Err(_) => continue, // Not assigned yet, or only a name.
+            },
+            None => continue,
+        };
+        let slices = by_service.get(&(namespace.clone(), name.clone())).map(Vec::as_slice).unwrap_or_default();
+        for port in spec.ports.iter().flatten() {
+            let (Ok(number), "TCP") = (u16::try_from(port.port), port.protocol.as_deref().unwrap_or("TCP")) else {
+                continue;
+            };
+            let backends = backends(slices, port.name.as_deref().unwrap_or_default());
+            let address = cluster_ip.map(|ip| SocketAddr::new(ip, number));
+            let key = PortKey { namespace: namespace.clone(), service: name.clone(), port: number };
+            wanted.insert(key, Wanted { address, backends });
+        }
+    }
+    wanted
+}
+
+/// Ready endpoints of the port with that name; if none is ready, those that end but still serve.
+fn backends(slices: &[&EndpointSlice], port_name: &str) -> Vec<SocketAddr> {
+    let (mut ready, mut ending) = (Vec::new(), Vec::new());
+    for slice in slices {
+        let port = slice.ports.iter().flatten().find(|p| p.name.as_deref().unwrap_or_default() == port_name);
+        let Some(port) = port.and_then(|p| u16::try_from(p.port?).ok()) else { continue };
+        for endpoint in slice.endpoints.iter().flatten() {
+            let conditions = endpoint.conditions.clone().unwrap_or_default();
+            let addresses = endpoint.addresses.iter().take(1).filter_map(|a| a.parse::<IpAddr>().ok());
+            let addresses = addresses.map(|address| SocketAddr::new(address, port));
+            if conditions.ready.unwrap_or(true) {
+                ready.extend(addresses);
+            } else if conditions.serving == Some(true) && conditions.terminating == Some(true) {
+                ending.extend(addresses);
+            }
+        }
+    }
+    let mut best = if ready.is_empty() { ending } else { ready };
+    best.sort_unstable();
+    best.dedup();
+    best
+}

@@ -1,0 +1,97 @@
+//! The table from objects, and forwarding over real sockets.
+
+use super::*;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+fn service(cluster_ip: &str) -> Service {
+    let ports = json!([{"name": "http", "port": 80}, {"name": "u", "port": 53, "protocol": "UDP"}]);
+    serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns"}, "spec": {"clusterIP": cluster_ip, "ports": ports},
+    }))
+    .expect("a valid Service")
+}
+
+fn slice(endpoints: serde_json::Value) -> EndpointSlice {
+    serde_json::from_value(json!({
+        "metadata": {"name": "a-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "a"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}], "endpoints": endpoints,
+    }))
+    .expect("a valid EndpointSlice")
+}
+
+fn endpoint(address: &str, ready: bool, serving: bool, terminating: bool) -> serde_json::Value {
+    json!({"addresses": [address], "conditions": {"ready": ready, "serving": serving, "terminating": terminating}})
+}
+
+#[test]
+fn ready_endpoints_come_first_then_those_that_still_serve() {
+    let (ready, starting) = (endpoint("127.1.0.1", true, true, false), endpoint("127.1.0.2", false, false, false));
+    let ending = endpoint("127.1.0.3", false, true, true);
+    let rows = [
+        (json!([ready, starting, ending]), vec!["127.1.0.1:8080"]),
+        (json!([starting, ending]), vec!["127.1.0.3:8080"]),
+        (json!([starting]), vec![]),
+        (json!([{"addresses": ["127.1.0.4"]}]), vec!["127.1.0.4:8080"]), // No conditions: ready.
+    ];
+    for (endpoints, expected) in rows {
+        let wanted = table::wanted([service("127.1.128.1")].iter(), [slice(endpoints.clone())].iter());
+        assert_eq!(wanted.len(), 1, "TCP ports only");
+        let port = wanted.values().next().expect("a port");
+        let backends: Vec<_> = port.backends.iter().map(ToString::to_string).collect();
+        assert_eq!(backends, expected, "{endpoints}");
+        assert_eq!(port.address.map(|a| a.to_string()).as_deref(), Some("127.1.128.1:80"));
+    }
+}
+
+/// A server that says its name and hangs up.
+async fn named(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(name.as_bytes()).await;
+        }
+    });
+    address
+}
+
+async fn ask(address: SocketAddr) -> io::Result<String> {
+    let mut text = String::new();
+    TcpStream::connect(address).await?.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+#[tokio::test]
+async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
+    let (a, b) = (named("a").await, named("b").await);
+    let dead = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+    let listener = listen("127.0.0.1:0".parse().expect("an address")).await.expect("a listener");
+    let listening = accept(a, listener, vec![a, b]);
+    let mut answers = [ask(listening.local).await.expect("an answer"), ask(listening.local).await.expect("an answer")];
+    answers.sort();
+    assert_eq!(answers, ["a", "b"]);
+    listening.backends.set(vec![dead, b]);
+    for _ in 0..3 {
+        assert_eq!(ask(listening.local).await.expect("an answer"), "b");
+    }
+    listening.backends.set(Vec::new());
+    let refused = ask(listening.local).await.map_err(|e| e.kind());
+    assert_eq!(refused, Err(io::ErrorKind::ConnectionReset), "nobody is there");
+    let local = listening.local;
+    drop(listening);
+    let closed = async {
+        while ask(local).await.map_err(|e| e.kind()) != Err(io::ErrorKind::ConnectionRefused) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("the listener closes");
+}
+
+/// Goal: an address that is not this machine's is served elsewhere. Method: TEST-NET-1, which nobody has.
+#[tokio::test]
+async fn an_address_that_cannot_be_had_gets_a_substitute() {
+    let listener = listen("192.0.2.1:80".parse().expect("an address")).await.expect("a substitute");
+    assert!(listener.local_addr().expect("an address").ip().is_loopback());
+}
