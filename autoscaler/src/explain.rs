@@ -5,6 +5,9 @@
 //!
 //! Only the instance that owns a revision decides about it; another one answers 404 and names the owner.
 
+#[cfg(test)]
+mod tests;
+
 use crate::leadership::{Owner, Shares};
 use crate::scale::multiscaler::{Explanation, Multiscaler};
 use anyhow::{Context, bail};
@@ -157,6 +160,3 @@ fn table(document: &Value) -> String {
     }
     out
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,1 +1,90 @@
+use super::*;
+use crate::clock::Clock;
+use crate::collect::Collector;
+use crate::ingest::attest::Attestations;
+use crate::pods::PodIndex;
+use crate::scale::metrics::DeciderMetrics;
+use crate::scale::multiscaler::Sources;
+use crate::scale::{Attention, Deciders, Initial, Subject, SubjectLabels, Surroundings};
+use common::ownership::{Holder, bucket_names};
+use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::time::Timestamp;
+use common_runtime::lease::Ownership;
+use common_runtime::telemetry::Metrics;
+use tokio_util::sync::CancellationToken;
 
+fn multiscaler() -> Arc<Multiscaler> {
+    let (clock, attention) = (Clock::starting_at(Timestamp::from_secs(1_785_542_400)), Attention::new());
+    let sources = Sources {
+        collector: Arc::new(Collector::new(clock.clone(), attention.clone())),
+        pods: Arc::new(PodIndex::new(attention.clone())),
+        attestations: Arc::new(Attestations::new(false)),
+        clock,
+        attention,
+        metrics: DeciderMetrics::new(&Metrics::default()),
+    };
+    Arc::new(Multiscaler::new(sources, true))
+}
+
+fn subject() -> Subject {
+    let spec = DeciderSpec {
+        max_scale_up_rate: 1000.0,
+        max_scale_down_rate: 2.0,
+        metric: ScalingMetric::Concurrency,
+        target_value: 70.0,
+        total_value: 100.0,
+        target_burst_capacity: BurstCapacity::Always,
+        activator_capacity: 100.0,
+        panic_threshold: 2.0,
+        stable_window: Duration::from_secs(60),
+        panic_window: Duration::from_secs(6),
+        scale_down_delay: Duration::ZERO,
+        initial_scale: 1,
+        activation_scale: 0,
+        reachable: true,
+        aggregation: Aggregation::Linear,
+    };
+    Subject { spec, labels: SubjectLabels::default() }
+}
+
+/// Goal: the table comes over the admin port, names the reason of each change, and an unknown revision or owner is said
+/// in words.
+#[tokio::test]
+async fn why_is_answered_over_the_admin_port() {
+    let (multiscaler, shutdown) = (multiscaler(), CancellationToken::new());
+    let key = RevisionKey::new("ns", "hello");
+    multiscaler.ensure(&key, subject(), Initial::Adopted(0));
+    multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
+    multiscaler.stat_recorded(&key, 1.0); // Not collected, so nothing can be decided: that, too, is an answer.
+    let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
+    let shares = Shares::new(bucket_names(1), Ownership::alone(1, &me));
+    let pages = vec![page(multiscaler, shares)];
+    let listen = ([127, 0, 0, 1], 0).into();
+    let admin = common_runtime::admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
+
+    let table = why(admin, "ns/hello").await.expect("explained");
+    let lines: Vec<_> = table.lines().collect();
+    assert_eq!(lines[0], "ns/hello: wants 0 (replicas 0), 70.00 concurrency a pod, activators in the path");
+    assert!(lines[2].starts_with("2026-08-01 00:00:0") && lines[2].ends_with("unknown: pods"), "{}", lines[2]);
+
+    let error = why(admin, "ns/nobody").await.expect_err("unknown").to_string();
+    assert_eq!(error, "ns/nobody: no such revision is decided on");
+    for bad in ["hello", "a/b/c", "/b", ""] {
+        let error = why(admin, bad).await.expect_err(bad).to_string();
+        assert!(error.contains("NAMESPACE/NAME"), "{error}");
+    }
+    shutdown.cancel();
+}
+
+/// Goal: an instance that does not own a revision says who does.
+#[tokio::test]
+async fn another_owner_is_named() {
+    let (assign, ownership) = Ownership::by_hand(1);
+    let other = Holder { pod_name: "as-1".into(), pod_ip: [10, 0, 0, 2].into() };
+    assign.set(0, Some(other), false);
+    let shares = Shares::new(bucket_names(1), ownership);
+    let response = answer(&multiscaler(), &shares, &RevisionKey::new("ns", "hello"));
+    assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    let body = response.into_body().collect().await.expect("body").to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("decided by as-1 at 10.0.0.2"));
+}

@@ -22,6 +22,9 @@ pub mod counters;
 pub mod peers;
 pub mod stat_server;
 
+#[cfg(test)]
+mod tests;
+
 use crate::clock::Clock;
 use crate::collect::{Collector, Recorded};
 use crate::leadership::{Owner, Shares};
@@ -146,6 +149,3 @@ impl Local for Here {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -22,6 +22,9 @@
 //!
 //! Every connection gets a close frame, 1012 `Restarting`, and up to [`CLOSE_PATIENCE`] to answer it.
 
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 use common::ownership::bucket_of_host;
 use common_runtime::telemetry::Metrics;

@@ -1,1 +1,257 @@
+//! Two instances on loopback sockets, each with an address of its own and one port, as two pods have.
 
+use super::stat_server::{Counters, FORWARDED, StatServer};
+use super::*;
+use crate::ingest::attest::ReadyActivator;
+use crate::pods::PodIndex;
+use crate::scale::metrics::DeciderMetrics;
+use crate::scale::multiscaler::Sources;
+use crate::scale::{
+    Attention, CollectSpec, Collection, Deciders, Initial, PodSet, Pods, Subject, SubjectLabels, Surroundings,
+};
+use common::ownership::{Holder, bucket_names};
+use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::stat::WireStatMessages;
+use common_runtime::lease::{Assign, Ownership};
+use common_runtime::resolve::Dns;
+use common_runtime::telemetry::Metrics;
+use common_runtime::websocket::{Config, DurableSender};
+use http::{HeaderName, HeaderValue};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Two keys and the buckets, of two, that own them.
+const FIRST: &str = "rev2-00002";
+const SECOND: &str = "hello-00001";
+
+struct Instance {
+    me: Holder,
+    address: SocketAddr,
+    assign: Assign,
+    attention: Attention,
+    attestations: Arc<Attestations>,
+    here: Arc<Here>,
+    ingest: Arc<Ingest>,
+    shutdown: CancellationToken,
+}
+
+impl Instance {
+    /// An instance on `ip`; port 0 takes a free one.
+    async fn start(name: &str, ip: [u8; 4], port: u16) -> Self {
+        let shutdown = CancellationToken::new();
+        let server = StatServer::bind((ip, port).into()).await.expect("bind");
+        let address = server.local_addr().expect("address");
+        let (assign, ownership) = Ownership::by_hand(2);
+        let shares = Shares::new(bucket_names(2), ownership);
+        let (clock, attention, attestations) = (Clock::system(), Attention::new(), Arc::new(Attestations::new(false)));
+        let collector = Arc::new(Collector::new(clock.clone(), Attention::new()));
+        let pods = Arc::new(PodIndex::new(Attention::new()));
+        pods.end_list();
+        let sources = Sources {
+            collector: collector.clone(),
+            pods: pods.clone(),
+            attestations: attestations.clone(),
+            clock: clock.clone(),
+            attention: attention.clone(),
+            metrics: DeciderMetrics::new(&Metrics::default()),
+        };
+        let multiscaler = Arc::new(Multiscaler::new(sources, true));
+        for name in [FIRST, SECOND] {
+            let key = RevisionKey::new("default", name);
+            collector.ensure(&key, how());
+            pods.track(&key, PodSet::Revision(name.into()));
+            multiscaler.ensure(&key, subject(), Initial::Adopted(0));
+            multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
+        }
+        let counters = IngestCounters::default();
+        let here = Arc::new(Here { collector, multiscaler, clock, counters: counters.clone() });
+        let (port, token) = (address.port(), shutdown.clone());
+        let peers = Peers::new(shares.clone(), Arc::new(Dns), port, here.clone(), counters, token);
+        let namespace = "knative-serving".to_owned();
+        let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
+        tokio::spawn(async move { peers.run().await });
+        tokio::spawn(server.serve(ingest.clone(), Counters::default(), shutdown.clone()));
+        let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
+        Self { me, address, assign, attention, attestations, here, ingest, shutdown }
+    }
+
+    /// A stat stream into this instance, as an activator's, or another autoscaler's.
+    async fn stream(&self, forwarded: bool) -> DurableSender {
+        let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
+        let headers = if forwarded { vec![mark] } else { vec![] };
+        let url = format!("ws://{}", self.address);
+        let config = Config { headers, ..Config::default() };
+        let stream = DurableSender::start(vec![url], Arc::new(Dns), config, self.shutdown.clone()).expect("valid URL");
+        within(stream.connected().wait_for(|connected| *connected)).await.expect("alive");
+        stream
+    }
+
+    fn desired(&self, name: &str) -> Option<i32> {
+        self.here.multiscaler.status(&RevisionKey::new("default", name)).and_then(|status| status.desired)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// Two instances that agree: the first holds bucket 0, the second bucket 1.
+async fn pair() -> (Instance, Instance) {
+    let first = Instance::start("as-0", [127, 0, 0, 2], 0).await;
+    let second = Instance::start("as-1", [127, 0, 0, 3], first.address.port()).await;
+    for instance in [&first, &second] {
+        instance.assign.set(0, Some(first.me.clone()), instance.me == first.me);
+        instance.assign.set(1, Some(second.me.clone()), instance.me == second.me);
+    }
+    (first, second)
+}
+
+fn how() -> CollectSpec {
+    CollectSpec {
+        stable_window: Duration::from_secs(60),
+        panic_window: Duration::from_secs(6),
+        aggregation: Aggregation::Linear,
+        scrape_target: None,
+    }
+}
+
+fn subject() -> Subject {
+    let spec = DeciderSpec {
+        max_scale_up_rate: 1000.0,
+        max_scale_down_rate: 2.0,
+        metric: ScalingMetric::Concurrency,
+        target_value: 70.0,
+        total_value: 100.0,
+        target_burst_capacity: BurstCapacity::Always,
+        activator_capacity: 100.0,
+        panic_threshold: 2.0,
+        stable_window: Duration::from_secs(60),
+        panic_window: Duration::from_secs(6),
+        scale_down_delay: Duration::ZERO,
+        initial_scale: 1,
+        activation_scale: 0,
+        reachable: true,
+        aggregation: Aggregation::Linear,
+    };
+    Subject { spec, labels: SubjectLabels::default() }
+}
+
+fn message(name: &str) -> WireStatMessage {
+    let stat = Stat { average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
+    WireStatMessage { namespace: "default".into(), name: name.into(), stat: Some(stat) }
+}
+
+fn frame(messages: &[WireStatMessage]) -> Bytes {
+    common::wire::encode(&WireStatMessages { messages: messages.to_vec() }).into()
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("did not happen in time")
+}
+
+/// For what sends no event. A last resort.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let watching = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, watching).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+}
+
+#[test]
+fn the_keys_lie_in_different_buckets() {
+    let owner = |name: &str| common::ownership::owner(&bucket_names(2), &format!("default/{name}")).map(str::to_owned);
+    assert_eq!(owner(FIRST).as_deref(), Some("autoscaler-bucket-00-of-02"));
+    assert_eq!(owner(SECOND).as_deref(), Some("autoscaler-bucket-01-of-02"));
+}
+
+/// Goal: a batch that reaches the wrong instance wakes each revision where its owner is, and is counted once.
+#[tokio::test]
+async fn a_stat_wakes_its_revision_whoever_receives_it() {
+    let (first, second) = pair().await;
+    let stream = first.stream(false).await;
+    within(stream.send(frame(&[message(FIRST), message(SECOND)]))).await.expect("sent");
+    assert_eq!(within(first.attention.next()).await.name(), FIRST);
+    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!((first.desired(FIRST), second.desired(SECOND)), (Some(1), Some(1)));
+    assert_eq!((first.desired(SECOND), second.desired(FIRST)), (Some(0), Some(0)), "nobody decides for the other");
+    eventually("counted", || first.here.counters.totals() == (1, 1)).await;
+    assert_eq!(second.here.counters.totals(), (1, 0));
+}
+
+/// Goal: an attestation reaches the owner of every bucket, by the pod's name and by the address it came from.
+#[tokio::test]
+async fn an_attestation_reaches_every_owner() {
+    let (first, second) = pair().await;
+    let by_name = ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() };
+    let by_address = ReadyActivator { pod: None, address: "127.0.0.1".into() };
+    for ready in [by_name, by_address] {
+        first.attestations.set_ready(vec![ready.clone()]);
+        second.attestations.set_ready(vec![ready]);
+        let stream = first.stream(false).await;
+        let attestation = common::wire::attestation("knative-serving", "act-0");
+        within(stream.send(frame(&[attestation]))).await.expect("sent");
+        for instance in [&first, &second] {
+            eventually("attested", || instance.attestations.attested(Instant::now())).await;
+        }
+    }
+}
+
+/// Goal: an entry without a stat from another namespace is no attestation.
+#[tokio::test]
+async fn only_the_system_namespace_attests() {
+    let (first, _second) = pair().await;
+    first.attestations.set_ready(vec![ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() }]);
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
+    assert!(first.ingest.frame(frame(&[common::wire::attestation("default", "act-0")]), from));
+    assert!(!first.attestations.attested(Instant::now()));
+    assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), from), "what cannot be decoded is said to be bad");
+}
+
+/// Goal: instances that disagree do not bounce a stat: a forwarded one is not forwarded again, and its loss is counted.
+#[tokio::test]
+async fn a_forwarded_stat_is_not_sent_on() {
+    let (first, second) = pair().await;
+    let stream = first.stream(true).await;
+    within(stream.send(frame(&[message(SECOND)]))).await.expect("sent");
+    eventually("dropped", || first.here.counters.dropped_total(Dropped::Misrouted) == 1).await;
+    assert_eq!(second.here.counters.totals(), (0, 0));
+}
+
+/// Goal: a stat without an owner waits, and counts as soon as there is one, here or elsewhere.
+#[tokio::test]
+async fn an_ownerless_stat_waits_for_its_owner() {
+    let (first, second) = pair().await;
+    first.assign.set(0, None, false);
+    first.assign.set(1, None, false);
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
+    assert!(first.ingest.frame(frame(&[message(FIRST), message(SECOND)]), from));
+    assert_eq!(first.desired(FIRST), Some(0));
+    first.assign.set(0, Some(first.me.clone()), true);
+    assert_eq!(within(first.attention.next()).await.name(), FIRST);
+    first.assign.set(1, Some(second.me.clone()), false);
+    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+}
+
+/// Goal: an owner that cannot be reached costs its own stats, after 15 s, counted; nothing waits for it meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_owner_costs_only_its_own_stats() {
+    let first = Instance::start("as-0", [127, 0, 0, 2], 0).await;
+    let gone = Holder { pod_name: "as-9".into(), pod_ip: [127, 0, 0, 9].into() };
+    first.assign.set(0, Some(first.me.clone()), true);
+    first.assign.set(1, Some(gone), false);
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
+    assert!(first.ingest.frame(frame(&[message(SECOND), message(FIRST)]), from));
+    assert_eq!(first.desired(FIRST), Some(1), "at once, whatever becomes of the other");
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    assert_eq!(first.here.counters.dropped_total(Dropped::Expired), 0, "still kept");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(first.here.counters.dropped_total(Dropped::Expired), 1);
+}

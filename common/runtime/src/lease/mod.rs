@@ -38,6 +38,9 @@ use tokio::time::Instant;
 /// A holder writes only while its lease is certain to last for this long: the time that a write may take to land.
 pub const WRITE_MARGIN: Duration = Duration::from_secs(2);
 
+/// Longer than any process lives; an `Instant` has no greatest value.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
 /// When leases are renewed, given up and taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -73,6 +76,24 @@ pub struct Ownership {
     changes: watch::Receiver<u64>,
 }
 
+/// Sets an [`Ownership`] by hand.
+#[derive(Debug)]
+pub struct Assign {
+    views: Arc<RwLock<Vec<View>>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Assign {
+    /// From now on `holder` holds the bucket; `ours`: which is this process, for ever. Unknown buckets are ignored.
+    pub fn set(&self, bucket: usize, holder: Option<Holder>, ours: bool) {
+        let until = ours.then(|| Instant::now() + FOR_EVER);
+        if let Some(view) = self.views.write().get_mut(bucket) {
+            *view = View { holder, until };
+        }
+        self.changed.send_modify(|version| *version += 1);
+    }
+}
+
 /// What is known of one lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
@@ -82,13 +103,18 @@ struct View {
 }
 
 impl Ownership {
-    /// A state that never changes: this process holds every bucket, for ever. For a process that is alone, and tests.
-    pub fn alone(buckets: usize, me: Holder) -> Self {
-        // Thirty years: `Instant` has no greatest value.
-        let until = Instant::now() + Duration::from_secs(30 * 365 * 24 * 3600);
-        let view = View { holder: Some(me), until: Some(until) };
-        let (_, changes) = watch::channel(0);
-        Self { views: Arc::new(RwLock::new(vec![view; buckets])), changes }
+    /// A state that is set by hand, with nobody holding anything at first: for static assignments, and tests.
+    pub fn by_hand(buckets: usize) -> (Assign, Self) {
+        let views = Arc::new(RwLock::new(vec![View::default(); buckets]));
+        let (changed, changes) = watch::channel(0);
+        (Assign { views: views.clone(), changed }, Self { views, changes })
+    }
+
+    /// A state that never changes: this process holds every bucket. For one that is alone, and tests.
+    pub fn alone(buckets: usize, me: &Holder) -> Self {
+        let (assign, ownership) = Self::by_hand(buckets);
+        (0..buckets).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
+        ownership
     }
 
     /// How many buckets there are.
