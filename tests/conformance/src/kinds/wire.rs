@@ -55,7 +55,7 @@ fn rebuilt(entry: &WireStatMessage) -> WireStatMessage {
 /// What hexadecimal digits stand for.
 pub(super) fn bytes(hex: &str) -> Result<Vec<u8>, Mismatch> {
     let broken = || Mismatch::Broken(format!("{hex:?} is not hexadecimal"));
-    if !hex.is_ascii() || hex.len() % 2 != 0 {
+    if !hex.is_ascii() || !hex.len().is_multiple_of(2) {
         return Err(broken());
     }
     (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).map_err(|_| broken())).collect()
