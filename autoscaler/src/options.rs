@@ -25,8 +25,11 @@ pub struct Options {
     /// Where metrics and explanations are served; `None`: nowhere.
     pub admin: Option<SocketAddr>,
     /// Told of every replicas patch that was answered.
-    pub on_scale: Option<Arc<dyn Fn(&ScaleEvent) + Send + Sync>>,
+    pub on_scale: Option<OnScale>,
 }
+
+/// Called with each accepted change of replicas, from the task that made it; must not block.
+pub type OnScale = Arc<dyn Fn(&ScaleEvent) + Send + Sync>;
 
 /// A change of replicas that the API server has accepted.
 #[derive(Clone, Debug)]

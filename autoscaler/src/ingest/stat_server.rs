@@ -217,7 +217,7 @@ impl Server {
         }
         let accept = match check_upgrade(&request) {
             Ok(accept) => accept,
-            Err(refusal) => return refusal,
+            Err(refusal) => return *refusal,
         };
         let origin = Origin { ip, forwarded: request.headers().contains_key(FORWARDED) };
         let upgrade = hyper::upgrade::on(&mut request);
@@ -311,7 +311,7 @@ fn host(request: &Request<Incoming>) -> &str {
 }
 
 /// The value of `Sec-WebSocket-Accept`, or the refusal that upstream's library would give.
-fn check_upgrade(request: &Request<Incoming>) -> Result<HeaderValue, Response<Full<Bytes>>> {
+fn check_upgrade(request: &Request<Incoming>) -> Result<HeaderValue, Box<Response<Full<Bytes>>>> {
     let headers = request.headers();
     if !has_token(headers, &header::CONNECTION, "upgrade") {
         return Err(refuse(StatusCode::BAD_REQUEST, "not a WebSocket handshake: no `Connection: upgrade`"));
@@ -356,8 +356,8 @@ fn status(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-fn refuse(code: StatusCode, reason: &'static str) -> Response<Full<Bytes>> {
+fn refuse(code: StatusCode, reason: &'static str) -> Box<Response<Full<Bytes>>> {
     let mut response = status(code);
     *response.body_mut() = Full::new(Bytes::from_static(reason.as_bytes()));
-    response
+    Box::new(response)
 }

@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(index.counts(&a).ready, 1, "every label of a selector must match");
         index.apply("ns", "p3", pod(&[("app", "a"), ("tier", "web")], Phase::Pending, false));
         assert_eq!((index.counts(&a).pending, index.counts(&a).not_ready), (1, 1));
-        assert_eq!(drain(&attention), [a.clone()]);
+        assert_eq!(drain(&attention), std::slice::from_ref(&a));
         index.apply("ns", "p3", pod(&[("app", "b")], Phase::Running, true));
         assert_eq!((index.counts(&a).not_ready, index.counts(&b).ready), (0, 1), "relabelled pods move");
         drain(&attention);
@@ -367,7 +367,7 @@ mod tests {
         index.apply("ns", "p", pod(&[(common::names::REVISION, "a")], Phase::Running, true));
         index.end_list();
         assert_eq!(index.ready(&key), Ok(1));
-        assert_eq!(drain(&attention), [key.clone()]);
+        assert_eq!(drain(&attention), std::slice::from_ref(&key));
         index.begin_list();
         index.end_list();
         assert_eq!(index.ready(&key), Ok(0), "what a new list does not name is gone");

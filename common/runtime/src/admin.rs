@@ -119,9 +119,9 @@ mod tests {
         let served: Counter = metrics.register("served", "Requests served", Counter::default());
         served.inc();
         let page: Page = Arc::new(|path| (path == "/why").then(|| json(StatusCode::OK, "{}")));
-        assert_eq!(answer(&metrics, &[page.clone()], &Method::GET, "/metrics").status(), StatusCode::OK);
-        assert_eq!(answer(&metrics, &[page.clone()], &Method::GET, "/why").status(), StatusCode::OK);
-        assert_eq!(answer(&metrics, &[page.clone()], &Method::GET, "/x").status(), StatusCode::NOT_FOUND);
+        assert_eq!(answer(&metrics, std::slice::from_ref(&page), &Method::GET, "/metrics").status(), StatusCode::OK);
+        assert_eq!(answer(&metrics, std::slice::from_ref(&page), &Method::GET, "/why").status(), StatusCode::OK);
+        assert_eq!(answer(&metrics, std::slice::from_ref(&page), &Method::GET, "/x").status(), StatusCode::NOT_FOUND);
         assert_eq!(answer(&metrics, &[page], &Method::POST, "/metrics").status(), StatusCode::METHOD_NOT_ALLOWED);
         assert!(metrics.encode().expect("text").contains("served_total 1"));
     }
