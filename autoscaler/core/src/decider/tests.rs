@@ -320,6 +320,7 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
         ("up", calm(&plain), plain.clone(), 1, 1000.0, 5.0, Rule::ScaleUpRate),
         ("down", calm(&plain), plain.clone(), 100, 1.0, 1.0, Rule::ScaleDownRate),
         ("idle", calm(&plain), plain.clone(), 1, 0.0, 0.0, Rule::StableLoad),
+        ("negative load", calm(&plain), plain.clone(), 1, -5.0, -5.0, Rule::StableLoad),
         ("down rate asks for as much", calm(&plain), plain.clone(), 10, 10.0, 10.0, Rule::StableLoad),
         ("up rate allows as much", calm(&plain), plain.clone(), 1, 100.0, 10.0, Rule::StableLoad),
         ("floor is reached again", panicking(&plain, secs(5), 5), plain.clone(), 5, 50.0, 10.0, Rule::StableLoad),
