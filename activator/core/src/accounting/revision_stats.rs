@@ -75,6 +75,8 @@ struct Tracked {
     signal: SignalState,
     /// The signal was sent by itself, and no report has discounted it yet.
     discount: bool,
+    /// The window in which the first request arrived has been reported, whether or not anybody received it.
+    first_window_over: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +134,12 @@ impl RevisionStats {
             State::Idle => {
                 let mut stats = RequestStats::new(now);
                 stats.enter(now);
-                inner.state = State::Tracked(Tracked { stats, signal: SignalState::Owed, discount: false });
+                inner.state = State::Tracked(Tracked {
+                    stats,
+                    signal: SignalState::Owed,
+                    discount: false,
+                    first_window_over: false,
+                });
                 inner.life += 1;
                 true
             }
@@ -151,7 +158,8 @@ impl RevisionStats {
         let life = inner.life;
         let State::Tracked(tracked) = &mut inner.state else { return None };
         let signal = tracked.take_signal(self, life)?;
-        tracked.discount = true;
+        // Later windows never count the first arrival, so there is nothing to take out of them.
+        tracked.discount = !tracked.first_window_over;
         Some(signal)
     }
 
@@ -162,6 +170,7 @@ impl RevisionStats {
         let life = inner.life;
         let State::Tracked(tracked) = &mut inner.state else { return None };
         let window = tracked.stats.report(now);
+        tracked.first_window_over = true;
         let discount = if std::mem::take(&mut tracked.discount) { 1.0 } else { 0.0 };
         let report = Report {
             average_concurrency: (window.average_concurrency - discount).max(0.0),

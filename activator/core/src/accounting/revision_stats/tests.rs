@@ -133,7 +133,7 @@ fn a_report_carries_an_owed_signal_undiscounted() {
     let signal = revision.stats.signal().expect("still owed");
     signal.confirm();
     revision.at(2000.0);
-    assert_eq!(revision.report(), Some((0.0, -1.0)), "the signal repeated an arrival that a report had counted");
+    assert_eq!(revision.report(), Some((1.0, 0.0)), "the window that had counted the arrival is gone: no discount");
 }
 
 #[test]
