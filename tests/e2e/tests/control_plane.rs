@@ -1,0 +1,238 @@
+//! The autoscaler's shell against the embedded API server: leases, and the way from a stat to a patch. No activator, no
+//! pods: what they would say is said by the test.
+
+use common::ownership::{Holder, bucket_names};
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common_runtime::environment::Mode;
+use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
+use common_runtime::resolve::Dns;
+use common_runtime::websocket::{Config, DurableSender};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DynamicObject, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use local::api::{ApiOptions, ApiServer};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SYSTEM: &str = "knative-serving";
+
+async fn cluster() -> (ApiServer, Client) {
+    let range = "127.200.128.0/17".parse().expect("range");
+    let server = ApiServer::start(ApiOptions::new(range)).await.expect("API server");
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("kubeconfig");
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("config");
+    let client = Client::try_from(config).expect("client");
+    create(&client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await;
+    (server, client)
+}
+
+async fn create(client: &Client, namespace: Option<&str>, object: Value) {
+    let object: DynamicObject = serde_json::from_value(object).expect("object");
+    let types = object.types.clone().expect("typed");
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).expect("kind"));
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let created = async {
+        // A custom resource is served a moment after its definition was created.
+        while let Err(error) = api.create(&PostParams::default(), &object).await {
+            assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, created).await.expect("created");
+}
+
+fn holder(number: u8) -> Holder {
+    Holder { pod_name: format!("as-{number}"), pod_ip: [10, 0, 0, number].into() }
+}
+
+fn campaign(client: &Client, number: u8, timing: Timing) -> (Ownership, JoinHandle<()>, CancellationToken) {
+    let options = ElectorOptions {
+        namespace: SYSTEM.into(),
+        names: bucket_names(4),
+        identity: holder(number),
+        timing,
+        balance: true,
+    };
+    let stop = CancellationToken::new();
+    let (ownership, released) = lease::start(client.clone(), options, stop.clone());
+    (ownership, released, stop)
+}
+
+async fn shares(owner: &Ownership, expected: usize) {
+    let mut changes = owner.changes();
+    let settled = async {
+        while (0..4).filter(|bucket| owner.owns(*bucket)).count() != expected {
+            changes.changed().await.expect("the elector lives");
+        }
+    };
+    timeout(PATIENCE, settled).await.unwrap_or_else(|_| panic!("never held {expected} buckets"));
+}
+
+/// Goal: on a real API, leases are taken, shared fairly, and taken over within two seconds of an orderly exit; they hold
+/// what upstream's replicas read.
+#[tokio::test]
+async fn leases_are_shared_and_handed_on() {
+    let (_server, client) = cluster().await;
+    let (first, released, stop) = campaign(&client, 1, Timing::STANDALONE);
+    shares(&first, 4).await;
+    let (second, _, _stop_second) = campaign(&client, 2, Timing::STANDALONE);
+    shares(&second, 2).await;
+    shares(&first, 2).await;
+
+    let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM);
+    for (bucket, name) in bucket_names(4).iter().enumerate() {
+        let spec = leases.get(name).await.expect("lease").spec.expect("spec");
+        let owner = if first.owns(bucket) { holder(1) } else { holder(2) };
+        assert_eq!(spec.holder_identity, Some(owner.to_string()));
+        assert_eq!(spec.lease_duration_seconds, Some(15));
+        assert!(spec.acquire_time.is_some() && spec.renew_time.is_some());
+        assert_eq!(spec.lease_transitions, Some(i32::from(owner == holder(2))), "{name}");
+    }
+
+    let left = Instant::now();
+    stop.cancel();
+    timeout(PATIENCE, released).await.expect("released in time").expect("no panic");
+    assert!(!(0..4).any(|bucket| first.owns(bucket) || first.may_write(bucket)), "nothing is held after the release");
+    shares(&second, 4).await;
+    assert!(left.elapsed() < Duration::from_secs(2), "taken over after {:?}", left.elapsed());
+}
+
+/// Goal: a crash is taken over within the lease duration and two seconds.
+#[tokio::test]
+async fn a_crash_is_taken_over() {
+    let (_server, client) = cluster().await;
+    let secs = Duration::from_secs;
+    let timing = Timing { lease_duration: secs(3), renew_deadline: secs(2), retry_period: secs(1) };
+    let crashing = tokio::runtime::Runtime::new().expect("runtime");
+    let of_the_first = client.clone();
+    let (first, _, _stop) = crashing.spawn(async move { campaign(&of_the_first, 1, timing) }).await.expect("started");
+    shares(&first, 4).await;
+    let (second, _, _stop_second) = campaign(&client, 2, timing);
+    shares(&second, 2).await;
+    crashing.shutdown_background(); // Its tasks end in mid-air; nothing is released.
+    let crashed = Instant::now();
+    shares(&second, 4).await;
+    assert!(crashed.elapsed() < timing.lease_duration + secs(2), "taken over after {:?}", crashed.elapsed());
+}
+
+/// Goal: the first stat of a sleeping service becomes a patch of its Deployment, without a tick; the time is told.
+#[tokio::test]
+async fn a_stat_becomes_a_patch() {
+    let (_server, client) = cluster().await;
+    for crd in common_api::crds::crds() {
+        let mut object = serde_json::to_value(&crd).expect("CRD");
+        object["apiVersion"] = json!("apiextensions.k8s.io/v1");
+        object["kind"] = json!("CustomResourceDefinition");
+        create(&client, None, object).await;
+    }
+    create(&client, Some(SYSTEM), activators()).await;
+    create(&client, Some("default"), deployment()).await;
+    create(&client, Some("default"), pod_autoscaler()).await;
+
+    let (events, mut scaled) = mpsc::unbounded_channel();
+    let listen = free_port().await;
+    let options = autoscaler::Options {
+        pod_name: "as-0".into(),
+        pod_ip: listen.ip(),
+        system_namespace: SYSTEM.into(),
+        cluster_domain: "cluster.local".into(),
+        mode: Mode::Standalone,
+        stat_listen: listen,
+        admin: None,
+        on_scale: Some(Arc::new(move |event| {
+            let _ = events.send(event.clone());
+        })),
+    };
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Dns), stop.clone()));
+    let urls = vec![format!("ws://{listen}")];
+    let link = DurableSender::start(urls, Arc::new(Dns), Config::default(), stop.clone()).expect("URL");
+    timeout(PATIENCE, link.connected().wait_for(|up| *up)).await.expect("connected").expect("alive");
+    status(&client, "Active", "False").await;
+
+    let sent = Instant::now();
+    link.send(stat()).await.expect("connected");
+    let event = timeout(PATIENCE, scaled.recv()).await.expect("scaled in time").expect("a patch");
+    assert_eq!((event.from, event.to), (0, 1), "{event:?}");
+    eprintln!("stat sent to patch answered: {:?}", event.at - sent);
+    assert!(event.at - sent < Duration::from_secs(1), "a tick or a timer lay between: {:?}", event.at - sent);
+
+    stop.cancel();
+    timeout(PATIENCE, running).await.expect("ends").expect("no panic").expect("no error");
+    let lease: Api<Lease> = Api::namespaced(client, SYSTEM);
+    let lease = lease.get(&bucket_names(4)[0]).await.expect("lease");
+    assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).as_deref(), Some(""), "leases are released");
+}
+
+async fn free_port() -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    listener.local_addr().expect("address")
+}
+
+fn stat() -> bytes::Bytes {
+    let stat = Stat { average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
+    let message = WireStatMessage { namespace: "default".into(), name: "hello".into(), stat: Some(stat) };
+    common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
+}
+
+async fn status(client: &Client, condition: &str, expected: &str) {
+    let api: Api<common_api::PodAutoscaler> = Api::namespaced(client.clone(), "default");
+    let reached = async {
+        loop {
+            let object = serde_json::to_value(api.get("hello").await.expect("PodAutoscaler")).expect("JSON");
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            if conditions.iter().any(|c| c["type"] == condition && c["status"] == expected) {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{condition} never became {expected}"));
+}
+
+fn activators() -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "activators", "labels": {"kubernetes.io/service-name": "activator-service"}},
+        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
+    })
+}
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"},
+        "spec": {
+            "replicas": 0, "selector": {"matchLabels": {"app": "hello"}},
+            "template": {
+                "metadata": {"labels": {"app": "hello"}},
+                "spec": {"containers": [{"name": "c", "image": "hello", "ports": [{"containerPort": 8080}]}]},
+            },
+        },
+    })
+}
+
+fn pod_autoscaler() -> Value {
+    json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {"name": "hello"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
+            "protocolType": "http1",
+        },
+    })
+}
