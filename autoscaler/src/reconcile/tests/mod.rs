@@ -1,1 +1,7 @@
-//! Reconciles against a mock API server.
+//! Whole passes against a scripted API server: which requests, in which order, saying what.
+
+mod fixture;
+mod kpa_knative;
+mod kpa_standalone;
+mod retire;
+mod sks;

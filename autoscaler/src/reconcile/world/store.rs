@@ -143,7 +143,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     }
 
     /// Ends the first (or a further) list: what it did not name is gone.
-    fn complete(&self, listed: &mut Vec<Key>) {
+    pub(crate) fn complete(&self, listed: &mut Vec<Key>) {
         listed.sort_unstable();
         for gone in self.keys().iter().filter(|key| listed.binary_search(key).is_err()) {
             self.apply(gone, "", None);

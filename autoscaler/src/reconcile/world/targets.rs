@@ -158,6 +158,19 @@ impl Targets {
         self.store(key).offer(&key.object, version, target);
     }
 
+    /// Makes a target known without a watch.
+    #[cfg(test)]
+    pub(crate) fn put(&self, key: &TargetKey, version: &str, target: Option<Target>) {
+        let mut kinds = self.kinds.lock();
+        let kind = (key.api_version.clone(), key.kind.clone());
+        let store = kinds.entry(kind).or_insert_with(|| {
+            let store = Arc::new(Store::new(|_: &Key, _: Option<&Arc<Target>>, _: Option<&Arc<Target>>| {}));
+            store.complete(&mut vec![]);
+            store
+        });
+        store.apply(&key.object, version, target);
+    }
+
     fn store(&self, key: &TargetKey) -> Arc<Store<Target>> {
         let mut kinds = self.kinds.lock();
         let kind = (key.api_version.clone(), key.kind.clone());

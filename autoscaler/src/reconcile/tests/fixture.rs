@@ -1,0 +1,312 @@
+//! A context with fakes behind every port, and a script that plays the API server.
+
+use super::super::context::Context;
+use super::super::events::Recorder;
+use super::super::kpa::probe::Prober;
+use super::super::world::facts::Target;
+use super::super::world::targets::TargetKey;
+use super::super::world::{Queues, World};
+use crate::clock::Clock;
+use crate::options::{Options, ScaleEvent};
+use crate::scale::{
+    Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, Leadership, PodCounts,
+    PodSet, Pods, Ports, Subject, Surroundings,
+};
+use common::RevisionKey as Key;
+use common::config::{AutoscalerConfig, DeploymentConfig};
+use common::time::Timestamp;
+use common_runtime::environment::Mode;
+use common_runtime::resolve::Resolve;
+use dashmap::DashMap;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use kube::core::DynamicObject;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tower_test::mock::{self, Handle};
+
+/// What the reconcilers are told and have told.
+#[derive(Default)]
+pub(super) struct Fakes {
+    pub(super) decision: Mutex<Option<DeciderStatus>>,
+    pub(super) deciding: Mutex<Option<(Subject, Initial)>>,
+    pub(super) surroundings: Mutex<Option<Surroundings>>,
+    pub(super) collecting: Mutex<Option<CollectSpec>>,
+    pub(super) health: Mutex<Option<CollectionHealth>>,
+    pub(super) tracking: Mutex<Option<PodSet>>,
+    pub(super) counts: Mutex<PodCounts>,
+    pub(super) trouble: Mutex<Option<String>>,
+    pub(super) lease_ends: Mutex<bool>,
+    pub(super) led_by_another: Mutex<bool>,
+    pub(super) scaled: Mutex<Vec<(i32, i32)>>,
+}
+
+impl Deciders for Fakes {
+    fn ensure(&self, _: &Key, subject: Subject, initial: Initial) {
+        *self.deciding.lock() = Some((subject, initial));
+    }
+    fn observe(&self, _: &Key, surroundings: Surroundings) {
+        *self.surroundings.lock() = Some(surroundings);
+    }
+    fn status(&self, _: &Key) -> Option<DeciderStatus> {
+        *self.decision.lock()
+    }
+    fn remove(&self, _: &Key) {
+        *self.deciding.lock() = None;
+    }
+}
+
+impl Collection for Fakes {
+    fn ensure(&self, _: &Key, how: CollectSpec) {
+        *self.collecting.lock() = Some(how);
+    }
+    fn health(&self, _: &Key) -> Option<CollectionHealth> {
+        self.health.lock().clone()
+    }
+    fn remove(&self, _: &Key) {
+        *self.collecting.lock() = None;
+    }
+}
+
+impl Pods for Fakes {
+    fn track(&self, _: &Key, pods: PodSet) {
+        *self.tracking.lock() = Some(pods);
+    }
+    fn counts(&self, _: &Key) -> PodCounts {
+        *self.counts.lock()
+    }
+    fn trouble(&self, _: &Key) -> Option<String> {
+        self.trouble.lock().clone()
+    }
+    fn untrack(&self, _: &Key) {
+        *self.tracking.lock() = None;
+    }
+}
+
+impl Leadership for Fakes {
+    fn owns(&self, _: &Key) -> bool {
+        !*self.led_by_another.lock()
+    }
+    fn may_write(&self, _: &Key) -> bool {
+        !*self.lease_ends.lock()
+    }
+}
+
+/// Leads every name to one address.
+struct Fixed(SocketAddr);
+
+impl Resolve for Fixed {
+    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move { Ok(vec![self.0]) })
+    }
+}
+
+/// When every test begins.
+pub(super) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+/// RFC 3339, so many seconds before [`NOW`].
+pub(super) fn ago(secs: i64) -> String {
+    let time = jiff::Timestamp::from_second(NOW.as_secs() - secs).expect("a time");
+    time.to_string()
+}
+
+pub(super) struct Fixture {
+    pub(super) cx: Context,
+    pub(super) fakes: Arc<Fakes>,
+    pub(super) key: Key,
+    server: Handle<Request<Body>, Response<Body>>,
+}
+
+impl Fixture {
+    pub(super) fn new(mode: Mode) -> Self {
+        Self::probing(mode, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
+    }
+
+    /// One whose probes reach `public`.
+    pub(super) fn probing(mode: Mode, public: SocketAddr) -> Self {
+        let (service, server) = mock::pair();
+        let client = Client::new(service, "default");
+        let (unheard, _) = mock::pair::<Request<Body>, Response<Body>>();
+        let shutdown = CancellationToken::new();
+        let queues = Queues::default();
+        let fakes = Arc::new(Fakes::default());
+        let told = fakes.clone();
+        let options = Options {
+            pod_name: "autoscaler-0".into(),
+            pod_ip: Ipv4Addr::LOCALHOST.into(),
+            system_namespace: "system".into(),
+            cluster_domain: "cluster.local".into(),
+            mode,
+            stat_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            admin: None,
+            on_scale: Some(Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)))),
+        };
+        let cx = Context {
+            world: World::new(client.clone(), mode, "system", queues.clone(), shutdown.clone()),
+            recorder: Recorder::start(Client::new(unheard, "default"), shutdown.clone()),
+            prober: Prober::new(Arc::new(Fixed(public)), shutdown, |_| {}),
+            client,
+            options,
+            queues,
+            ports: Ports {
+                deciders: fakes.clone(),
+                collection: fakes.clone(),
+                pods: fakes.clone(),
+                leadership: fakes.clone(),
+                attention: Attention::new(),
+            },
+            clock: Clock::starting_at(NOW),
+            autoscaler_config: watch::channel(Arc::new(AutoscalerConfig::default())).1,
+            deployment_config: watch::channel(Arc::new(DeploymentConfig::default())).1,
+            accepted: DashMap::new(),
+            retiring: DashMap::new(),
+        };
+        Self { cx, fakes, key: Key::new("ns", "hello"), server }
+    }
+
+    /// Plays the API server for as long as `work` takes: each request must be the next of the script, and all of the
+    /// script must be asked for.
+    pub(super) async fn play<T>(&mut self, script: Vec<Exchange>, work: impl AsyncFnOnce(&Context, &Key) -> T) -> T {
+        let (cx, key, server) = (&self.cx, &self.key, &mut self.server);
+        let work = work(cx, key);
+        tokio::pin!(work);
+        let mut script = script.into_iter();
+        loop {
+            let (request, respond) = tokio::select! {
+                biased;
+                request = server.next_request() => request.expect("the client lives"),
+                outcome = &mut work => {
+                    let left: Vec<_> = script.map(|exchange| exchange.line).collect();
+                    assert!(left.is_empty(), "never asked for: {left:?}");
+                    return outcome;
+                }
+                () = tokio::time::sleep(Duration::from_secs(5)) => panic!("neither a request nor an end"),
+            };
+            let (head, body) = request.into_parts();
+            let line = format!("{} {}", head.method, head.uri.path());
+            let bytes = body.collect_bytes().await.expect("a body");
+            let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+            let Some(exchange) = script.next() else { panic!("unexpected: {line} {body}") };
+            assert_eq!(line, exchange.line, "{body}");
+            (exchange.check)(&body);
+            let (code, answer) = (exchange.answer)(body);
+            let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            respond.send_response(response.expect("a response"));
+        }
+    }
+
+    pub(super) fn put_autoscaler(&self, value: Value) {
+        let object = serde_json::from_value(value).expect("a PodAutoscaler");
+        self.cx.world.autoscalers.apply(&self.key, "10", Some(object));
+    }
+
+    pub(super) fn put_serverless(&self, value: Value) {
+        let object = serde_json::from_value(value).expect("a ServerlessService");
+        self.cx.world.serverless.apply(&self.key, "20", Some(object));
+    }
+
+    pub(super) fn put_metric(&self, value: Value) {
+        let object = serde_json::from_value(value).expect("a Metric");
+        self.cx.world.metrics.apply(&self.key, "30", Some(object));
+    }
+
+    pub(super) fn put_service(&self, value: Value) {
+        let object: k8s_openapi::api::core::v1::Service = serde_json::from_value(value).expect("a Service");
+        let key = super::super::world::store::key_of(&object);
+        self.cx.world.services.apply(&key, "40", Some(object));
+    }
+
+    pub(super) fn put_slice(&self, value: Value) {
+        let object: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(value).expect("a slice");
+        let key = super::super::world::store::key_of(&object);
+        self.cx.world.slices.apply(&key, "50", Some(object));
+    }
+
+    /// The Deployment `hello` with these replicas.
+    pub(super) fn put_target(&self, replicas: i32) {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "hello", "namespace": "ns", "uid": "d"},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"app": "hello"}},
+                "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}},
+            },
+        }))
+        .expect("a Deployment");
+        let key = TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: self.key.clone() };
+        self.cx.world.targets.put(&key, "60", Some(Target::from_object(&object)));
+    }
+
+    pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {
+        *self.fakes.decision.lock() = Some(DeciderStatus { desired, excess_burst_capacity, warm_in: None });
+    }
+
+    pub(super) fn ready(&self, ready: i32) {
+        *self.fakes.counts.lock() = PodCounts { ready, ..PodCounts::default() };
+    }
+}
+
+type Check = Box<dyn Fn(&Value)>;
+type Answer = Box<dyn Fn(Value) -> (u16, Value)>;
+
+/// One request that is expected, and its answer.
+pub(super) struct Exchange {
+    line: String,
+    check: Check,
+    answer: Answer,
+}
+
+/// `METHOD PATH`, answered with what was sent, as a newer version.
+pub(super) fn expect(line: &str) -> Exchange {
+    let answer = |mut body: Value| {
+        body["metadata"]["resourceVersion"] = json!("100");
+        if body["metadata"]["uid"].is_null() {
+            body["metadata"]["uid"] = json!("new");
+        }
+        (200, body)
+    };
+    Exchange { line: line.to_owned(), check: Box::new(|_| {}), answer: Box::new(answer) }
+}
+
+impl Exchange {
+    /// What must be true of the request's body.
+    pub(super) fn with(self, check: impl Fn(&Value) + 'static) -> Self {
+        Self { check: Box::new(check), ..self }
+    }
+
+    /// Another answer.
+    pub(super) fn answered(self, code: u16, body: Value) -> Self {
+        Self { answer: Box::new(move |_| (code, body.clone())), ..self }
+    }
+
+    /// A refusal.
+    pub(super) fn refused(self, code: u16, message: &str) -> Self {
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
+            "reason": if code == 409 { "Conflict" } else { "InternalError" },
+        });
+        self.answered(code, body)
+    }
+}
+
+/// A condition of a status in a body: status, reason, message.
+pub(super) fn condition(body: &Value, kind: &str) -> (String, String, String) {
+    let conditions = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default();
+    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"), text("message"))
+}
+
+/// Whether a condition has a status and a reason.
+pub(super) fn assert_condition(body: &Value, kind: &str, status: &str, reason: &str) {
+    let (s, r, message) = condition(body, kind);
+    assert_eq!((s.as_str(), r.as_str()), (status, reason), "{kind}: {message}");
+}

@@ -1,0 +1,215 @@
+//! PodAutoscalers in a Knative install: rows of upstream's table of reconciles, by their number in the reference.
+//!
+//! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
+
+use super::super::error::Error;
+use super::super::kpa;
+use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
+use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, metric, serverless, status};
+use crate::scale::PodSet;
+use common::config::AutoscalerConfig;
+use common_runtime::environment::Mode;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn autoscaler(annotations: Value, status: Value) -> Value {
+    let mut annotations = annotations;
+    annotations["autoscaling.knative.dev/class"] = json!("kpa.autoscaling.knative.dev");
+    json!({
+        "metadata": {
+            "name": "hello", "namespace": "ns", "uid": "pa", "resourceVersion": "10", "generation": 1,
+            "annotations": annotations,
+            "labels": {"serving.knative.dev/revision": "hello", "serving.knative.dev/configuration": "config"},
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
+            "protocolType": "http1",
+        },
+        "status": status,
+    })
+}
+
+fn fixture() -> Fixture {
+    let mut f = Fixture::new(Mode::Knative);
+    let config = AutoscalerConfig {
+        container_concurrency_target_default: 10.0,
+        container_concurrency_target_fraction: 0.5,
+        target_burst_capacity: 200.0,
+        activator_capacity: 100.0,
+        ..AutoscalerConfig::default()
+    };
+    f.cx.autoscaler_config = tokio::sync::watch::channel(Arc::new(config)).1;
+    f
+}
+
+/// A revision with everything in place.
+fn settled(
+    annotations: Value,
+    status: Value,
+    sks: Value,
+    replicas: i32,
+    ready: i32,
+    desired: Option<i32>,
+    ebc: i32,
+) -> Fixture {
+    let f = fixture();
+    f.put_autoscaler(autoscaler(annotations, status));
+    f.put_serverless(sks);
+    f.put_metric(metric("hello-private", "pa"));
+    f.put_target(replicas);
+    f.ready(ready);
+    f.decides(desired, ebc);
+    f
+}
+
+async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+    f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
+}
+
+fn put_status() -> Exchange {
+    expect(&format!("PUT {PA}/status"))
+}
+
+fn patched(to: i32) -> Exchange {
+    expect(&format!("PATCH {SCALE}"))
+        .with(move |body| assert_eq!(body[0]["value"], to))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}}))
+}
+
+fn path(mode: &'static str, activators: i32) -> Exchange {
+    expect(&format!("PUT {SKSS}/hello")).with(move |body| {
+        assert_eq!((&body["spec"]["mode"], &body["spec"]["numActivators"]), (&json!(mode), &json!(activators)));
+    })
+}
+
+#[tokio::test]
+async fn row_1_a_settled_revision_is_left_alone() {
+    let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    pass(&mut f, vec![]).await.expect("a pass");
+    assert_eq!(*f.fakes.tracking.lock(), Some(PodSet::Revision("hello".into())));
+}
+
+#[tokio::test]
+async fn a_class_that_is_missing_or_another_is_somebody_elses() {
+    for class in [Value::Null, json!("hpa.autoscaling.knative.dev")] {
+        let mut f = fixture();
+        let mut object = autoscaler(json!({}), Value::Null);
+        object["metadata"]["annotations"] =
+            if class.is_null() { json!({}) } else { json!({"autoscaling.knative.dev/class": class}) };
+        f.put_autoscaler(object);
+        pass(&mut f, vec![]).await.expect("nothing to do");
+    }
+}
+
+#[tokio::test]
+async fn rows_8_and_22_the_path_follows_decision_and_burst_capacity() {
+    let inactive = status("False", "NoTraffic", 10, 0, 11);
+    let mut f = settled(json!({}), inactive, serverless("Proxy", 2, "pa"), 11, 0, Some(11), 0);
+    let queued = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
+    pass(&mut f, vec![path("Serve", 2), queued]).await.expect("row 8");
+
+    let active = status("True", "", 3600, 1, 1);
+    let mut f = settled(json!({}), active, serverless("Serve", 3, "pa"), 1, 1, Some(0), 0);
+    let idle = put_status().with(|body| {
+        assert_condition(body, "Active", "False", "NoTraffic");
+        assert_eq!(body["status"]["desiredScale"], 0);
+    });
+    pass(&mut f, vec![path("Proxy", 3), idle]).await.expect("row 22");
+}
+
+#[tokio::test]
+async fn row_14_without_a_serverless_service_nothing_is_scaled() {
+    let mut f = fixture();
+    f.put_autoscaler(autoscaler(json!({}), status("True", "", 10, 1, 11)));
+    f.put_target(11);
+    let script = vec![
+        expect(&format!("POST {SKSS}")).with(|body| {
+            assert_eq!((&body["spec"]["mode"], &body["spec"]["numActivators"]), (&json!("Proxy"), &json!(2)));
+            assert!(body["metadata"]["annotations"]["autoscaling.knative.dev/metric"].is_null());
+            assert_eq!(body["metadata"]["labels"]["serving.knative.dev/configuration"], "config");
+        }),
+        put_status().with(|body| {
+            assert_condition(body, "SKSReady", "Unknown", "NotReady");
+            assert_eq!(condition(body, "SKSReady").2, "No Private Service Name");
+            assert_condition(body, "Active", "Unknown", "Queued");
+            assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(0), &json!(11)));
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+    assert_eq!(*f.fakes.deciding.lock(), None, "no decider before there is a private Service");
+}
+
+#[tokio::test]
+async fn row_5_a_missing_metric_is_created() {
+    let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    f.cx.world.metrics.apply(&f.key, "", None);
+    let script = vec![expect(&format!("POST {METRICS}")).with(|body| {
+        let spec = json!({"stableWindow": 60_000_000_000_i64, "panicWindow": 6_000_000_000_i64, "scrapeTarget": "hello-private"});
+        assert_eq!(body["spec"], spec);
+        assert_eq!(body["metadata"]["annotations"]["autoscaling.knative.dev/metric"], "concurrency");
+    })];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn rows_18_and_19_objects_of_somebody_else_are_told_and_left_alone() {
+    let active = || status("True", "", 10, 1, 11);
+    let not_owned = || put_status().with(|body| assert_condition(body, "Active", "False", "NotOwned"));
+    let mut f = settled(json!({}), active(), serverless("Proxy", 3, "other"), 11, 1, Some(11), 0);
+    let error = pass(&mut f, vec![not_owned()]).await.expect_err("row 18").to_string();
+    assert_eq!(error, "error reconciling SKS: PA: hello does not own SKS: hello");
+    let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    f.put_metric(metric("hello-private", "other"));
+    let error = pass(&mut f, vec![not_owned()]).await.expect_err("row 19").to_string();
+    assert_eq!(error, "error reconciling Metric: PA: hello does not own Metric: hello");
+}
+
+#[tokio::test]
+async fn rows_6_and_26_bounds_and_defaults_of_replicas() {
+    let min = json!({"autoscaling.knative.dev/min-scale": "11"});
+    let inactive = status("False", "NoTraffic", 10, 10, 1);
+    let mut f = settled(min, inactive, serverless("Proxy", 3, "pa"), 10, 10, Some(1), 0);
+    let script = vec![
+        patched(11),
+        path("Serve", 3),
+        put_status().with(|body| {
+            assert_condition(body, "Active", "Unknown", "Queued");
+            assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(10), &json!(11)));
+        }),
+    ];
+    pass(&mut f, script).await.expect("row 26");
+}
+
+#[tokio::test]
+async fn row_24_a_revision_that_never_became_ready_is_given_up() {
+    let mut f =
+        settled(json!({}), status("Unknown", "Queued", 3600, 0, 1), serverless("Serve", 3, "pa"), 1, 1, Some(0), 0);
+    let script = vec![
+        patched(0),
+        path("Proxy", 3),
+        put_status().with(|body| {
+            assert_condition(body, "Active", "False", "TimedOut");
+            assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(1), &json!(0)));
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+/// Rows 25 and 32: nothing known, nothing changed; but upstream's path for an unknown scale is Proxy.
+#[tokio::test]
+async fn an_unknown_scale_changes_no_replicas() {
+    let mut f = settled(json!({}), status("True", "", 10, 12, 12), serverless("Serve", 4, "pa"), 12, 12, None, -200);
+    pass(&mut f, vec![path("Proxy", 4)]).await.expect("a pass");
+    let inactive = status("False", "NoTraffic", 10, 0, -1);
+    let mut f = settled(json!({}), inactive, serverless("Proxy", 2, "pa"), 0, 0, None, -200);
+    pass(&mut f, vec![]).await.expect("row 32");
+}
+
+#[tokio::test]
+async fn rows_33_to_35_the_sign_of_the_burst_capacity_decides() {
+    let active = || status("True", "", 10, 1, 11);
+    for (ebc, mode, expected) in [(-42, "Proxy", None), (-18, "Serve", Some("Proxy")), (1, "Proxy", Some("Serve"))] {
+        let mut f = settled(json!({}), active(), serverless(mode, 3, "pa"), 11, 1, Some(11), ebc);
+        pass(&mut f, expected.map(|mode| path(mode, 3)).into_iter().collect()).await.expect("a pass");
+    }
+}

@@ -1,0 +1,407 @@
+//! PodAutoscalers beside plain Deployments: birth, waking, falling asleep, refusals.
+
+use super::super::error::Error;
+use super::super::kpa;
+use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
+use crate::scale::{Initial, PodSet};
+use common_runtime::environment::Mode;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+pub(super) const PA: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello";
+pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/metrics";
+pub(super) const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
+pub(super) const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
+
+/// A PodAutoscaler that has taken up its target, with a status.
+pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
+    let mut annotations = annotations;
+    if !annotations["zeroscale.dev/adopted-replicas"].is_string() {
+        annotations["zeroscale.dev/adopted-replicas"] = json!("0");
+    }
+    json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {
+            "name": "hello", "namespace": "ns", "uid": "pa", "resourceVersion": "10", "generation": 1,
+            "creationTimestamp": "2023-01-01T00:00:00Z", "finalizers": ["zeroscale.dev/restore"],
+            "annotations": annotations,
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
+            "protocolType": "http1",
+        },
+        "status": status,
+    })
+}
+
+fn newborn() -> Value {
+    let mut value = autoscaler(json!({}), Value::Null);
+    let metadata = value["metadata"].as_object_mut().expect("metadata");
+    metadata.remove("finalizers");
+    metadata.remove("annotations");
+    value
+}
+
+/// A status as the reconciler would have left it.
+pub(super) fn status(active: &str, reason: &str, since: i64, ready: i32, desired: i32) -> Value {
+    let (at, message) = (
+        ago(since),
+        match reason {
+            "NoTraffic" => "The target is not receiving traffic.",
+            "Queued" => "Requests to the target are being buffered as resources are provisioned.",
+            _ => "",
+        },
+    );
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at});
+    json!({
+        "observedGeneration": 1, "serviceName": "hello", "metricsServiceName": "hello-private",
+        "actualScale": ready, "desiredScale": desired,
+        "conditions": [
+            condition("Active", active, reason, message),
+            condition("Ready", active, reason, message),
+            condition("SKSReady", "True", "", ""),
+            condition("ScaleTargetInitialized", "True", "", ""),
+        ],
+    })
+}
+
+/// A ServerlessService whose Services are there.
+pub(super) fn serverless(mode: &str, activators: i32, owner: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "hello", "namespace": "ns", "uid": "sks", "resourceVersion": "20", "generation": 1,
+            "ownerReferences": [{
+                "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+                "name": "hello", "uid": owner, "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "mode": mode, "numActivators": activators, "protocolType": "http1",
+            "objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
+        },
+        "status": {
+            "observedGeneration": 1, "serviceName": "hello", "privateServiceName": "hello-private",
+            "conditions": [
+                {"type": "ActivatorEndpointsPopulated", "status": "True", "severity": "Info",
+                 "lastTransitionTime": ago(3600)},
+                {"type": "EndpointsPopulated", "status": "True", "lastTransitionTime": ago(3600)},
+                {"type": "Ready", "status": "True", "lastTransitionTime": ago(3600)},
+            ],
+        },
+    })
+}
+
+pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "hello", "namespace": "ns", "uid": "m", "resourceVersion": "30", "generation": 1,
+            "ownerReferences": [{"apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+                                 "name": "hello", "uid": owner, "controller": true}],
+        },
+        "spec": {"stableWindow": 60_000_000_000_i64, "panicWindow": 6_000_000_000_i64, "scrapeTarget": scrape_target},
+    })
+}
+
+/// Everything that a settled revision has.
+fn settled(f: &Fixture, annotations: Value, status: Value, replicas: i32) {
+    f.put_autoscaler(autoscaler(annotations, status));
+    f.put_serverless(serverless("Proxy", 2, "pa"));
+    f.put_metric(metric("", "pa"));
+    f.put_service(public_service("sks"));
+    f.put_target(replicas);
+}
+
+/// Our own public Service.
+pub(super) fn public_service(owner: &str) -> Value {
+    json!({
+        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40", "ownerReferences": [{
+            "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+            "name": "hello", "uid": owner, "controller": true,
+        }]},
+        "spec": {"ports": [{"port": 80}]},
+    })
+}
+
+async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+    f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
+}
+
+fn put_status() -> Exchange {
+    expect(&format!("PUT {PA}/status"))
+}
+
+fn patched(to: i32) -> Exchange {
+    let body = json!([{"op": "add", "path": "/spec/replicas", "value": to}]);
+    expect(&format!("PATCH {SCALE}"))
+        .with(move |sent| assert_eq!(*sent, body))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}, "spec": {"replicas": to}}))
+}
+
+/// Goal: a target found at zero is asleep from the first pass on, and its decider starts at zero.
+#[tokio::test]
+async fn born_at_zero_it_is_inactive_from_the_first_pass() {
+    let mut f = Fixture::new(Mode::Standalone);
+    f.put_autoscaler(newborn());
+    f.put_target(0);
+    f.decides(Some(0), -1);
+    let script = vec![
+        expect(&format!("PATCH {PA}"))
+            .with(|body| {
+                let expected = json!({"metadata": {
+                    "resourceVersion": "10", "finalizers": ["zeroscale.dev/restore"],
+                    "annotations": {"zeroscale.dev/adopted-replicas": "0"},
+                }});
+                assert_eq!(*body, expected);
+            })
+            .answered(200, autoscaler(json!({}), Value::Null)),
+        expect(&format!("POST {METRICS}")).with(|body| {
+            assert_eq!(body["spec"]["scrapeTarget"], "", "plain pods have nothing to scrape");
+            assert_eq!(body["metadata"]["labels"]["serving.knative.dev/revision"], "hello");
+        }),
+        expect(&format!("POST {SKSS}")).with(|body| {
+            assert_eq!(body["spec"]["mode"], "Proxy");
+            assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "pa");
+        }),
+        put_status().with(|body| {
+            assert_condition(body, "Active", "False", "NoTraffic");
+            assert_condition(body, "SKSReady", "Unknown", "NotReady");
+            assert_eq!(body["status"]["metricsServiceName"], "hello-private");
+            assert_eq!(body["status"]["observedGeneration"], 1);
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+    let deciding = f.fakes.deciding.lock().clone().expect("a decider");
+    assert_eq!(deciding.1, Initial::Adopted(0));
+    assert_eq!(deciding.0.labels.configuration, "hello");
+    let selector = [("app".to_owned(), "hello".to_owned())].into();
+    assert_eq!(*f.fakes.tracking.lock(), Some(PodSet::Selector(selector)));
+    assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(0));
+}
+
+/// Goal: a running target is taken up with what it has; no first pass changes replicas, whatever the configuration.
+#[tokio::test]
+async fn born_running_it_keeps_its_replicas() {
+    for decision in [None, Some(3)] {
+        let mut f = Fixture::new(Mode::Standalone);
+        f.put_autoscaler(newborn());
+        f.put_target(3);
+        f.ready(3);
+        f.decides(decision, -1);
+        let script = vec![
+            expect(&format!("PATCH {PA}"))
+                .with(|body| assert_eq!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "3"))
+                .answered(200, autoscaler(json!({"zeroscale.dev/adopted-replicas": "3"}), Value::Null)),
+            expect(&format!("POST {METRICS}")),
+            expect(&format!("POST {SKSS}")),
+            put_status().with(|body| {
+                assert_condition(body, "Active", "True", "");
+                assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(3), &json!(3)));
+            }),
+        ];
+        pass(&mut f, script).await.expect("a pass");
+        assert_eq!(f.fakes.deciding.lock().as_ref().expect("a decider").1, Initial::Adopted(3));
+    }
+}
+
+/// Goal: the patch that wakes a service is the first request of the pass, and tells whoever wants to know.
+#[tokio::test]
+async fn a_poke_leads_to_the_patch_before_anything_else() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(2), -1);
+    let script = vec![
+        patched(2),
+        put_status().with(|body| {
+            assert_condition(body, "Active", "Unknown", "Queued");
+            assert_eq!(body["status"]["desiredScale"], 2);
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+    assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
+    assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(2));
+    // What was written is known before the watch tells of it: the next pass has nothing to patch.
+    pass(&mut f, vec![]).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn replicas_changed_by_hand_are_put_right_once() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({"autoscaling.knative.dev/max-scale": "4"}), status("True", "", 10, 3, 3), 9);
+    f.put_serverless(serverless("Proxy", 3, "pa"));
+    f.ready(3);
+    f.decides(Some(3), -1);
+    pass(&mut f, vec![patched(3)]).await.expect("a pass");
+    pass(&mut f, vec![]).await.expect("nothing to do");
+}
+
+/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: an activator answers, the pod goes.
+#[tokio::test]
+async fn the_last_pod_goes_when_an_activator_has_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let mut f = Fixture::probing(Mode::Standalone, listener.local_addr().expect("bound"));
+    settled(&f, json!({}), status("True", "", 61, 1, 1), 1);
+    f.ready(1);
+    f.decides(Some(0), -1);
+    let script = vec![put_status().with(|body| {
+        assert_condition(body, "Active", "False", "NoTraffic");
+        assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(1), &json!(0)));
+    })];
+    pass(&mut f, script).await.expect("becomes inactive");
+    pass(&mut f, vec![]).await.expect("asks for a probe and holds the pod");
+
+    let (mut stream, _) = listener.accept().await.expect("a probe");
+    let mut head = [0; 1024];
+    let length = stream.read(&mut head).await.expect("a request");
+    assert!(String::from_utf8_lossy(&head[..length]).contains("hello.ns.svc.cluster.local"));
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator").await.expect("an answer");
+    let target = kpa::probe::ProbeTarget { host: "hello.ns.svc.cluster.local".into(), port: 80 };
+    let proven = async {
+        while f.cx.prober.verdict(&f.key, &target) != kpa::probe::Verdict::InPath {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), proven).await.expect("a verdict");
+    // Proxied for an hour already, so the grace period is over as well.
+    pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
+    assert_eq!(*f.fakes.scaled.lock(), [(1, 0)]);
+}
+
+#[tokio::test]
+async fn a_foreign_service_means_hands_off() {
+    let mut f = Fixture::new(Mode::Standalone);
+    f.put_autoscaler(newborn());
+    f.put_target(3);
+    f.decides(Some(0), -1);
+    f.put_service(json!({"metadata": {"name": "hello", "namespace": "ns"}, "spec": {"selector": {"app": "hello"}}}));
+    let script = vec![put_status().with(|body| {
+        assert_condition(body, "Ready", "False", "ServiceNotOwned");
+        assert!(condition(body, "Ready").2.contains("zeroscale.dev/adopt-service"));
+    })];
+    pass(&mut f, script).await.expect("a pass");
+    assert_eq!(*f.fakes.deciding.lock(), None);
+}
+
+/// Goal: until our own controller has the public Service in hand, replicas are not ours to change.
+#[tokio::test]
+async fn no_patch_before_the_public_service_is_in_hand() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    let mut sks = serverless("Proxy", 2, "pa");
+    sks["status"] = json!({});
+    f.put_serverless(sks);
+    f.decides(Some(2), -1);
+    pass(&mut f, vec![put_status()]).await.expect("a pass");
+    assert!(f.fakes.scaled.lock().is_empty());
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
+    let rows = [
+        (json!({"autoscaling.knative.dev/window": "1s"}), "Invalid", "autoscaling.knative.dev/window"),
+        (json!({"zeroscale.dev/timeout": "soon"}), "Invalid", "zeroscale.dev/timeout"),
+        (json!({"zeroscale.dev/port": "web"}), "Invalid", "zeroscale.dev/port"),
+    ];
+    for (annotations, reason, named) in rows {
+        let mut f = Fixture::new(Mode::Standalone);
+        let mut object = newborn();
+        object["metadata"]["annotations"] = annotations;
+        f.put_autoscaler(object);
+        f.put_target(0);
+        let script = vec![put_status().with(move |body| {
+            assert_condition(body, "Ready", "False", reason);
+            assert!(condition(body, "Ready").2.contains(named), "{}", condition(body, "Ready").2);
+        })];
+        pass(&mut f, script).await.expect("a pass");
+    }
+    let mut f = Fixture::new(Mode::Standalone);
+    f.put_autoscaler(newborn());
+    f.put_target(0);
+    let key = super::super::world::targets::TargetKey {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        object: f.key.clone(),
+    };
+    f.cx.world.targets.put(&key, "", None);
+    let script = vec![put_status().with(|body| assert_condition(body, "Ready", "False", "TargetNotFound"))];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+/// Goal: a typing error in an edit is told, and the sleeping service still wakes by its former version.
+#[tokio::test]
+async fn a_bad_edit_is_told_and_the_former_version_still_wakes() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(0), -1);
+    pass(&mut f, vec![]).await.expect("a settled pass");
+    let bad = json!({"autoscaling.knative.dev/max-scale": "many"});
+    f.put_autoscaler(autoscaler(bad, status("False", "NoTraffic", 3600, 0, 0)));
+    f.decides(Some(1), -1);
+    let script = vec![
+        patched(1),
+        put_status().with(|body| {
+            assert_condition(body, "Active", "Unknown", "Queued");
+            assert_condition(body, "Ready", "False", "Invalid");
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn an_annotation_without_effect_is_named() {
+    let mut f = Fixture::new(Mode::Standalone);
+    let annotations = json!({"autoscaling.knative.dev/target-burst-capacity": "200"});
+    settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(0), -1);
+    let script = vec![put_status().with(|body| {
+        assert_condition(body, "SettingsHonored", "False", "AnnotationIgnored");
+        assert!(condition(body, "SettingsHonored").2.contains("target-burst-capacity"));
+    })];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn a_conflict_on_the_status_is_answered_by_the_same_status_on_the_newer_object() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("True", "", 10, 1, 1), 1);
+    f.ready(2);
+    f.decides(Some(1), -1);
+    let mut newer = autoscaler(json!({"touched": "yes"}), status("True", "", 10, 1, 1));
+    newer["metadata"]["resourceVersion"] = json!("11");
+    let script = vec![
+        put_status().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "10")).refused(409, "changed"),
+        expect(&format!("GET {PA}")).answered(200, newer),
+        put_status().with(|body| {
+            assert_eq!(body["metadata"]["resourceVersion"], "11");
+            assert_eq!(body["status"]["actualScale"], 2);
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(1), -1);
+    *f.fakes.lease_ends.lock() = true;
+    let outcome = pass(&mut f, vec![]).await;
+    assert!(outcome.is_err_and(|error| matches!(error, Error::LeaseEnds)));
+    assert!(f.fakes.deciding.lock().is_some());
+    *f.fakes.led_by_another.lock() = true;
+    pass(&mut f, vec![]).await.expect("not ours");
+    assert_eq!(*f.fakes.deciding.lock(), None, "what was lost is forgotten");
+}
+
+#[tokio::test]
+async fn a_failed_patch_is_told_and_tried_again() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("True", "", 10, 1, 1), 1);
+    f.ready(1);
+    f.decides(Some(4), -1);
+    let script = vec![expect(&format!("PATCH {SCALE}")).refused(500, "no quota")];
+    let error = pass(&mut f, script).await.expect_err("a refusal").to_string();
+    let expected = "error scaling target: failed to apply scale 4 to scale target hello: ";
+    assert!(error.starts_with(expected), "{error}");
+}

@@ -1,0 +1,119 @@
+//! A PodAutoscaler is deleted: replicas first, then the traffic, then our objects.
+
+use super::super::error::Error;
+use super::super::{kpa, sks};
+use super::fixture::{Exchange, Fixture, ago, expect};
+use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, autoscaler, metric, public_service, serverless, status};
+use common_runtime::environment::Mode;
+use serde_json::{Value, json};
+
+fn deleted() -> Value {
+    let annotations = json!({"zeroscale.dev/adopted-replicas": "2"});
+    let mut object = autoscaler(annotations, status("False", "NoTraffic", 3600, 0, 0));
+    object["metadata"]["deletionTimestamp"] = json!(ago(1));
+    object
+}
+
+fn settled() -> Fixture {
+    let f = Fixture::new(Mode::Standalone);
+    f.put_autoscaler(deleted());
+    f.put_serverless(serverless("Proxy", 2, "pa"));
+    f.put_metric(metric("", "pa"));
+    f.put_service(public_service("sks"));
+    f.put_target(0);
+    f
+}
+
+async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+    f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
+}
+
+/// Goal: each step waits for the one before it. Method: the cluster's state is moved on by hand between passes.
+#[tokio::test]
+async fn replicas_then_traffic_then_objects_then_the_mark() {
+    let mut f = settled();
+    let restored = expect(&format!("PATCH {SCALE}"))
+        .with(|body| assert_eq!(body[0]["value"], 2))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}}));
+    pass(&mut f, vec![restored]).await.expect("replicas are restored");
+    pass(&mut f, vec![]).await.expect("waits for a ready pod: the activators keep the path");
+
+    f.ready(1);
+    let to_pods = expect(&format!("PUT {SKSS}/hello")).with(|body| assert_eq!(body["spec"]["mode"], "Serve"));
+    pass(&mut f, vec![to_pods]).await.expect("the path is asked to move");
+    let mut serving = serverless("Serve", 2, "pa");
+    serving["metadata"]["resourceVersion"] = json!("101");
+    f.cx.world.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving.clone()).expect("ok")));
+    pass(&mut f, vec![]).await.expect("waits until the path has moved");
+
+    serving["status"]["conditions"][0]["status"] = json!("False");
+    f.cx.world.serverless.apply(&f.key, "102", Some(serde_json::from_value(serving).expect("ok")));
+    let script = vec![
+        expect(&format!("DELETE {SKSS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
+        expect(&format!("DELETE {METRICS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
+        expect(&format!("PATCH {PA}"))
+            .with(|body| assert_eq!(body["metadata"]["finalizers"], json!([])))
+            .answered(200, deleted()),
+    ];
+    pass(&mut f, script).await.expect("everything goes");
+}
+
+/// Goal: pods that never become ready do not keep the object for ever.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_a_ready_pod_is_bounded() {
+    let mut f = settled();
+    f.put_target(2);
+    pass(&mut f, vec![]).await.expect("waits");
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    let to_pods = expect(&format!("PUT {SKSS}/hello")).with(|body| assert_eq!(body["spec"]["mode"], "Serve"));
+    pass(&mut f, vec![to_pods]).await.expect("goes on without");
+}
+
+#[tokio::test]
+async fn a_target_that_was_never_taken_up_is_left_alone() {
+    let mut f = settled();
+    let mut object = deleted();
+    object["metadata"]["finalizers"] = json!([]);
+    f.put_autoscaler(object);
+    pass(&mut f, vec![]).await.expect("nothing to give back");
+}
+
+/// Goal: while the object goes, an adopted Service gets its selector back, and nothing of Kubernetes' own is deleted.
+#[tokio::test]
+async fn an_adopted_service_gets_its_selector_back() {
+    let mut f = settled();
+    let mut object = deleted();
+    object["metadata"]["annotations"]["zeroscale.dev/adopt-service"] = json!("true");
+    f.put_autoscaler(object);
+    f.put_target(2);
+    f.put_serverless(serverless("Serve", 2, "pa"));
+    f.put_service(json!({
+        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40", "annotations": {
+            "zeroscale.dev/adopted-by": "pa", "zeroscale.dev/adopted-selector": "{\"app\":\"hello\"}",
+        }},
+        "spec": {"ports": [{"port": 80, "targetPort": 8080}]},
+    }));
+    f.put_slice(json!({
+        "metadata": {"name": "hello-private-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}],
+    }));
+    let services = "/api/v1/namespaces/ns/services";
+    let script = vec![
+        expect(&format!("POST {services}")),
+        expect(&format!("PUT {services}/hello")).with(|body| {
+            assert_eq!(body["spec"]["selector"], json!({"app": "hello"}));
+            assert!(body["metadata"]["annotations"].is_null());
+        }),
+        expect("POST /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices")
+            .with(|body| assert_eq!(body["endpoints"][0]["addresses"], json!(["10.0.0.1"]))),
+        expect(&format!("PUT {SKSS}/hello/status")).with(|body| {
+            let in_path = body["status"]["conditions"][0].clone();
+            assert_eq!(
+                (&in_path["type"], &in_path["status"]),
+                (&json!("ActivatorEndpointsPopulated"), &json!("False"))
+            );
+        }),
+    ];
+    f.play(script, async |cx, key| sks::reconcile(cx, key).await).await.expect("a pass");
+}

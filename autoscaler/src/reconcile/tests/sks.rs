@@ -1,0 +1,232 @@
+//! ServerlessServices in standalone: birth, the path that moves, adoption, tampering.
+
+use super::super::error::Error;
+use super::super::sks;
+use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
+use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status};
+use common::backend::{Backend, Probe};
+use common_runtime::environment::Mode;
+use serde_json::{Value, json};
+
+const SERVICES: &str = "/api/v1/namespaces/ns/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
+const SLICE: &str = "hello-zeroscale-ipv4-0";
+
+fn fixture(annotations: Value, mode: &str) -> Fixture {
+    let f = Fixture::new(Mode::Standalone);
+    f.put_autoscaler(autoscaler(annotations, status("False", "NoTraffic", 3600, 0, 0)));
+    let mut sks = serverless(mode, 2, "pa");
+    sks["status"] = Value::Null;
+    f.put_serverless(sks);
+    f.put_target(0);
+    f.put_slice(json!({
+        "metadata": {"name": "a", "namespace": "system", "labels": {"kubernetes.io/service-name": "activator-service"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
+        "endpoints": [{"addresses": ["10.9.0.1"], "conditions": {"ready": true}}],
+    }));
+    f
+}
+
+fn pods(f: &Fixture, ready: bool) {
+    f.put_slice(json!({
+        "metadata": {"name": "p", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
+    }));
+}
+
+async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+    f.play(script, async |cx, key| sks::reconcile(cx, key).await).await
+}
+
+fn put_status() -> Exchange {
+    expect(&format!("PUT {SKSS}/hello/status"))
+}
+
+fn endpoints(body: &Value) -> (Value, Value) {
+    (body["endpoints"][0]["addresses"][0].clone(), body["ports"][0]["port"].clone())
+}
+
+#[tokio::test]
+async fn born_asleep_it_leads_to_the_activators() {
+    let mut f = fixture(json!({"zeroscale.dev/hosts": "x.example.com"}), "Proxy");
+    let script = vec![
+        expect(&format!("POST {SERVICES}")).with(|body| {
+            assert_eq!(body["metadata"]["name"], "hello-private");
+            assert_eq!(body["spec"]["selector"], json!({"app": "hello"}));
+            let labels = &body["metadata"]["labels"];
+            assert_eq!(labels["networking.internal.knative.dev/serviceType"], "Private");
+            assert_eq!(labels["networking.internal.knative.dev/serverlessservice"], "hello");
+            assert_eq!(labels["serving.knative.dev/revision"], "hello");
+            let backend = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");
+            let backend: Backend = serde_json::from_str(backend).expect("readable");
+            assert_eq!((backend.hosts, backend.probe), (vec!["x.example.com".to_owned()], Probe::Tcp { port: None }));
+        }),
+        expect(&format!("POST {SERVICES}")).with(|body| {
+            assert_eq!(body["metadata"]["name"], "hello");
+            assert!(body["spec"]["selector"].is_null());
+            assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "sks");
+        }),
+        expect(&format!("POST {SLICES}")).with(|body| {
+            assert_eq!(body["metadata"]["name"], SLICE);
+            assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(8012)));
+            let labels = &body["metadata"]["labels"];
+            assert_eq!(labels["networking.internal.knative.dev/serviceType"], "Public");
+            assert_eq!(labels["endpointslice.kubernetes.io/managed-by"], "zeroscale.dev");
+        }),
+        put_status().with(|body| {
+            assert_eq!(body["status"]["serviceName"], "hello");
+            assert_eq!(body["status"]["privateServiceName"], "hello-private");
+            assert_condition(body, "EndpointsPopulated", "Unknown", "NoHealthyBackends");
+            assert_condition(body, "ActivatorEndpointsPopulated", "True", "ActivatorEndpointsPopulated");
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+/// Goal: one update moves the path, and a pass that finds everything in place writes nothing.
+#[tokio::test]
+async fn a_switch_of_the_path_is_one_update() {
+    let mut f = fixture(json!({}), "Proxy");
+    pods(&f, true);
+    let everything = || {
+        vec![
+            expect(&format!("POST {SERVICES}")),
+            expect(&format!("POST {SERVICES}")),
+            expect(&format!("POST {SLICES}")),
+            put_status(),
+        ]
+    };
+    pass(&mut f, everything()).await.expect("birth");
+    // The watch tells of what was written.
+    let slices = &f.cx.world.slices;
+    let key = common::RevisionKey::new("ns", SLICE);
+    let slice = slices.get(&key).expect("offered");
+    slices.apply(&key, "100", Some((*slice).clone()));
+    pass(&mut f, vec![]).await.expect("nothing to do");
+
+    let mut serving = serverless("Serve", 2, "pa");
+    serving["status"] =
+        serde_json::to_value(&f.cx.world.serverless.get(&f.key).expect("there").status).expect("a status");
+    f.cx.world.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving).expect("a ServerlessService")));
+    let moved = expect(&format!("PUT {SLICES}/{SLICE}"))
+        .with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
+    let told = put_status().with(|body| {
+        assert_condition(body, "ActivatorEndpointsPopulated", "False", "ActivatorEndpointsPopulated");
+        assert_condition(body, "Ready", "True", "");
+    });
+    pass(&mut f, vec![moved, told]).await.expect("to the pods");
+}
+
+#[tokio::test]
+async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
+    let mut f = fixture(json!({"zeroscale.dev/adopt-service": "true"}), "Proxy");
+    f.put_service(json!({
+        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
+        "spec": {"selector": {"app": "hello"}, "clusterIP": "10.96.0.7", "ports": [{"port": 80, "targetPort": 8080}]},
+    }));
+    f.put_slice(json!({
+        "metadata": {"name": "hello-x7k2p", "namespace": "ns", "labels": {
+            "kubernetes.io/service-name": "hello",
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+        }},
+        "addressType": "IPv4", "ports": [{"name": "", "port": 8080}], "endpoints": [],
+    }));
+    let gone = || json!({"kind": "Status", "status": "Success"});
+    let script = vec![
+        expect(&format!("POST {SERVICES}")),
+        expect(&format!("PUT {SERVICES}/hello")).with(|body| {
+            assert!(body["spec"]["selector"].is_null());
+            assert_eq!(body["spec"]["clusterIP"], "10.96.0.7");
+            let annotations = &body["metadata"]["annotations"];
+            assert_eq!(annotations["zeroscale.dev/adopted-selector"], "{\"app\":\"hello\"}");
+            assert_eq!(annotations["zeroscale.dev/adopted-by"], "pa");
+            assert!(body["metadata"]["ownerReferences"].is_null(), "what is borrowed must not go with us");
+        }),
+        expect(&format!("POST {SLICES}")).with(|body| {
+            assert_eq!(body["ports"][0]["name"], "", "the ports keep the names that the Service gave them");
+            assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(8012)));
+        }),
+        expect("DELETE /api/v1/namespaces/ns/endpoints/hello").answered(200, gone()),
+        expect(&format!("DELETE {SLICES}/hello-x7k2p")).answered(200, gone()),
+        put_status().with(|body| assert_eq!(body["status"]["serviceName"], "hello")),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn a_foreign_service_is_never_touched() {
+    let mut f = fixture(json!({}), "Proxy");
+    f.put_service(public_service("somebody"));
+    let script = vec![
+        expect(&format!("POST {SERVICES}")),
+        put_status().with(|body| {
+            assert_condition(body, "EndpointsPopulated", "False", "NotOwned");
+            assert_eq!(condition(body, "EndpointsPopulated").2, "Resource hello of type Service is not owned by SKS");
+            assert!(body["status"]["serviceName"].is_null(), "so that nobody changes replicas by it");
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn a_failed_create_is_told_in_the_condition() {
+    for (created, reason) in
+        [(0, "CreatingPrivateService"), (1, "CreatingPublicService"), (2, "CreatingPublicEndpoints")]
+    {
+        let mut f = fixture(json!({}), "Proxy");
+        let paths = [SERVICES, SERVICES, SLICES];
+        let mut script: Vec<_> = paths[..created].iter().map(|path| expect(&format!("POST {path}"))).collect();
+        script.push(expect(&format!("POST {}", paths[created])).refused(500, "out of luck"));
+        script.push(put_status().with(move |body| assert_condition(body, "EndpointsPopulated", "Unknown", reason)));
+        pass(&mut f, script).await.expect_err(reason);
+    }
+}
+
+#[tokio::test]
+async fn pods_that_crash_loop_fail_their_held_requests() {
+    let mut f = fixture(json!({}), "Proxy");
+    *f.fakes.trouble.lock() = Some("CrashLoopBackOff: back-off 10s".into());
+    let script = vec![
+        expect(&format!("POST {SERVICES}")).with(|body| {
+            let backend = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");
+            let backend: Backend = serde_json::from_str(backend).expect("readable");
+            assert_eq!(backend.failing.as_deref(), Some("CrashLoopBackOff: back-off 10s"));
+        }),
+        expect(&format!("POST {SERVICES}")),
+        expect(&format!("POST {SLICES}")),
+        put_status(),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+/// Goal: another name for the public Service: the new one is made, the former one and its slices go.
+#[tokio::test]
+async fn a_renamed_public_service_leaves_nothing_behind() {
+    let mut f = fixture(json!({"zeroscale.dev/service": "web"}), "Proxy");
+    f.put_serverless(serverless("Proxy", 2, "pa"));
+    f.put_service(public_service("sks"));
+    f.put_slice(json!({
+        "metadata": {"name": SLICE, "namespace": "ns", "labels": {
+            "kubernetes.io/service-name": "hello", "endpointslice.kubernetes.io/managed-by": "zeroscale.dev",
+        }},
+        "addressType": "IPv4",
+    }));
+    let gone = || json!({"kind": "Status", "status": "Success"});
+    let script = vec![
+        expect(&format!("POST {SERVICES}")),
+        expect(&format!("POST {SERVICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web")),
+        expect(&format!("DELETE {SERVICES}/hello")).answered(200, gone()),
+        expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, gone()),
+        expect(&format!("POST {SLICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web-zeroscale-ipv4-0")),
+        put_status().with(|body| assert_eq!(body["status"]["serviceName"], "web")),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn only_the_leader_writes() {
+    let mut f = fixture(json!({}), "Proxy");
+    *f.fakes.led_by_another.lock() = true;
+    pass(&mut f, vec![]).await.expect("nothing to do");
+}
