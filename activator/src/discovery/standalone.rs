@@ -39,7 +39,7 @@ struct Adapter {
 
 /// A change of either kind of watch.
 enum Either {
-    Service(Change<Service>),
+    Service(Box<Change<Service>>),
     Addresses(ObjectName, Vec<Entry>),
     AddressesListed,
     SlicesDenied,
@@ -67,19 +67,21 @@ impl Adapter {
 
     async fn take(&mut self, change: Either) -> Result<(), Closed> {
         match change {
-            Either::Service(Change::Applied(service)) => self.service(&service).await?,
-            Either::Service(Change::Gone(name)) => {
-                if let Some(key) = self.services.remove(&name) {
-                    self.send(Event::Deleted(key)).await?;
+            Either::Service(change) => match *change {
+                Change::Applied(service) => self.service(&service).await?,
+                Change::Gone(name) => {
+                    if let Some(key) = self.services.remove(&name) {
+                        self.send(Event::Deleted(key)).await?;
+                    }
                 }
-            }
+                Change::Listed => self.set_listed((true, self.listed.1)).await?,
+            },
             Either::Addresses(name, entries) => {
                 for owner in self.index.set(name, entries) {
                     let event = self.index.event(&owner, None, Ports::NamedOrOnly);
                     self.send(event).await?;
                 }
             }
-            Either::Service(Change::Listed) => self.set_listed((true, self.listed.1)).await?,
             Either::AddressesListed => self.set_listed((self.listed.0, true)).await?,
             Either::SlicesDenied => {}
         }
@@ -130,7 +132,7 @@ fn services(client: Client) -> impl Stream<Item = Either> + Send {
                 Vec::new()
             }
         };
-        futures::stream::iter(changes.into_iter().map(Either::Service))
+        futures::stream::iter(changes.into_iter().map(|change| Either::Service(Box::new(change))))
     })
 }
 

@@ -44,6 +44,7 @@ pub(crate) struct Pool {
     /// The address as a `Host` header.
     pub(crate) host: HeaderValue,
     idle_max: usize,
+    #[expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
     idle: Mutex<Vec<Box<Http1>>>,
     dials: Semaphore,
     http2: Mutex<Option<Http2>>,

@@ -12,7 +12,7 @@ use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use futures::StreamExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use http_body_util::combinators::BoxBody;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A body of either kind.
-pub(crate) type AnyBody = BoxBody<Bytes, hyper::Error>;
+pub(crate) type AnyBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// An activator and what it talks to.
 pub(crate) struct Rig {
@@ -286,7 +286,7 @@ fn describe(request: &Request<Incoming>) -> String {
 }
 
 pub(crate) fn full(text: impl Into<Bytes>) -> AnyBody {
-    Full::new(text.into()).map_err(|never| match never {}).boxed()
+    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 pub(crate) async fn listen() -> TcpListener {

@@ -1,0 +1,214 @@
+//! Bounds and refusals: each names itself, none waits for ever.
+
+use crate::rig::{self, Pod, Rig, http2_client, patient, read_until, write};
+use bytes::Bytes;
+use common_runtime::environment::Mode;
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use std::time::Duration;
+
+#[tokio::test]
+async fn held_requests_are_bounded_by_count_bytes_and_time() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| {
+        backend.max_held = 1;
+        backend.timeout_ms = 300;
+    })
+    .await;
+    let (timed_out, full) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.get("app.ns", "/").await
+    });
+    assert_eq!((full.status, full.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "max-held"));
+    assert_eq!((full.header("x-zeroscale-origin"), full.header("retry-after")), ("activator", "1"));
+    assert!(full.body.contains("1 requests"), "{}", full.body);
+    assert_eq!((timed_out.status, timed_out.header("x-zeroscale-reason")), (StatusCode::GATEWAY_TIMEOUT, "timeout"));
+    assert!(timed_out.body.contains("300ms"), "{}", timed_out.body);
+
+    let small = Rig::start_with(|options| options.memory_limit = Some(4 * 40_000)).await;
+    small.revision(|_| {}).await;
+    let mut held = small.raw().await;
+    write(&mut held, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    small.until(|load| load.queued == 1).await;
+    let full = small.get("app.ns", "/").await;
+    assert_eq!((full.status, full.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "memory"));
+    assert!(full.body.contains("40000 bytes"), "{}", full.body);
+    small.until(|load| load.queued == 1).await;
+}
+
+#[tokio::test]
+async fn a_failing_revision_answers_at_once_also_those_it_held() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let (held, ()) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.revision(|backend| backend.failing = Some("CrashLoopBackOff: exit code 3".into())).await;
+    });
+    let later = rig.get("app.ns", "/").await;
+    for answer in [held, later] {
+        assert_eq!((answer.status, answer.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "failing"));
+        assert!(answer.body.contains("exit code 3"), "{}", answer.body);
+    }
+    let pod = Pod::saying("recovered").await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "recovered");
+}
+
+#[tokio::test]
+async fn grpc_clients_get_our_errors_as_trailers_only() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| {
+        backend.max_held = 1;
+        backend.timeout_ms = 300;
+    })
+    .await;
+    let client = http2_client(rig.address).await;
+    let call = || {
+        let mut client = client.clone();
+        let request = Request::post("http://app.ns/s/m").header("content-type", "application/grpc");
+        async move {
+            let request = request.body(Empty::<Bytes>::new()).expect("valid");
+            let response = patient(client.send_request(request)).await.expect("an answer");
+            assert_eq!(response.status(), StatusCode::OK);
+            response.headers()["grpc-status"].to_str().expect("text").to_owned()
+        }
+    };
+    let (deadline, full) = tokio::join!(call(), async {
+        rig.until(|load| load.queued == 1).await;
+        call().await
+    });
+    assert_eq!((deadline.as_str(), full.as_str()), ("4", "8"));
+    rig.revision(|backend| backend.failing = Some("broken".into())).await;
+    assert_eq!(call().await, "14");
+}
+
+/// A pod that sends `count` parts, `gap` apart, after `first`.
+async fn dripping(first: Duration, gap: Duration, count: usize) -> Pod {
+    Pod::start(move |_| async move {
+        tokio::time::sleep(first).await;
+        let parts = futures::stream::unfold(0, move |sent| async move {
+            if sent > 0 {
+                tokio::time::sleep(gap).await;
+            }
+            (sent < count).then(|| (Ok(Frame::data(Bytes::from_static(b"part"))), sent + 1))
+        });
+        Response::new(StreamBody::new(parts).boxed_unsync())
+    })
+    .await
+}
+
+/// One request's outcome: status and reason, parts received, and whether the body came to its end.
+async fn outcome(first: u64, gap: u64, count: usize, bounds: (u64, u64, u64)) -> (u16, String, usize, bool) {
+    let pod = dripping(Duration::from_millis(first), Duration::from_millis(gap), count).await;
+    let rig = Rig::start().await;
+    rig.revision(|backend| {
+        (backend.timeout_ms, backend.response_start_timeout_ms, backend.idle_timeout_ms) = bounds;
+    })
+    .await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("valid");
+    let response = patient(rig.client().await.send_request(request)).await.expect("a head");
+    let status = response.status().as_u16();
+    let reason = response.headers().get("x-zeroscale-reason").map_or("", |r| r.to_str().expect("text")).to_owned();
+    let mut body = response.into_body();
+    let mut bytes = 0;
+    let whole = loop {
+        match patient(body.frame()).await {
+            Some(Ok(frame)) => bytes += frame.into_data().expect("data").len(),
+            Some(Err(_)) => break false,
+            None => break true,
+        }
+    };
+    rig.until(|load| load.in_flight == 0).await;
+    (status, reason, if status == 200 { bytes / 4 } else { 0 }, whole)
+}
+
+/// Bounds in milliseconds: total, response start, idle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_bounds_answer_before_the_head_and_reset_after_it() {
+    let (silent_total, silent_start, silent_idle, late_start, moving, idle, total) = tokio::join!(
+        outcome(2_000, 0, 1, (200, 0, 0)),
+        outcome(2_000, 0, 1, (5_000, 200, 0)),
+        outcome(2_000, 0, 1, (5_000, 0, 200)),
+        outcome(0, 500, 2, (5_000, 200, 0)),
+        outcome(0, 100, 10, (5_000, 0, 400)),
+        outcome(0, 2_000, 2, (5_000, 0, 200)),
+        outcome(0, 100, 100, (500, 0, 400)),
+    );
+    assert_eq!(silent_total, (504, "timeout".into(), 0, true));
+    assert_eq!(silent_start, (504, "response-start-timeout".into(), 0, true));
+    assert_eq!(silent_idle, (504, "idle-timeout".into(), 0, true));
+    assert_eq!(late_start, (200, String::new(), 2, true), "the head was out in time");
+    assert_eq!(moving, (200, String::new(), 10, true), "a stream that moves is not cut");
+    assert_eq!(idle, (200, String::new(), 1, false), "reset, not ended");
+    assert_eq!((total.0, total.3), (200, false), "the total bound cuts a moving stream");
+}
+
+#[tokio::test]
+async fn unknown_hosts_are_told_and_probes_are_answered() {
+    let rig = Rig::start().await;
+    let nobody = rig.get("nobody.example.com", "/").await;
+    assert_eq!((nobody.status, nobody.header("x-zeroscale-origin")), (StatusCode::NOT_FOUND, ""));
+    let probe = rig.send(Request::get("//healthz").header("host", "x").header("k-network-probe", "activator")).await;
+    assert_eq!((probe.status, probe.body.as_str()), (StatusCode::OK, "activator"));
+    let kubelet = rig.send(Request::get("/").header("host", "x").header("user-agent", "kube-probe/1.34")).await;
+    assert_eq!(kubelet.status, StatusCode::OK);
+}
+
+/// Goal: Knative's activator can be replaced: its headers, its host form, its texts.
+#[tokio::test]
+async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
+    use activator::discovery::{Event, Outbound, Spec};
+    let pod = Pod::echoing().await;
+    let rig = Rig::start_with(|options| options.mode = Mode::Knative).await;
+    let mut backend = rig::backend("app");
+    backend.queue_proxy = true;
+    let spec = Spec {
+        contract: activator::Contract::Knative,
+        outbound: Outbound::AsInbound,
+        ..Spec::standalone("ns", backend)
+    };
+    rig.tell(Event::Revision(Box::new(spec))).await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let named = Request::get("/").header("host", "client.example.com");
+    let named = named.header("knative-serving-revision", "app").header("knative-serving-namespace", "ns");
+    let answer = rig.send(named).await;
+    let expected = format!(
+        "http/1.1 GET /\nhost: {}\nk-original-host: client.example.com\nk-proxy-request: activator\nx-forwarded-for: 127.0.0.1",
+        pod.address
+    );
+    assert_eq!(answer.body, expected);
+    assert_eq!(rig.get("app.ns.svc.cluster.local", "/").await.status, StatusCode::OK);
+    let unknown = rig.get("app.ns", "/").await;
+    let text = "Error getting active endpoint: revision.serving.knative.dev \"\" not found\n";
+    assert_eq!((unknown.status, unknown.body.as_str()), (StatusCode::NOT_FOUND, text));
+
+    let mut client = http2_client(rig.address).await;
+    let request = Request::get("http://app.ns.svc.cluster.local/").body(Empty::<Bytes>::new()).expect("valid");
+    let answer = rig::Answer::read(client.send_request(request).await.expect("an answer")).await;
+    assert!(answer.body.starts_with(&format!("h2 GET http://{}/", pod.address)), "{}", answer.body);
+}
+
+/// Goal: what is in flight when the activator stops is finished, what comes later is refused.
+#[tokio::test]
+async fn a_drain_finishes_what_is_in_flight() {
+    let pod = dripping(Duration::ZERO, Duration::from_millis(50), 10).await;
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    let mut client = rig.raw().await;
+    let mut idle = rig.raw().await;
+    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    read_until(&mut client, "part").await;
+    let address = rig.address;
+    let stopping = tokio::spawn(rig.activator.stop());
+    let rest = rig::read_to_end(&mut client).await;
+    assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+    assert_eq!(rig::read_to_end(&mut idle).await, "");
+    patient(stopping).await.expect("no panic");
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
+}

@@ -1,0 +1,216 @@
+//! Pods that fail, and what becomes of the requests that were meant for them.
+
+use crate::rig::{self, Pod, Rig, listen, patient};
+use activator::discovery::{Event, Listing};
+use common::backend::Probe;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Goal: a pod that dies is left at once: requests go to the other, none fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_to_a_killed_pod_go_elsewhere() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let (dying, staying) = (Pod::saying("dying").await, Pod::saying("staying").await);
+    rig.pods(&[dying.address, staying.address]).await;
+    let mut seen = BTreeSet::new();
+    rig::until(|| dying.connections.load(Ordering::SeqCst) > 0 && staying.connections.load(Ordering::SeqCst) > 0).await;
+    for _ in 0..50 {
+        seen.insert(rig.get("app.ns", "/").await.body);
+    }
+    assert_eq!(seen.len(), 2, "both serve: {seen:?}");
+    dying.kill().await;
+    for _ in 0..50 {
+        let answer = rig.get("app.ns", "/").await;
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "staying"));
+    }
+}
+
+/// Goal: with the only pod gone, a request goes back to the queue, and to the pod that comes next.
+#[tokio::test]
+async fn a_request_whose_only_pod_is_gone_waits_for_the_next() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let dead = Pod::saying("dead").await;
+    rig.pods(&[dead.address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "dead");
+    let next = Pod::saying("next").await;
+    let dead_address = dead.address;
+    dead.kill().await;
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.pods(&[dead_address, next.address]).await;
+    });
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "next"));
+}
+
+/// Goal: a pod comes back on its address without Kubernetes having said a word, and is found by our probe.
+#[tokio::test]
+async fn a_pod_that_comes_back_is_used_again() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let pod = Pod::saying("first life").await;
+    let address = pod.address;
+    rig.pods(&[address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "first life");
+    pod.kill().await;
+    let (answer, _second) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        let listener = tokio::net::TcpListener::bind(address).await.expect("still free");
+        Pod::on(listener, |_| async { Response::new(rig::full("second life")) })
+    });
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "second life"));
+}
+
+/// A pod that answers `before_close` requests on each connection, then closes it on the next without an answer.
+async fn closing_after(before_close: usize) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    let closed = Arc::new(AtomicUsize::new(0));
+    let count = closed.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                for _ in 0..before_close {
+                    if stream.read(&mut buffer).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("writable");
+                }
+                if stream.read(&mut buffer).await.unwrap_or(0) > 0 {
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    (address, closed)
+}
+
+/// Goal: a reused connection that the pod closes on the request costs a GET nothing; a POST learns of it.
+#[tokio::test]
+async fn a_stale_connection_is_retried_where_that_is_safe() {
+    let (address, closed) = closing_after(1).await;
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[address]).await;
+    for _ in 0..10 {
+        assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
+    }
+    assert_eq!(closed.load(Ordering::SeqCst), 9, "every second request met a stale connection");
+    assert_eq!(rig.send(rig::post("/").header("idempotency-key", "1")).await.status, StatusCode::OK);
+    let lost = rig.send(rig::post("/")).await;
+    assert_eq!((lost.status, lost.header("x-zeroscale-reason")), (StatusCode::BAD_GATEWAY, "pod"));
+}
+
+/// Goal: probes by HTTP decide, not Kubernetes' readiness; and no request reaches a pod that fails them.
+#[tokio::test]
+async fn an_http_probe_decides_when_a_pod_is_used() {
+    let ready = Arc::new(AtomicBool::new(false));
+    let early = Arc::new(AtomicUsize::new(0));
+    let (is_ready, too_early) = (ready.clone(), early.clone());
+    let pod = Pod::start(move |request: Request<Incoming>| {
+        let (ready, early) = (is_ready.load(Ordering::SeqCst), too_early.clone());
+        async move {
+            let mut response = Response::new(rig::full("served"));
+            if request.uri().path() == "/ready" && !ready {
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            } else if !ready {
+                early.fetch_add(1, Ordering::SeqCst);
+            }
+            response
+        }
+    })
+    .await;
+    let rig = Rig::start().await;
+    let probe = Probe::Http { path: "/ready".into(), port: None, headers: vec![] };
+    rig.revision(|backend| backend.probe = probe).await;
+    let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig::until(|| pod.requests() >= 5).await;
+        ready.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(early.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn kubernetes_readiness_is_believed_where_it_was_asked_for() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+    let pod = Pod::saying("served").await;
+    rig.pods(&[pod.address]).await;
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
+        rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
+    });
+    assert_eq!(answer.body, "served");
+}
+
+/// Goal: a queue-proxy's probe and contract, with its own `Host`.
+#[tokio::test]
+async fn a_queue_proxy_is_probed_and_spoken_to_as_knative_does() {
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        let field = |name: &str| request.headers().get(name).map_or("", |v| v.to_str().expect("text")).to_owned();
+        if field("k-network-probe") == "queue" {
+            assert_eq!((request.uri().path(), field("user-agent").as_str()), ("/healthz", "Knative-Activator-Probe"));
+            return Response::new(rig::full("queue"));
+        }
+        Response::new(rig::full(format!("{} {}", field("k-proxy-request"), field("k-original-host"))))
+    })
+    .await;
+    let rig = Rig::start().await;
+    rig.revision(|backend| {
+        backend.queue_proxy = true;
+        backend.probe = Probe::QueueProxy;
+    })
+    .await;
+    rig.pods(&[pod.address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "activator app.ns");
+    assert_eq!(pod.connections.load(Ordering::SeqCst), 1, "the probe's connection serves");
+}
+
+#[tokio::test]
+async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
+    let rig =
+        Rig::start_with(|options| options.trust_revision_headers = vec!["127.0.0.0/8".parse().expect("a net")]).await;
+    for (name, hosts) in
+        [("one", vec!["a.example.com"]), ("two", vec!["*.example.com"]), ("three", vec!["*.b.example.com"])]
+    {
+        let mut backend = rig::backend(name);
+        backend.hosts = hosts.into_iter().map(str::to_owned).collect();
+        backend.timeout_ms = 5_000;
+        let spec = activator::discovery::Spec::standalone("ns", backend);
+        rig.tell(Event::Revision(Box::new(spec))).await;
+        let pod = Pod::start(move |_| async move { Response::new(rig::full(name)) }).await;
+        let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
+        rig.tell(Event::Pods { key: rig::key(name), listing }).await;
+        std::mem::forget(pod); // Serves until the test's end.
+    }
+    rig::until(|| rig.activator.load(&rig::key("three")).is_some()).await;
+    let rows = [
+        ("a.example.com", "one"),
+        ("A.Example.COM.:8080", "one"),
+        ("x.example.com", "two"),
+        ("x.b.example.com", "three"),
+        ("two.ns", "two"),
+        ("two.ns.svc", "two"),
+        ("two.ns.svc.cluster.local", "two"),
+        ("three", "three"), // A bare name, from the address of a pod in that namespace.
+    ];
+    for (host, expected) in rows {
+        assert_eq!(patient(rig.get(host, "/")).await.body, expected, "{host}");
+    }
+    assert_eq!(rig.get("two.other", "/").await.status, StatusCode::NOT_FOUND);
+    let named = Request::get("/").header("host", "a.example.com");
+    let named = named.header("knative-serving-revision", "three").header("knative-serving-namespace", "ns");
+    assert_eq!(rig.send(named).await.body, "three", "a trusted peer's headers choose");
+}
