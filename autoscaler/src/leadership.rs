@@ -49,6 +49,12 @@ impl Shares {
         others
     }
 
+    /// Names of the buckets that this process holds.
+    pub fn ours(&self) -> Vec<&str> {
+        let held = |(bucket, _): &(usize, &String)| self.ownership.owns(*bucket);
+        self.names.iter().enumerate().filter(held).map(|(_, name)| name.as_str()).collect()
+    }
+
     /// Whether this process holds the bucket of this name.
     pub fn owns_bucket(&self, name: &str) -> bool {
         self.names.iter().position(|known| known == name).is_some_and(|bucket| self.ownership.owns(bucket))

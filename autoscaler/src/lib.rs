@@ -1,5 +1,6 @@
 //! The autoscaler: receives stats, decides for each revision, patches replicas, switches the path.
 
+pub mod announce;
 pub mod clock;
 pub mod collect;
 pub mod explain;

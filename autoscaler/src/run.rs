@@ -13,7 +13,13 @@
 //! 2. Reconcilers finish what they are writing.
 //! 3. Leases are released, only now: nobody else may write while we still do.
 //! 4. The admin port closes last.
+//!
+//! # Not here
+//!
+//! Of upstream's process: StatefulSet mode (`STATEFUL_*`), the profiling port 8008, the API server's minimum version,
+//! TLS for metrics (`METRICS_PROMETHEUS_TLS_*`), metrics and traces over OTLP, and live log levels (`config-logging`).
 
+use crate::announce;
 use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
@@ -110,7 +116,7 @@ where
     let tokens = Tokens::new(&shutdown);
     let server = StatServer::bind(options.stat_listen).await?;
     let stat_port = server.local_addr()?.port();
-    let configs = Configs::read(&client, &options, &tokens.last).await;
+    let configs = Configs::read(&client, &options, &tokens.stop).await;
     let (shares, released) = campaign(&client, &options, &configs.election.borrow().clone(), &tokens.leases);
     let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &tokens);
     if let Some(listen) = options.admin {
@@ -279,6 +285,16 @@ impl Plane {
         tasks.spawn(watch_activators(client.clone(), namespace, activators, tokens.last.clone()));
         let peers = self.peers.clone();
         tasks.spawn(async move { peers.run().await });
+        if options.mode == Mode::Knative {
+            let namespace = options.system_namespace.clone();
+            tasks.spawn(announce::run(
+                client.clone(),
+                namespace,
+                options.pod_ip,
+                self.shares.clone(),
+                tokens.stop.clone(),
+            ));
+        }
         let (multiscaler, stop) = (self.multiscaler.clone(), tokens.stop.clone());
         tasks.spawn(async move { multiscaler.run(stop).await });
         tasks.spawn(self.scraper.clone().run(tokens.stop.clone()));

@@ -1,6 +1,7 @@
 //! The autoscaler's shell against the embedded API server: leases, and the way from a stat to a patch. No activator, no
 //! pods: what they would say is said by the test.
 
+use autoscaler::leadership::Shares;
 use common::ownership::{Holder, bucket_names};
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use common_runtime::environment::Mode;
@@ -8,6 +9,8 @@ use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -127,6 +130,38 @@ async fn a_crash_is_taken_over() {
     let crashed = Instant::now();
     shares(&second, 4).await;
     assert!(crashed.elapsed() < timing.lease_duration + secs(2), "taken over after {:?}", crashed.elapsed());
+}
+
+/// Goal: in the drop-in a bucket's Service and EndpointSlice lead to its holder, and to the next one after it.
+#[tokio::test]
+async fn a_bucket_is_announced_by_its_holder() {
+    let (_server, client) = cluster().await;
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), SYSTEM);
+    let name = &bucket_names(1)[0];
+    for number in [1, 2] {
+        let stop = CancellationToken::new();
+        let shares = Shares::new(bucket_names(1), Ownership::alone(1, &holder(number)));
+        let ip = holder(number).pod_ip;
+        tokio::spawn(autoscaler::announce::run(client.clone(), SYSTEM.into(), ip, shares, stop.clone()));
+        let announced = async {
+            loop {
+                if let Ok(slice) = slices.get(name).await
+                    && slice.endpoints.iter().flatten().any(|endpoint| endpoint.addresses == [ip.to_string()])
+                {
+                    return slice;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let slice = timeout(PATIENCE, announced).await.expect("announced");
+        assert_eq!(slice.endpoints.map(|endpoints| endpoints.len()), Some(1), "the former holder is not listed");
+        assert_eq!(slice.metadata.labels.expect("labels")["kubernetes.io/service-name"], *name);
+        stop.cancel();
+    }
+    let services: Api<Service> = Api::namespaced(client, SYSTEM);
+    let spec = services.get(name).await.expect("Service").spec.expect("spec");
+    assert_eq!(spec.selector, None);
+    assert_eq!(spec.ports.expect("ports")[0].port, 8080);
 }
 
 /// Goal: the first stat of a sleeping service becomes a patch of its Deployment, without a tick; the time is told.

@@ -1,0 +1,110 @@
+//! Where the owner of a bucket is found: a Service without a selector and an EndpointSlice, both named as the bucket.
+//!
+//! Upstream's replicas try them when they cannot dial a holder's address, as in a mesh. So in the drop-in whoever gains a
+//! bucket writes itself there; whoever gains it next overwrites. Ours find each other by the leases alone, and standalone
+//! has no use for these objects.
+//!
+//! # Odd cases
+//!
+//! A write that fails is tried again every second for as long as the bucket is ours; upstream's process ends after 3 s.
+//! Objects of buckets that no longer exist (the number was changed) stay, as upstream's do.
+
+use crate::leadership::Shares;
+use crate::scale::Leadership;
+use common::names::STAT_PORT;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// Time between attempts.
+const RETRY: Duration = Duration::from_secs(1);
+/// Name of the one port.
+const PORT_NAME: &str = "http";
+
+/// Announces every bucket that this process gains, until `shutdown`.
+pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, shutdown: CancellationToken) {
+    let mut changes = shares.changes();
+    let mut announced = BTreeSet::new();
+    loop {
+        let ours = shares.ours();
+        announced.retain(|name: &String| ours.contains(&name.as_str()));
+        for name in &ours {
+            if !announced.contains(*name) {
+                match announce(&client, &namespace, name, me).await {
+                    Ok(()) => drop(announced.insert((*name).to_owned())),
+                    Err(error) => tracing::warn!(bucket = name, %error, "bucket could not be announced, trying again"),
+                }
+            }
+        }
+        let complete = announced.len() == ours.len();
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            Ok(()) = changes.changed() => {}
+            () = sleep(RETRY), if !complete => {}
+        }
+    }
+}
+
+async fn announce(client: &Client, namespace: &str, name: &str, me: IpAddr) -> kube::Result<()> {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    exists(services.create(&PostParams::default(), &service(name)).await)?;
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
+    let wanted = slice(name, me);
+    if exists(slices.create(&PostParams::default(), &wanted).await)? {
+        let mut present = slices.get(name).await?;
+        if present.endpoints != wanted.endpoints {
+            present.endpoints = wanted.endpoints;
+            slices.replace(name, &PostParams::default(), &present).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the object was there already.
+fn exists<T>(created: kube::Result<T>) -> kube::Result<bool> {
+    match created {
+        Ok(_) => Ok(false),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn service(name: &str) -> Service {
+    let port = i32::from(STAT_PORT);
+    let port = ServicePort {
+        name: Some(PORT_NAME.to_owned()),
+        port,
+        target_port: Some(IntOrString::Int(port)),
+        ..ServicePort::default()
+    };
+    Service {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        spec: Some(ServiceSpec { ports: Some(vec![port]), ..ServiceSpec::default() }),
+        ..Service::default()
+    }
+}
+
+fn slice(name: &str, me: IpAddr) -> EndpointSlice {
+    let conditions = EndpointConditions { ready: Some(true), serving: Some(true), terminating: Some(false) };
+    let endpoint = Endpoint { addresses: vec![me.to_string()], conditions: Some(conditions), ..Endpoint::default() };
+    let port = EndpointPort {
+        name: Some(PORT_NAME.to_owned()),
+        port: Some(i32::from(STAT_PORT)),
+        protocol: Some("TCP".to_owned()),
+        ..EndpointPort::default()
+    };
+    let labels = [("kubernetes.io/service-name".to_owned(), name.to_owned())];
+    EndpointSlice {
+        address_type: if me.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned(),
+        endpoints: Some(vec![endpoint]),
+        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() },
+        ports: Some(vec![port]),
+    }
+}
