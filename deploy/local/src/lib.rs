@@ -5,3 +5,4 @@ pub mod controllers;
 pub mod ingress;
 mod merge;
 pub mod node;
+pub mod up;

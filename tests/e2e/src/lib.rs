@@ -1,1 +1,37 @@
-//! The whole system over real sockets.
+//! The whole system over real sockets: what the tests in `tests/` share.
+//!
+//! A [`World`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
+//! Requests go in through the ingress or straight at an activator with nothing but a Host header ([`Entry`]); every
+//! scenario of the data path runs both ways. Nothing here sleeps until something should have happened: tests wait for
+//! the state itself, with a bound.
+
+pub mod load;
+pub mod relay;
+pub mod workload;
+pub mod world;
+
+pub use load::{Answer, Load, Outcome};
+pub use workload::Workload;
+pub use world::{Entry, World};
+
+/// Makes two tests of one scenario: through the ingress, and straight at the activator.
+#[macro_export]
+macro_rules! both_ways {
+    ($(#[$doc:meta])* $scenario:ident) => {
+        mod $scenario {
+            use super::*;
+
+            $(#[$doc])*
+            #[tokio::test(flavor = "multi_thread")]
+            async fn through_the_ingress() -> anyhow::Result<()> {
+                $scenario($crate::Entry::Ingress).await
+            }
+
+            $(#[$doc])*
+            #[tokio::test(flavor = "multi_thread")]
+            async fn straight_at_the_activator() -> anyhow::Result<()> {
+                $scenario($crate::Entry::Activator).await
+            }
+        }
+    };
+}

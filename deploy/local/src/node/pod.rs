@@ -260,10 +260,10 @@ impl Worker {
                 ..ObjectReference::default()
             },
         };
-        let body = serde_json::to_vec(&binding).unwrap_or_default();
         let mut pause = RETRY.0;
         loop {
-            let bound = self.api.create_subresource::<_, Value>("binding", &name, &PostParams::default(), &body).await;
+            let bound =
+                self.api.create_subresource::<_, Value>("binding", &name, &PostParams::default(), &binding).await;
             match bound {
                 Ok(_) => return Ok(()),
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(Why::Gone),

@@ -1,0 +1,415 @@
+//! The cluster: everything started in order, ended in reverse.
+
+use crate::api::{ApiOptions, ApiServer};
+use crate::node::proxy::ServiceResolver;
+use crate::node::{self, NodeOptions};
+use crate::up::event::Event;
+use crate::up::logs;
+use crate::up::manifests;
+use crate::up::options::UpOptions;
+use crate::up::plane::{self, Plane};
+use crate::up::ranges::Ranges;
+use crate::up::system::{self, Member};
+use crate::{controllers, ingress};
+use anyhow::Context;
+use common::names;
+use common_runtime::environment::Mode;
+use common_runtime::resolve::Resolve;
+use kube::{Client, Config};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How often planes are probed. A kubelet takes seconds; here it bounds how long a restart goes unnoticed.
+const PROBE_PERIOD: Duration = Duration::from_millis(100);
+/// The same while some plane has not become ready yet.
+const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
+/// Longest wait for both planes at start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long activators accept requests after they were asked to go. Loopback needs no time to converge.
+const LINGER: Duration = Duration::from_millis(200);
+/// Longest wait for requests in flight when the cluster ends.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Events kept for a slow onlooker, who loses the oldest beyond that.
+const EVENTS_MAX: usize = 4096;
+
+/// A running cluster. [`shutdown`](Cluster::shutdown) ends it in order; dropping it ends it too, without drain.
+pub struct Cluster {
+    /// Where requests go in.
+    pub ingress: SocketAddr,
+    /// URL of the API server.
+    pub api: String,
+    /// File with an administrator's credentials, mode 0600.
+    pub kubeconfig: PathBuf,
+    client: Client,
+    shared: Arc<Shared>,
+    server: Option<ApiServer>,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
+    folder: Option<PathBuf>,
+}
+
+/// What planes are started from, and which run.
+struct Shared {
+    ranges: Ranges,
+    kube: Config,
+    resolver: Arc<dyn Resolve>,
+    stat_url: Option<String>,
+    events: broadcast::Sender<Event>,
+    planes: Mutex<BTreeMap<PlaneId, Plane>>,
+    ready: watch::Sender<BTreeMap<PlaneId, bool>>,
+}
+
+/// Names one plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PlaneId {
+    /// Activator number n, from 0.
+    Activator(usize),
+    /// Autoscaler number n, from 0.
+    Autoscaler(usize),
+}
+
+impl PlaneId {
+    /// The pod name it goes by.
+    pub fn name(self) -> String {
+        match self {
+            Self::Activator(n) => format!("activator-{n}"),
+            Self::Autoscaler(n) => format!("autoscaler-{n}"),
+        }
+    }
+
+    fn service(self) -> &'static str {
+        match self {
+            Self::Activator(_) => names::ACTIVATOR_SERVICE,
+            Self::Autoscaler(_) => names::AUTOSCALER_SERVICE,
+        }
+    }
+}
+
+impl Cluster {
+    /// Starts all parts and applies the manifests. Returns once both planes are ready.
+    ///
+    /// # Errors
+    /// A port or address range is taken, a manifest is refused, or a plane does not become ready in 30 s.
+    pub async fn start(options: UpOptions) -> anyhow::Result<Self> {
+        // 1. Whatever can be refused is, before anything runs.
+        let mut applied = Vec::new();
+        for path in &options.manifests {
+            applied.extend(manifests::read(path)?);
+        }
+        let ranges = Ranges::take(std::process::id(), options.pod_cidr, options.service_cidr)?;
+        let listener = TcpListener::bind(options.ingress)
+            .await
+            .with_context(|| format!("--ingress {} cannot be bound; choose another, or port 0", options.ingress))?;
+        let ingress = listener.local_addr()?;
+        let folder = make_folder()?;
+
+        // 2. The API server, then all that follows it.
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (server, kube, kubeconfig) = match &options.external {
+            Some(path) => (None, external_config(path).await?, path.clone()),
+            None => {
+                let server = Embedded::start(&options, &ranges, &folder).await?;
+                (Some(server.server), server.config, server.kubeconfig)
+            }
+        };
+        let client = Client::try_from(kube.clone())?;
+        if server.is_some() {
+            tasks.spawn(told("the controllers", controllers::run(client.clone(), shutdown.clone())));
+        }
+        system::create(&client, options.config_autoscaler.as_deref()).await?;
+        let pods = folder.join("pods");
+        if let Some(server) = &server {
+            server.set_pod_logs(logs::of(pods.clone()));
+        }
+        let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods);
+        options_of_node.default_scheduler = server.is_some();
+        options_of_node.check_range = server.is_none();
+        options_of_node.reserved = ranges.reserved();
+        let resolver: Arc<dyn Resolve> =
+            Arc::new(ServiceResolver::new(options_of_node.services.clone(), system::DOMAIN));
+        tasks.spawn(told("the node", node::run(options_of_node, client.clone(), shutdown.clone())));
+        tasks.spawn(ingress::run(listener, client.clone(), system::DOMAIN.to_owned(), shutdown.clone()));
+
+        // 3. The planes.
+        let kube_url = kube.cluster_url.to_string();
+        let shared = Arc::new(Shared {
+            ranges,
+            kube,
+            resolver,
+            stat_url: options.stat_url.clone(),
+            events: broadcast::channel(EVENTS_MAX).0,
+            planes: Mutex::default(),
+            ready: watch::Sender::default(),
+        });
+        let mut cluster = Self {
+            ingress,
+            api: kube_url,
+            kubeconfig,
+            client: client.clone(),
+            shared: shared.clone(),
+            server,
+            shutdown: shutdown.clone(),
+            tasks,
+            folder: Some(folder),
+        };
+        for n in 0..usize::from(options.autoscalers) {
+            cluster.start_plane(PlaneId::Autoscaler(n))?;
+        }
+        for n in 0..usize::from(options.activators) {
+            cluster.start_plane(PlaneId::Activator(n))?;
+        }
+        cluster.tasks.spawn(attend(shared, client.clone(), shutdown));
+        let all = usize::from(options.autoscalers) + usize::from(options.activators);
+        tokio::time::timeout(START_TIMEOUT, cluster.ready_planes(all))
+            .await
+            .with_context(|| format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs()))?;
+
+        // 4. The user's objects.
+        manifests::apply(&client, applied).await?;
+        Ok(cluster)
+    }
+
+    /// A client with an administrator's rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Everything worth telling from now on.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events.subscribe()
+    }
+
+    /// Where a plane listens: an activator for HTTP/1.1 and h2c, an autoscaler for stats.
+    pub fn address(&self, plane: PlaneId) -> SocketAddr {
+        self.shared.address(plane)
+    }
+
+    /// Starts a plane, in place of one of that name if there was one.
+    ///
+    /// # Errors
+    /// No threads can be made.
+    pub fn start_plane(&self, id: PlaneId) -> anyhow::Result<()> {
+        let plane = self.shared.clone().start(id)?;
+        self.shared.planes.lock().insert(id, plane);
+        Ok(())
+    }
+
+    /// Drains a plane, as SIGTERM does, and waits for its end.
+    pub async fn drain_plane(&self, id: PlaneId) {
+        let plane = self.shared.planes.lock().remove(&id);
+        if let Some(plane) = plane {
+            plane.drain().await;
+        }
+    }
+
+    /// Takes a plane away in an instant, as SIGKILL does.
+    pub fn kill_plane(&self, id: PlaneId) {
+        if let Some(plane) = self.shared.planes.lock().remove(&id) {
+            plane.kill();
+        }
+    }
+
+    /// Waits until `count` planes are ready.
+    pub async fn ready_planes(&self, count: usize) {
+        let mut ready = self.shared.ready.subscribe();
+        // An error would mean that the sender is gone, yet `self` holds it.
+        let _ = ready.wait_for(|planes| planes.values().filter(|ready| **ready).count() == count).await;
+    }
+
+    /// Ends everything: planes drain first, pods and the API server go last.
+    pub async fn shutdown(mut self) {
+        let planes = std::mem::take(&mut *self.shared.planes.lock());
+        let mut draining = JoinSet::new();
+        for plane in planes.into_values() {
+            draining.spawn(plane.drain());
+        }
+        let _ = tokio::time::timeout(DRAIN + LINGER, draining.join_all()).await;
+        self.shutdown.cancel();
+        let tasks = std::mem::take(&mut self.tasks);
+        let _ = tokio::time::timeout(DRAIN, tasks.join_all()).await;
+        if let Some(server) = self.server.take() {
+            server.shutdown().await;
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+        if let Some(folder) = self.folder.take() {
+            let _ = std::fs::remove_dir_all(folder); // Only logs and a kubeconfig that leads nowhere any more.
+        }
+    }
+}
+
+impl Shared {
+    fn address(&self, plane: PlaneId) -> SocketAddr {
+        match plane {
+            PlaneId::Activator(n) => SocketAddr::new(self.ranges.activator(n), names::ACTIVATOR_HTTP1_PORT),
+            PlaneId::Autoscaler(n) => SocketAddr::new(self.ranges.autoscaler(n), names::STAT_PORT),
+        }
+    }
+
+    fn start(self: Arc<Self>, id: PlaneId) -> anyhow::Result<Plane> {
+        let (address, kube, resolver) = (self.address(id), self.kube.clone(), self.resolver.clone());
+        match id {
+            PlaneId::Activator(_) => {
+                let options = self.activator_options(id, address.ip());
+                Plane::start(&id.name(), move |shutdown| async move {
+                    activator::run(options, Client::try_from(kube)?, resolver, shutdown).await
+                })
+            }
+            PlaneId::Autoscaler(_) => {
+                let options = self.autoscaler_options(id, address);
+                Plane::start(&id.name(), move |shutdown| async move {
+                    autoscaler::run(options, Client::try_from(kube)?, resolver, shutdown).await
+                })
+            }
+        }
+    }
+
+    fn activator_options(&self, id: PlaneId, ip: IpAddr) -> activator::Options {
+        let mut options = activator::Options::new(id.name(), ip, Mode::Standalone);
+        options.system_namespace = system::NAMESPACE.to_owned();
+        options.cluster_domain = system::DOMAIN.to_owned();
+        options.http1 = SocketAddr::new(ip, names::ACTIVATOR_HTTP1_PORT);
+        options.h2c = SocketAddr::new(ip, names::ACTIVATOR_H2C_PORT);
+        options.admin = Some(SocketAddr::new(ip, 9090));
+        options.stat_url = self.stat_url.clone().unwrap_or_else(|| {
+            format!(
+                "ws://{}.{}.svc.{}:{}",
+                names::AUTOSCALER_SERVICE,
+                system::NAMESPACE,
+                system::DOMAIN,
+                names::STAT_PORT
+            )
+        });
+        options.linger = LINGER;
+        options.drain = DRAIN;
+        let events = self.events.clone();
+        options.on_cold_start = Some(Arc::new(move |cold| {
+            let _ = events.send(Event::ColdStart(cold.clone())); // Nobody may be looking.
+        }));
+        options
+    }
+
+    fn autoscaler_options(&self, id: PlaneId, address: SocketAddr) -> autoscaler::Options {
+        let events = self.events.clone();
+        autoscaler::Options {
+            pod_name: id.name(),
+            pod_ip: address.ip(),
+            system_namespace: system::NAMESPACE.to_owned(),
+            cluster_domain: system::DOMAIN.to_owned(),
+            mode: Mode::Standalone,
+            stat_listen: address,
+            admin: Some(SocketAddr::new(address.ip(), 9090)),
+            on_scale: Some(Arc::new(move |scale| {
+                let _ = events.send(Event::Scale(scale.clone())); // Nobody may be looking.
+            })),
+        }
+    }
+}
+
+/// Probes the planes as a kubelet does, and keeps the endpoints of their Services current.
+async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
+    let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
+    loop {
+        let ids: Vec<PlaneId> = shared.planes.lock().keys().copied().collect();
+        let probes = ids.iter().map(|id| plane::is_ready(shared.address(*id)));
+        let answers = futures::future::join_all(probes).await;
+        let now: BTreeMap<PlaneId, bool> = ids.iter().copied().zip(answers).collect();
+        let starting = now.values().any(|ready| !ready);
+        let mut wanted: BTreeMap<&'static str, Vec<Member>> =
+            [(names::ACTIVATOR_SERVICE, Vec::new()), (names::AUTOSCALER_SERVICE, Vec::new())].into();
+        for (id, ready) in &now {
+            let member = Member { name: id.name(), address: shared.address(*id).ip(), ready: *ready };
+            wanted.entry(id.service()).or_default().push(member);
+        }
+        for (service, members) in &wanted {
+            if published.get(service) == Some(members) {
+                continue;
+            }
+            match system::publish(&client, service, members).await {
+                Ok(()) => {
+                    published.insert(service, members.clone());
+                }
+                Err(error) => tracing::warn!(service, error = %format!("{error:#}"), "endpoints not published"),
+            }
+        }
+        let before = shared.ready.send_replace(now.clone());
+        for (id, ready) in &now {
+            if before.get(id).copied().unwrap_or(false) != *ready {
+                let _ = shared.events.send(Event::Plane { name: id.name(), ready: *ready }); // Nobody may be looking.
+            }
+        }
+        let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(period) => {}
+        }
+    }
+}
+
+/// The embedded API server and how to reach it.
+pub(super) struct Embedded {
+    pub(super) server: ApiServer,
+    pub(super) config: Config,
+    pub(super) kubeconfig: PathBuf,
+}
+
+impl Embedded {
+    /// Starts it, and writes its kubeconfig.
+    pub(super) async fn start(options: &UpOptions, ranges: &Ranges, folder: &Path) -> anyhow::Result<Self> {
+        let services = ranges.services()?.to_string().parse()?;
+        let api = ApiOptions { listen: options.api, ..ApiOptions::new(services) };
+        let server = ApiServer::start(api)
+            .await
+            .with_context(|| format!("--api {} cannot be bound; choose another, or port 0", options.api))?;
+        let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
+        server.write_kubeconfig(&kubeconfig)?;
+        // Plain HTTP, as it never leaves loopback.
+        let mut config = Config::new(server.url().parse().context("URL of the API server")?);
+        config.auth_info.token = Some(server.token().to_owned().into());
+        Ok(Self { server, config, kubeconfig })
+    }
+}
+
+/// How to reach the API server that a kubeconfig names.
+async fn external_config(path: &Path) -> anyhow::Result<Config> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(path)
+        .with_context(|| format!("--external {}: no kubeconfig", path.display()))?;
+    Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+        .await
+        .with_context(|| format!("--external {}", path.display()))
+}
+
+/// Runs a part, and says so if it ends in an error.
+async fn told(part: &'static str, run: impl Future<Output = anyhow::Result<()>>) {
+    if let Err(error) = run.await {
+        tracing::error!(error = %format!("{error:#}"), "{part} ended");
+    }
+}
+
+/// A folder of this cluster's own, readable by nobody else.
+fn make_folder() -> anyhow::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let base: &Path = &std::env::temp_dir();
+    for turn in 0..1000 {
+        let folder = base.join(format!("zeroscale-{}-{turn}", std::process::id()));
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot make {}", folder.display())),
+        }
+    }
+    anyhow::bail!("no free folder name zeroscale-{}-N in {}", std::process::id(), base.display())
+}

@@ -1,0 +1,82 @@
+//! `local up`: the whole system on one machine.
+
+mod cluster;
+mod event;
+mod logs;
+pub mod manifests;
+mod options;
+mod plane;
+mod ranges;
+pub mod system;
+
+pub use cluster::{Cluster, PlaneId};
+pub use event::Event;
+pub use options::{ApiArgs, UpOptions};
+
+use anyhow::Context;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+/// Runs a cluster until `shutdown`, telling on standard output what happens.
+///
+/// # Errors
+/// The cluster cannot be started.
+pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let cluster = tokio::select! {
+        cluster = Cluster::start(options) => cluster?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    let mut events = cluster.events();
+    println!(
+        "ready ingress=http://{} api={} kubeconfig={}",
+        cluster.ingress,
+        cluster.api,
+        cluster.kubeconfig.display()
+    );
+    suggest(&cluster).await.context("the cluster's PodAutoscalers cannot be listed")?;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            event = events.recv() => match event {
+                Ok(event) => println!("{}  {event}", clock()),
+                Err(RecvError::Lagged(lost)) => println!("{}  ({lost} events were too fast to tell)", clock()),
+                Err(RecvError::Closed) => break,
+            },
+        }
+    }
+    println!("{}  ending", clock());
+    cluster.shutdown().await;
+    Ok(())
+}
+
+/// Runs an API server and its controllers until `shutdown`.
+///
+/// # Errors
+/// The server cannot be started.
+pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
+    let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
+    let embedded = cluster::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
+    println!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display());
+    let client = kube::Client::try_from(embedded.config)?;
+    crate::controllers::run(client, shutdown).await?;
+    embedded.server.shutdown().await;
+    Ok(())
+}
+
+/// Prints what a newcomer can try next.
+async fn suggest(cluster: &Cluster) -> kube::Result<()> {
+    let all: kube::Api<common_api::PodAutoscaler> = kube::Api::all(cluster.client());
+    for autoscaler in all.list(&kube::api::ListParams::default()).await? {
+        let namespace = autoscaler.metadata.namespace.as_deref().unwrap_or("default");
+        let name = autoscaler.metadata.name.as_deref().unwrap_or_default();
+        println!("  try:  curl -H 'Host: {name}.{namespace}' http://{}/", cluster.ingress);
+    }
+    println!("  see:  kubectl --kubeconfig {} get podautoscalers,deployments,pods -A", cluster.kubeconfig.display());
+    Ok(())
+}
+
+/// Time of day, to the millisecond.
+fn clock() -> String {
+    jiff::Zoned::now().strftime("%H:%M:%S%.3f").to_string()
+}

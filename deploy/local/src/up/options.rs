@@ -1,0 +1,77 @@
+//! What `local up` can be told.
+
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Options of one embedded cluster.
+#[derive(Args, Clone, Debug)]
+pub struct UpOptions {
+    /// Manifests to apply once the cluster runs, in this order; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub manifests: Vec<PathBuf>,
+    /// Where the ingress listens; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    pub ingress: SocketAddr,
+    /// Where the API server listens; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub api: SocketAddr,
+    /// How many activators.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub activators: u16,
+    /// How many autoscalers.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10))]
+    pub autoscalers: u16,
+    /// A config-autoscaler ConfigMap, or just its data as a map.
+    #[arg(long, value_name = "FILE")]
+    pub config_autoscaler: Option<PathBuf>,
+    /// Where to write the kubeconfig [default: a new file in the temporary folder].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Addresses of pods [default: a free range of loopback].
+    #[arg(long, value_name = "RANGE")]
+    pub pod_cidr: Option<crate::node::Range>,
+    /// Addresses of Services [default: a free range of loopback].
+    #[arg(long, value_name = "RANGE")]
+    pub service_cidr: Option<crate::node::Range>,
+    /// Use the API server of this kubeconfig, and the controllers it has, instead of embedded ones.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["api", "kubeconfig"])]
+    pub external: Option<PathBuf>,
+    /// The stat server that activators report to [default: the autoscaler's Service].
+    #[arg(long, value_name = "URL", hide = true)]
+    pub stat_url: Option<String>,
+}
+
+impl Default for UpOptions {
+    /// As in tests: every port free, one of each plane, no manifests.
+    fn default() -> Self {
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self {
+            manifests: Vec::new(),
+            ingress: free,
+            api: free,
+            activators: 1,
+            autoscalers: 1,
+            config_autoscaler: None,
+            kubeconfig: None,
+            pod_cidr: None,
+            service_cidr: None,
+            external: None,
+            stat_url: None,
+        }
+    }
+}
+
+/// Options of an API server alone.
+#[derive(Args, Clone, Debug)]
+pub struct ApiArgs {
+    /// Where it listens; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub(super) api: SocketAddr,
+    /// Where to write the kubeconfig.
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: PathBuf,
+    /// Addresses of Services [default: a free range of loopback].
+    #[arg(long, value_name = "RANGE")]
+    pub(super) service_cidr: Option<crate::node::Range>,
+}

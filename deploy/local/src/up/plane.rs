@@ -1,0 +1,82 @@
+//! One activator or autoscaler of the cluster, on a runtime of its own.
+//!
+//! A runtime for each makes the planes independent of each other as processes are: one can be drained, or taken away
+//! in an instant together with every task and socket it has, as by SIGKILL.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// Longest wait for the answer to a probe, as a kubelet's default.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A running plane.
+pub(super) struct Plane {
+    runtime: Option<Runtime>,
+    shutdown: CancellationToken,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl Plane {
+    /// Starts `run` on a runtime of its own; it gets the token that asks it to drain.
+    ///
+    /// # Errors
+    /// No threads can be made.
+    pub(super) fn start<F, Run>(name: &str, run: F) -> anyhow::Result<Self>
+    where
+        F: FnOnce(CancellationToken) -> Run + Send + 'static,
+        Run: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let runtime = Builder::new_multi_thread().thread_name(name).enable_all().build()?;
+        let shutdown = CancellationToken::new();
+        let (end, ended) = oneshot::channel();
+        let (token, name) = (shutdown.clone(), name.to_owned());
+        runtime.spawn(async move {
+            if let Err(error) = run(token).await {
+                tracing::error!(plane = %name, error = %format!("{error:#}"), "ended");
+            }
+            let _ = end.send(()); // Nobody waits if the cluster is going too.
+        });
+        Ok(Self { runtime: Some(runtime), shutdown, ended: Some(ended) })
+    }
+
+    /// Asks it to drain, and waits until it has.
+    pub(super) async fn drain(mut self) {
+        self.shutdown.cancel();
+        if let Some(ended) = self.ended.take() {
+            let _ = ended.await; // An error means that it ended already.
+        }
+    }
+
+    /// Takes it away in an instant.
+    pub(super) fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Asks as a kubelet does whether the plane at `address` is ready.
+pub(super) async fn is_ready(address: SocketAddr) -> bool {
+    tokio::time::timeout(PROBE_TIMEOUT, probe(address)).await.is_ok_and(|answer| answer.unwrap_or(false))
+}
+
+async fn probe(address: SocketAddr) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: probe\r\nUser-Agent: kube-probe/1.36\r\nConnection: close\r\n\r\n")
+        .await?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await?;
+    Ok(status.ends_with(b" 200"))
+}

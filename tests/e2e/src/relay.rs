@@ -1,0 +1,60 @@
+//! A TCP relay that can be cut: the cable between two parts.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Forwards connections while it is whole. Ends when dropped.
+pub struct Relay {
+    /// Where it listens.
+    pub address: SocketAddr,
+    target: Arc<watch::Sender<Option<SocketAddr>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Relay {
+    /// Listens on a free port of loopback, cut to begin with.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let target = Arc::new(watch::Sender::new(None));
+        let task = tokio::spawn(accept(listener, target.clone()));
+        Ok(Self { address, target, task })
+    }
+
+    /// Connects it to `target`.
+    pub fn join(&self, target: SocketAddr) {
+        self.target.send_replace(Some(target));
+    }
+
+    /// Cuts every connection, and refuses new ones.
+    pub fn cut(&self) {
+        self.target.send_replace(None);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.cut();
+    }
+}
+
+async fn accept(listener: TcpListener, target: Arc<watch::Sender<Option<SocketAddr>>>) {
+    while let Ok((mut inbound, _)) = listener.accept().await {
+        let mut changes = target.subscribe();
+        let now = *changes.borrow_and_update();
+        let Some(address) = now else { continue };
+        tokio::spawn(async move {
+            let Ok(mut outbound) = TcpStream::connect(address).await else { return };
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut inbound, &mut outbound) => {}
+                _ = changes.changed() => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,74 @@
+//! Minutes of it: what must not happen while nothing changes.
+
+use common_api::{Mode, ServerlessService};
+use e2e::relay::Relay;
+use e2e::world::{ASLEEP, SOON};
+use e2e::{Entry, Workload, World};
+use local::up::{PlaneId, UpOptions};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long nothing may happen.
+const MINUTES: Duration = Duration::from_secs(180);
+
+/// Plain pods report nothing themselves: if the activators left the path, their load would read as none.
+#[tokio::test(flavor = "multi_thread")]
+async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    // Default configuration: no annotation but the floor that brings 25 pods.
+    let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 50);
+    workload.annotations.clear();
+    let workload = workload.annotate("autoscaling.knative.dev/target", 2);
+    world.deploy(&workload).await?;
+    let (load, stop) = (world.load(Entry::Ingress, "plain"), CancellationToken::new());
+    // 35 in flight at 70 % of 2 each are 25 pods.
+    let steady = tokio::spawn({
+        let (load, stop) = (load.clone(), stop.clone());
+        async move { load.steady(35, "/", stop).await }
+    });
+    world.until(ASLEEP, "25 ready pods", async || Ok(world.ready_pods("plain").await? >= 25)).await?;
+    let end = tokio::time::Instant::now() + MINUTES;
+    while tokio::time::Instant::now() < end {
+        let mode = world.api::<ServerlessService>().get("plain").await?.spec.mode;
+        assert_eq!(mode, Some(Mode::Proxy), "the path stays with the activators");
+        let replicas = world.replicas("plain").await?;
+        assert!(replicas >= 24, "{replicas} replicas under steady load for 25");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    stop.cancel();
+    steady.await?.none_lost()?;
+    world.end().await;
+    Ok(())
+}
+
+/// Silence without attestation is not zero.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> {
+    let cable = Relay::start().await?;
+    // The cable is joined as soon as the autoscaler's address is known; until then the activator retries.
+    let options = UpOptions { stat_url: Some(format!("ws://{}", cable.address)), ..UpOptions::default() };
+    let world = World::with(options).await?;
+    cable.join(world.cluster.address(PlaneId::Autoscaler(0)));
+    let workload = Workload::new("link").env("HELLO_LATENCY_MS", 50).annotate("autoscaling.knative.dev/target", 10);
+    world.deploy(&workload).await?;
+    let (load, stop) = (world.load(Entry::Ingress, "link"), CancellationToken::new());
+    let steady = tokio::spawn({
+        let (load, stop) = (load.clone(), stop.clone());
+        async move { load.steady(20, "/", stop).await }
+    });
+    world.until(ASLEEP, "three ready pods", async || Ok(world.ready_pods("link").await? >= 3)).await?;
+    let settled = world.replicas("link").await?;
+    cable.cut();
+    let end = tokio::time::Instant::now() + MINUTES;
+    while tokio::time::Instant::now() < end {
+        let replicas = world.replicas("link").await?;
+        assert!(replicas >= settled.min(3), "{replicas} replicas while nobody could report");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    cable.join(world.cluster.address(PlaneId::Autoscaler(0)));
+    stop.cancel();
+    steady.await?.none_lost()?;
+    world.until(SOON + ASLEEP, "sleep once the link is back", async || Ok(world.replicas("link").await? == 0)).await?;
+    world.end().await;
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Up with load, down without it, to zero and back.
+
+use e2e::world::{ASLEEP, SOON};
+use e2e::{Entry, Workload, World, both_ways};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> anyhow::Result<()> {
+    let world = World::start().await?;
+    // 20 clients with requests of 50 ms keep 20 in flight; with 70 % of 10 as the target, that is 3 pods.
+    let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 50).annotate("autoscaling.knative.dev/target", 10);
+    world.deploy(&workload).await?;
+    let (load, stop) = (world.load(entry, "scale"), CancellationToken::new());
+    let steady = tokio::spawn({
+        let (load, stop) = (load.clone(), stop.clone());
+        async move { load.steady(20, "/", stop).await }
+    });
+    world.until(ASLEEP, "three ready pods", async || Ok(world.ready_pods("scale").await? == 3)).await?;
+    // A full stable window later it is still three: neither panic nor hunting.
+    let calm = tokio::time::Instant::now() + Duration::from_secs(8);
+    while tokio::time::Instant::now() < calm {
+        let replicas = world.replicas("scale").await?;
+        assert!((3..=4).contains(&replicas), "{replicas} replicas under steady load");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.cancel();
+    steady.await?.none_lost()?;
+    world.until_asleep("scale").await?;
+    world.end().await;
+    Ok(())
+}
+both_ways!(load_brings_the_expected_pods_and_silence_takes_them);
+
+async fn ten_times_to_zero_and_back(entry: Entry) -> anyhow::Result<()> {
+    let world = World::start().await?;
+    world.deploy(&Workload::new("again")).await?;
+    let load = world.load(entry, "again");
+    for turn in 0..10 {
+        let answer = load.get("/").await?;
+        assert_eq!(answer.status, 200, "turn {turn}: {:?}", answer.body);
+        world.until_asleep("again").await?;
+    }
+    world.end().await;
+    Ok(())
+}
+both_ways!(ten_times_to_zero_and_back);
+
+async fn requests_that_race_the_scale_to_zero_are_not_lost(entry: Entry) -> anyhow::Result<()> {
+    let world = World::start().await?;
+    world.deploy(&Workload::new("race")).await?;
+    let load = world.load(entry, "race");
+    assert_eq!(load.get("/").await?.status, 200);
+    // The moment at which the replicas go to zero is the one to hit: bursts as soon as it is seen, and around it.
+    let mut answered = 0;
+    while answered < 1000 {
+        world.until(ASLEEP, "zero replicas", async || Ok(world.replicas("race").await? == 0)).await?;
+        let outcome = load.burst(100, "/").await;
+        outcome.none_lost()?;
+        answered += outcome.ok;
+    }
+    world.end().await;
+    Ok(())
+}
+both_ways!(requests_that_race_the_scale_to_zero_are_not_lost);
+
+async fn an_edit_under_load_drops_nothing(entry: Entry) -> anyhow::Result<()> {
+    use kube::api::{Patch, PatchParams};
+    let world = World::start().await?;
+    world.deploy(&Workload::new("edit").env("HELLO_LATENCY_MS", 20)).await?;
+    let (load, stop) = (world.load(entry, "edit"), CancellationToken::new());
+    let steady = tokio::spawn({
+        let (load, stop) = (load.clone(), stop.clone());
+        async move { load.steady(8, "/", stop).await }
+    });
+    world.until(SOON, "a ready pod", async || Ok(world.ready_pods("edit").await? >= 1)).await?;
+    let edits = [
+        serde_json::json!({"metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "2"}}}),
+        serde_json::json!({"spec": {"containerConcurrency": 2}}),
+        serde_json::json!({"metadata": {"annotations": {"zeroscale.dev/timeout": "30s"}}}),
+        serde_json::json!({"metadata": {"annotations": {"zeroscale.dev/hosts": "edited.example.com"}}}),
+        serde_json::json!({"spec": {"containerConcurrency": 0}}),
+    ];
+    for edit in edits {
+        let api = world.api::<common_api::PodAutoscaler>();
+        api.patch("edit", &PatchParams::default(), &Patch::Merge(edit)).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await; // Load under each version is the point.
+    }
+    world.until(SOON, "two ready pods", async || Ok(world.ready_pods("edit").await? >= 2)).await?;
+    stop.cancel();
+    steady.await?.none_lost()?;
+    world.end().await;
+    Ok(())
+}
+both_ways!(an_edit_under_load_drops_nothing);
+
+async fn a_pod_killed_under_load_costs_no_get(entry: Entry) -> anyhow::Result<()> {
+    use kube::api::DeleteParams;
+    let world = World::start().await?;
+    let workload = Workload::new("killed").env("HELLO_LATENCY_MS", 5).annotate("autoscaling.knative.dev/min-scale", 3);
+    world.deploy(&workload).await?;
+    let load = world.load(entry, "killed");
+    assert_eq!(load.get("/").await?.status, 200);
+    world.until(SOON, "three ready pods", async || Ok(world.ready_pods("killed").await? == 3)).await?;
+    let stop = CancellationToken::new();
+    let steady = tokio::spawn({
+        let (load, stop) = (load.clone(), stop.clone());
+        async move { load.steady(8, "/", stop).await }
+    });
+    for _ in 0..3 {
+        let victim = world.pods("killed").await?.into_iter().find(e2e::world::is_ready);
+        let name = victim.and_then(|pod| pod.metadata.name).ok_or_else(|| anyhow::anyhow!("no ready pod"))?;
+        let at_once = DeleteParams::default().grace_period(0);
+        world.api::<k8s_openapi::api::core::v1::Pod>().delete(&name, &at_once).await?;
+        world
+            .until(SOON, "three ready pods again", async || {
+                let pods = world.pods("killed").await?;
+                let gone = pods.iter().all(|pod| pod.metadata.name.as_deref() != Some(&name));
+                Ok(gone && pods.iter().filter(|pod| e2e::world::is_ready(pod)).count() == 3)
+            })
+            .await?;
+    }
+    stop.cancel();
+    steady.await?.none_lost()?;
+    world.end().await;
+    Ok(())
+}
+both_ways!(a_pod_killed_under_load_costs_no_get);
