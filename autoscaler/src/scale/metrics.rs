@@ -1,6 +1,6 @@
 //! Metrics of each decider, under upstream's names. A revision's handles are made once; a decision sets them.
 
-use super::SubjectLabels;
+use super::{PodCounts, SubjectLabels};
 use autoscaler_core::decider::Recommendation;
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
@@ -29,6 +29,28 @@ pub struct DeciderMetrics {
     panic_mode: Family<Labels, Gauge>,
     concurrency: Trio,
     rps: Trio,
+    requested: Family<Labels, Gauge>,
+    pods: Pods<Family<Labels, Gauge>>,
+}
+
+/// A value for each state of pods.
+#[derive(Clone)]
+struct Pods<T> {
+    ready: T,
+    not_ready: T,
+    pending: T,
+    terminating: T,
+}
+
+impl<T> Pods<T> {
+    fn map<U>(&self, f: impl Fn(&T) -> U) -> Pods<U> {
+        Pods {
+            ready: f(&self.ready),
+            not_ready: f(&self.not_ready),
+            pending: f(&self.pending),
+            terminating: f(&self.terminating),
+        }
+    }
 }
 
 /// What a load is measured by: averages over both windows and the target.
@@ -50,12 +72,15 @@ pub struct RevisionMetrics {
     stable: Float,
     panic: Float,
     target: Float,
+    requested: Gauge,
+    pods: Pods<Gauge>,
 }
 
 impl DeciderMetrics {
     /// Registers the families.
     pub fn new(metrics: &Metrics) -> Self {
         let float = |name: &str, help: &str| metrics.register(name, help, Family::default());
+        let count = |name: &str, help: &str| metrics.register(name, help, Family::default());
         let trio = |what: &str, suffix: &str, words: &str| Trio {
             stable: float(
                 &format!("kn_revision_{what}_stable{suffix}"),
@@ -68,19 +93,21 @@ impl DeciderMetrics {
             target: float(&format!("kn_revision_{what}_target{suffix}"), &format!("{words} that one pod should see")),
         };
         Self {
-            desired: metrics.register(
-                "kn_revision_pods_desired",
-                "Pods that the autoscaler wants, min and max scale aside",
-                Family::default(),
-            ),
+            desired: count("kn_revision_pods_desired", "Pods that the autoscaler wants, min and max scale aside"),
             excess: float("kn_revision_capacity_excess", "Excess burst capacity; negative: activators are in the path"),
-            panic_mode: metrics.register(
-                "kn_revision_panic_mode",
-                "1 while the autoscaler panics, else 0",
-                Family::default(),
-            ),
+            panic_mode: count("kn_revision_panic_mode", "1 while the autoscaler panics, else 0"),
             concurrency: trio("concurrency", "", "Requests in flight"),
             rps: trio("rps", "_per_second", "Requests a second"),
+            requested: count(
+                "kn_revision_pods_requested",
+                "Pods asked of the target, bounds and grace periods applied",
+            ),
+            pods: Pods {
+                ready: count("kn_revision_pods_count", "Ready pods"),
+                not_ready: count("kn_revision_pods_not_ready_count", "Pods that are not ready"),
+                pending: count("kn_revision_pods_pending_count", "Pods that have not started yet"),
+                terminating: count("kn_revision_pods_terminating_count", "Pods on their way out"),
+            },
         }
     }
 
@@ -100,6 +127,8 @@ impl DeciderMetrics {
             stable: trio.stable.get_or_create_owned(&labels),
             panic: trio.panic.get_or_create_owned(&labels),
             target: trio.target.get_or_create_owned(&labels),
+            requested: self.requested.get_or_create_owned(&labels),
+            pods: self.pods.map(|family| family.get_or_create_owned(&labels)),
             families: self.clone(),
             labels,
             metric,
@@ -124,6 +153,24 @@ impl RevisionMetrics {
         self.panic.set(decision.inputs.panic);
         self.target.set(decision.inputs.target);
     }
+
+    /// Sets the scale that was asked of the target.
+    pub fn set_requested(&self, replicas: i32) {
+        self.requested.set(i64::from(replicas));
+    }
+
+    /// Sets the pods in each state.
+    pub fn set_pods(&self, counts: PodCounts) {
+        let PodCounts { ready, not_ready, pending, terminating } = counts;
+        for (gauge, count) in [
+            (&self.pods.ready, ready),
+            (&self.pods.not_ready, not_ready),
+            (&self.pods.pending, pending),
+            (&self.pods.terminating, terminating),
+        ] {
+            gauge.set(i64::from(count));
+        }
+    }
 }
 
 impl Drop for RevisionMetrics {
@@ -132,6 +179,8 @@ impl Drop for RevisionMetrics {
         families.desired.remove(&self.labels);
         families.excess.remove(&self.labels);
         families.panic_mode.remove(&self.labels);
+        families.requested.remove(&self.labels);
+        families.pods.map(|family| family.remove(&self.labels));
         let trio = families.trio(self.metric);
         for family in [&trio.stable, &trio.panic, &trio.target] {
             family.remove(&self.labels);

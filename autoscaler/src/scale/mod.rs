@@ -53,6 +53,10 @@ pub trait Deciders: Send + Sync + 'static {
     /// The latest answer; `None` for a revision that has no loop.
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
 
+    /// The scale that was asked of the target, bounds and the way to zero applied; for the metrics. An unknown one is not
+    /// told: the former value stays, as upstream's does.
+    fn requested(&self, _key: &RevisionKey, _replicas: i32) {}
+
     /// Ends the loop and forgets its history and metrics. Unknown keys are ignored.
     fn remove(&self, key: &RevisionKey);
 }

@@ -21,7 +21,7 @@
 mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
-use super::{Attention, DeciderStatus, Deciders, Initial, Subject, Surroundings};
+use super::{Attention, DeciderStatus, Deciders, Initial, Pods, Subject, Surroundings};
 use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
@@ -178,6 +178,9 @@ impl Multiscaler {
         let load = collector.load(key, state.subject.spec.metric, now, attested);
         let decision = state.decider.decide(&state.subject.spec, &Observation { now, ready, load });
         state.history.record(now, &decision);
+        if let Some(metrics) = &state.metrics {
+            metrics.set_pods(pods.counts(key));
+        }
         let mut inform = state.status.apply(&decision);
         match &decision {
             Decision::Scale(recommendation) => {
@@ -264,6 +267,14 @@ impl Deciders for Multiscaler {
 
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus> {
         Some(self.get(key)?.lock().status())
+    }
+
+    fn requested(&self, key: &RevisionKey, replicas: i32) {
+        if let Some(entry) = self.get(key)
+            && let Some(metrics) = &entry.lock().metrics
+        {
+            metrics.set_requested(replicas);
+        }
     }
 
     fn remove(&self, key: &RevisionKey) {

@@ -214,6 +214,9 @@ impl Pass<'_> {
         };
         cx.ports.pods.track(key, prepared.pods.clone());
         let decided = self.scale(prepared, &parameters, serverless.as_deref()).await?;
+        if let Some(want) = decided.want {
+            cx.ports.deciders.requested(key, want);
+        }
         let counts = cx.ports.pods.counts(key);
         let scrape_target = if parameters.scraped { self.status.metrics_service_name.clone() } else { String::new() };
         self.ensure_metric(&prepared.object, &scrape_target)

@@ -237,7 +237,9 @@ async fn a_takeover_is_careful_for_a_stable_window() {
 async fn series_live_as_long_as_the_loop() {
     let fixture = Fixture::new();
     fixture.ensure(Initial::Adopted(0));
+    fixture.pods(2);
     fixture.stat(1.0);
+    fixture.multiscaler.requested(&fixture.key, 3);
     let text = fixture.telemetry.encode().expect("text");
     let labels = "{k8s_namespace_name=\"ns\",kn_service_name=\"\",kn_configuration_name=\"hello\",\
                   kn_revision_name=\"hello\"}";
