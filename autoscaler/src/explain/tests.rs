@@ -1,3 +1,5 @@
+//! The page and the table, over a real admin port.
+
 use super::*;
 use crate::clock::Clock;
 use crate::collect::Collector;
