@@ -55,7 +55,7 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
         }
         Err(error) => Err(error),
     };
-    status.mark(result.as_ref().map(|()| ()), now);
+    status.mark(result.as_ref().copied(), now);
     status.finish(metric.status.as_ref(), generation, cx.clock.now());
     let written = status_writer::write(&cx.client, &cx.world.metrics, &metric, status).await;
     if let Err(error) = &written {

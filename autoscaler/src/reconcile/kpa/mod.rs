@@ -144,7 +144,9 @@ impl Pass<'_> {
                 }
                 Plan::Refuse(refusal) => {
                     if refusal.reason == SERVICE_NOT_OWNED {
-                        self.cx.forget(self.key); // Replicas are not ours to change, so there is nothing to decide.
+                        // Replicas are not ours to change, not even to give them back.
+                        self.refuse(&refusal);
+                        return retire::leave(self.cx, self.key, &self.object).await;
                     }
                     self.refuse(&refusal);
                     return Ok(());

@@ -56,6 +56,19 @@ pub(crate) async fn run(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>) ->
         if !is_returned(cx, key, object, serverless) && !is_over(cx, key, since, RETURN_WAIT_MAX) {
             return Ok(());
         }
+    }
+    leave(cx, key, object).await
+}
+
+/// Steps 4 and 5: nothing of ours stays. All that is done where the Service turned out to be somebody else's; and the end of an
+/// opt-out, where the Service is somebody else's as soon as it is given back.
+///
+/// # Errors
+/// The API server's.
+pub(crate) async fn leave(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
+    cx.forget(key);
+    let serverless = cx.world.serverless.get(key).filter(|sks| is_own(sks, object));
+    if serverless.is_some_and(|sks| sks.metadata.deletion_timestamp.is_none()) {
         cx.delete(key, &cx.world.serverless, key, "error deleting SKS").await?;
     }
     if cx.world.metrics.get(key).is_some_and(|metric| controlled_by(controller(&metric.metadata), object)) {
@@ -63,8 +76,9 @@ pub(crate) async fn run(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>) ->
     }
     let_go(cx, key, object).await?;
     cx.ports.pods.untrack(key);
-    cx.retiring.remove(key);
-    tracing::info!(revision = %key, "given back");
+    if cx.retiring.remove(key).is_some() {
+        tracing::info!(revision = %key, "given back");
+    }
     Ok(())
 }
 

@@ -105,16 +105,18 @@ pub(crate) fn plan(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>) -> Resu
     let service = cx.world.services.get(&Key::new(key.namespace(), name));
     let uid = object.uid().unwrap_or_default();
     let serverless = cx.world.serverless.get(key);
-    match standing(service.as_deref(), claimant(&uid, serverless.as_deref(), settings.adopt_service)) {
+    match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref(), settings.adopt_service)) {
         Standing::Foreign(why) => return refuse(SERVICE_NOT_OWNED, why),
         Standing::Returnable => return Ok(Plan::GiveBack),
-        Standing::Adoptable | Standing::Adopted => {
+        standing @ (Standing::Adoptable | Standing::Adopted) => {
             let ports = service.as_deref().map(|service| services::adopted_ports(service, &port, &target));
             if let Some(Err(error)) = ports {
-                return refuse(SERVICE_NOT_OWNED, format!("{error}: it cannot be adopted"));
+                // One that we have already stays as it is.
+                let reason = if standing == Standing::Adopted { INVALID } else { SERVICE_NOT_OWNED };
+                return refuse(reason, format!("{error}: it cannot be adopted"));
             }
         }
-        Standing::Absent | Standing::Ours => {}
+        Standing::Absent | Standing::Ours | Standing::Outgoing => {}
     }
     let hosts = settings.hosts.iter().map(ToString::to_string);
     let lost_hosts = hosts.filter_map(|host| {
@@ -135,9 +137,14 @@ pub(crate) fn plan(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>) -> Resu
 }
 
 /// Who asks for a Service: the PodAutoscaler of this uid, by its own ServerlessService.
-pub(crate) fn claimant<'a>(uid: &'a str, serverless: Option<&'a ServerlessService>, adopt: bool) -> Claimant<'a> {
+pub(crate) fn claimant<'a>(
+    name: &'a str,
+    uid: &'a str,
+    serverless: Option<&'a ServerlessService>,
+    adopt: bool,
+) -> Claimant<'a> {
     let own = serverless.filter(|sks| controller(&sks.metadata).is_some_and(|owner| owner.uid == uid));
-    Claimant { autoscaler_uid: uid, serverless_uid: own.and_then(|sks| sks.metadata.uid.as_deref()), adopt }
+    Claimant { name, autoscaler_uid: uid, serverless_uid: own.and_then(|sks| sks.metadata.uid.as_deref()), adopt }
 }
 
 /// Replicas that the target was found with: as noted, else as it is.

@@ -31,6 +31,8 @@ pub(crate) enum Standing {
     Adopted,
     /// We have borrowed it, and may not keep it: the annotation that allowed it is gone.
     Returnable,
+    /// A former ServerlessService of ours made it, and Kubernetes is about to delete it.
+    Outgoing,
     /// It is somebody else's, and we may borrow it.
     Adoptable,
     /// It is somebody else's, and stays so; why.
@@ -40,6 +42,8 @@ pub(crate) enum Standing {
 /// Who is asking.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
+    /// Name of the PodAutoscaler, and so of its ServerlessService.
+    pub(crate) name: &'a str,
     /// Uid of the PodAutoscaler.
     pub(crate) autoscaler_uid: &'a str,
     /// Uid of its ServerlessService, if there is one.
@@ -56,6 +60,8 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
     if let Some(owner) = controller {
         return if Some(owner.uid.as_str()) == claimant.serverless_uid {
             Standing::Ours
+        } else if owner.kind == "ServerlessService" && owner.name == claimant.name {
+            Standing::Outgoing
         } else {
             Standing::Foreign(format!("Service {name:?} is controlled by {} {:?}", owner.kind, owner.name))
         };
@@ -131,7 +137,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    const ME: Claimant<'_> = Claimant { autoscaler_uid: "pa", serverless_uid: Some("sks"), adopt: true };
+    const ME: Claimant<'_> = Claimant { name: "hello", autoscaler_uid: "pa", serverless_uid: Some("sks"), adopt: true };
 
     fn service(value: Value) -> Service {
         serde_json::from_value(value).expect("a Service")
@@ -187,11 +193,11 @@ mod tests {
             }
             service(value)
         };
-        let owned = |uid: &str| {
+        let owned = |name: &str, uid: &str| {
             let mut value = plain();
             value["metadata"]["ownerReferences"] = json!([{
                 "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
-                "name": "hello", "uid": uid, "controller": true,
+                "name": name, "uid": uid, "controller": true,
             }]);
             service(value)
         };
@@ -201,9 +207,9 @@ mod tests {
         };
         assert_eq!(standing(None, ME), Standing::Absent);
         assert_eq!(standing(Some(&service(plain())), ME), Standing::Adoptable);
-        assert_eq!(standing(Some(&owned("sks")), ME), Standing::Ours);
-        foreign(&owned("other"), ME, "controlled by ServerlessService");
-        foreign(&owned("sks"), Claimant { serverless_uid: None, ..ME }, "controlled by");
+        assert_eq!(standing(Some(&owned("hello", "sks")), ME), Standing::Ours);
+        assert_eq!(standing(Some(&owned("hello", "sks-of-old")), ME), Standing::Outgoing);
+        foreign(&owned("other", "sks-of-other"), ME, "controlled by ServerlessService \"other\"");
         foreign(&service(plain()), Claimant { adopt: false, ..ME }, "adopt-service");
         foreign(&adopt(&service(plain()), "someone"), ME, "another PodAutoscaler");
         foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");

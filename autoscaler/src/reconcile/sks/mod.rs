@@ -195,7 +195,7 @@ impl Pass<'_> {
 
     fn standing(&self, service: Option<&Service>) -> Standing {
         let adopt = self.accepted.settings.adopt_service;
-        standing(service, kpa::claimant(self.uid(), Some(&self.object), adopt))
+        standing(service, kpa::claimant(self.key.name(), self.uid(), Some(&self.object), adopt))
     }
 
     /// Hosts that are not an older PodAutoscaler's.
@@ -262,6 +262,11 @@ impl Pass<'_> {
             Standing::Foreign(_) => {
                 // The PodAutoscaler's status says why.
                 self.status.mark_not_owned("Service", &want.name_any(), self.now);
+                self.status.service_name.clear();
+                Ok(None)
+            }
+            Standing::Outgoing => {
+                self.status.mark_pending(Pending::CreatingPublicService, self.now); // Its end leads to another pass.
                 self.status.service_name.clear();
                 Ok(None)
             }

@@ -78,6 +78,30 @@ async fn a_target_that_was_never_taken_up_is_left_alone() {
     pass(&mut f, vec![]).await.expect("nothing to give back");
 }
 
+/// Goal: a Service that became somebody else's takes our objects with it, and leaves the replicas as they are.
+#[tokio::test]
+async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
+    let mut f = settled();
+    let mut object = deleted();
+    object["metadata"].as_object_mut().expect("metadata").remove("deletionTimestamp");
+    f.put_autoscaler(object);
+    f.put_service(json!({"metadata": {"name": "hello", "namespace": "ns"}, "spec": {"selector": {"app": "new"}}}));
+    let gone = || json!({"kind": "Status", "status": "Success"});
+    let script = vec![
+        expect(&format!("DELETE {SKSS}/hello")).answered(200, gone()),
+        expect(&format!("DELETE {METRICS}/hello")).answered(200, gone()),
+        expect(&format!("PATCH {PA}"))
+            .with(|body| {
+                assert_eq!(body["metadata"]["finalizers"], json!([]));
+                assert!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"].is_null());
+            })
+            .answered(200, deleted()),
+        expect(&format!("PUT {PA}/status")),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+    assert!(f.fakes.scaled.lock().is_empty());
+}
+
 /// Goal: while the object goes, an adopted Service gets its selector back, and nothing of Kubernetes' own is deleted.
 #[tokio::test]
 async fn an_adopted_service_gets_its_selector_back() {

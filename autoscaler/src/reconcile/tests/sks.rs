@@ -157,7 +157,7 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
 #[tokio::test]
 async fn a_foreign_service_is_never_touched() {
     let mut f = fixture(json!({}), "Proxy");
-    f.put_service(public_service("somebody"));
+    f.put_service(json!({"metadata": {"name": "hello", "namespace": "ns"}, "spec": {"selector": {"app": "hello"}}}));
     let script = vec![
         expect(&format!("POST {SERVICES}")),
         put_status().with(|body| {
@@ -167,6 +167,17 @@ async fn a_foreign_service_is_never_touched() {
         }),
     ];
     pass(&mut f, script).await.expect("a pass");
+}
+
+/// Goal: after a ServerlessService was deleted and made anew, the former one's Service is waited out.
+#[tokio::test]
+async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
+    let mut f = fixture(json!({}), "Proxy");
+    f.put_service(public_service("former"));
+    let pending = put_status().with(|body| {
+        assert_condition(body, "EndpointsPopulated", "Unknown", "CreatingPublicService");
+    });
+    pass(&mut f, vec![expect(&format!("POST {SERVICES}")), pending]).await.expect("a pass");
 }
 
 #[tokio::test]

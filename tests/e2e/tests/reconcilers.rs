@@ -1,0 +1,411 @@
+//! The autoscaler's reconcilers against the embedded API server and its controllers. The test is kubelet (pods get ready
+//! the moment they exist) and activator (attests, answers probes); no process, no proxy.
+
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common_api::{PodAutoscaler, ServerlessService};
+use common_runtime::environment::Mode;
+use common_runtime::resolve::{Dns, Resolve};
+use common_runtime::websocket::{Config, DurableSender};
+use futures::future::BoxFuture;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope};
+use kube::{Api, Client, Resource, ResourceExt};
+use local::api::{ApiOptions, ApiServer};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SYSTEM: &str = "knative-serving";
+const ACTIVATOR: &str = "127.0.0.1";
+
+/// Leads every name to one address.
+struct Fixed(SocketAddr);
+
+impl Resolve for Fixed {
+    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move { Ok(vec![self.0]) })
+    }
+}
+
+struct Cluster {
+    client: Client,
+    link: DurableSender,
+    _server: ApiServer,
+    _stop: DropGuard,
+}
+
+impl Cluster {
+    async fn start(range: &str) -> Self {
+        let range = range.parse().expect("range");
+        let server = ApiServer::start(ApiOptions::new(range)).await.expect("API server");
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("kubeconfig");
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let client = Client::try_from(config.expect("config")).expect("client");
+        let stop = CancellationToken::new();
+        create(&client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await;
+        for crd in common_api::crds::crds() {
+            let mut object = serde_json::to_value(&crd).expect("CRD");
+            object["apiVersion"] = json!("apiextensions.k8s.io/v1");
+            object["kind"] = json!("CustomResourceDefinition");
+            create(&client, None, object).await;
+        }
+        create(&client, Some(SYSTEM), activators()).await;
+        let (controlled, ended) = (client.clone(), stop.clone());
+        tokio::spawn(async move {
+            let _ = local::controllers::run(controlled, ended).await;
+        });
+        tokio::spawn(kubelet(client.clone()));
+        let probed = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let public = probed.local_addr().expect("bound");
+        tokio::spawn(answer_probes(probed));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listen = listener.local_addr().expect("bound");
+        drop(listener);
+        let options = autoscaler::Options {
+            pod_name: "as-0".into(),
+            pod_ip: listen.ip(),
+            system_namespace: SYSTEM.into(),
+            cluster_domain: "cluster.local".into(),
+            mode: Mode::Standalone,
+            stat_listen: listen,
+            admin: None,
+            on_scale: None,
+        };
+        tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Fixed(public)), stop.clone()));
+        let urls = vec![format!("ws://{listen}")];
+        let link = DurableSender::start(urls, Arc::new(Dns), Config::default(), stop.clone()).expect("URL");
+        timeout(PATIENCE, link.connected().wait_for(|up| *up)).await.expect("connected").expect("alive");
+        let (attesting, ended) = (link.clone(), stop.clone());
+        tokio::spawn(async move {
+            while timeout(Duration::from_secs(1), ended.cancelled()).await.is_err() {
+                let _ = attesting.send(frame(SYSTEM, "activator-0", None)).await;
+            }
+        });
+        Self { client, link, _server: server, _stop: stop.drop_guard() }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    async fn get<K>(&self, name: &str) -> Option<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        self.api::<K>().get_opt(name).await.expect("an answer")
+    }
+
+    async fn create(&self, object: Value) {
+        create(&self.client, Some("default"), object).await;
+    }
+
+    async fn poke(&self) {
+        let stat = Stat { average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
+        self.link.send(frame("default", "hello", Some(stat))).await.expect("connected");
+    }
+
+    async fn replicas(&self) -> i32 {
+        let deployment: Deployment = self.get("hello").await.expect("a Deployment");
+        deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1)
+    }
+
+    /// Slices of a Service: who writes them, and the addresses in them.
+    async fn slices(&self, service: &str) -> Vec<(String, Vec<String>)> {
+        let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+        let list = self.api::<EndpointSlice>().list(&of_service).await.expect("a list");
+        let told = list.items.iter().map(|slice| {
+            let manager = slice.labels().get("endpointslice.kubernetes.io/managed-by").cloned().unwrap_or_default();
+            let endpoints = slice.endpoints.iter().flatten();
+            (manager, endpoints.flat_map(|endpoint| endpoint.addresses.clone()).collect())
+        });
+        told.collect()
+    }
+
+    async fn ready(&self) -> (String, String) {
+        let object: Option<PodAutoscaler> = self.get("hello").await;
+        let conditions = object.and_then(|object| object.status).unwrap_or_default().conditions;
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap_or_default();
+        (ready.reason, ready.message)
+    }
+}
+
+async fn eventually(what: &str, test: impl AsyncFn() -> bool) {
+    let reached = async {
+        while !test().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+async fn create(client: &Client, namespace: Option<&str>, object: Value) {
+    let object: DynamicObject = serde_json::from_value(object).expect("object");
+    let types = object.types.clone().expect("typed");
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).expect("kind"));
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let created = async {
+        // A custom resource is served a moment after its definition was created.
+        while let Err(error) = api.create(&PostParams::default(), &object).await {
+            assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, created).await.expect("created");
+}
+
+/// Pods are ready once they exist, and gone once they are deleted.
+async fn kubelet(client: Client) {
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+    let mut next_address = 0;
+    loop {
+        sleep(Duration::from_millis(20)).await;
+        let Ok(list) = pods.list(&ListParams::default()).await else { continue };
+        for pod in list {
+            let name = pod.name_any();
+            if pod.metadata.deletion_timestamp.is_some() {
+                let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
+            } else if pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()).is_none() {
+                next_address += 1;
+                let address = format!("10.0.0.{next_address}");
+                let status = json!({"status": {
+                    "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                }});
+                let _ = pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
+            }
+        }
+    }
+}
+
+async fn answer_probes(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let _ = stream.read(&mut [0; 4096]).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator").await;
+    }
+}
+
+fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
+    let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat };
+    common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
+}
+
+fn activators() -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "activators", "labels": {"kubernetes.io/service-name": "activator-service"}},
+        "endpoints": [{"addresses": [ACTIVATOR], "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
+    })
+}
+
+fn deployment(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": "hello"}},
+            "template": {
+                "metadata": {"labels": {"app": "hello"}},
+                "spec": {"containers": [{"name": "c", "image": "hello", "ports": [{"containerPort": 8080}]}]},
+            },
+        },
+    })
+}
+
+fn service() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "hello", "labels": {"team": "a"}, "annotations": {"keep": "me"}},
+        "spec": {"selector": {"app": "hello"}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]},
+    })
+}
+
+fn pod_autoscaler(annotations: Value) -> Value {
+    json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {"name": "hello", "annotations": annotations},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
+            "protocolType": "http1",
+        },
+    })
+}
+
+/// An object without what every write changes.
+fn lasting(service: &Service) -> Value {
+    let mut value = serde_json::to_value(service).expect("serialisable");
+    let metadata = value["metadata"].as_object_mut().expect("metadata");
+    metadata.remove("resourceVersion");
+    metadata.remove("managedFields");
+    value
+}
+
+const KUBERNETES: &str = "endpointslice-controller.k8s.io";
+const OURS: &str = "zeroscale.dev";
+
+/// Goal: a Service is borrowed whole, with nothing of Kubernetes' left beside our slices, and given back byte for byte
+/// when its PodAutoscaler is deleted; the Deployment keeps what it had.
+#[tokio::test]
+async fn a_service_is_adopted_and_given_back_byte_for_byte() {
+    let cluster = Cluster::start("127.201.128.0/17").await;
+    cluster.create(deployment(1)).await;
+    cluster.create(service()).await;
+    eventually("Kubernetes serves the pod", async || {
+        matches!(&cluster.slices("hello").await[..], [(manager, pods)] if manager == KUBERNETES && pods.len() == 1)
+    })
+    .await;
+    let original: Service = cluster.get("hello").await.expect("a Service");
+    cluster.create(pod_autoscaler(json!({"zeroscale.dev/adopt-service": "true"}))).await;
+    eventually("only the activators serve", async || {
+        cluster.slices("hello").await == [(OURS.to_owned(), vec![ACTIVATOR.to_owned()])]
+            && cluster.get::<Endpoints>("hello").await.is_none()
+    })
+    .await;
+    let adopted: Service = cluster.get("hello").await.expect("a Service");
+    assert_eq!(adopted.spec.and_then(|spec| spec.selector), None);
+
+    cluster.api::<PodAutoscaler>().delete("hello", &DeleteParams::default()).await.expect("accepted");
+    eventually("gone", async || cluster.get::<PodAutoscaler>("hello").await.is_none()).await;
+    let returned: Service = cluster.get("hello").await.expect("a Service");
+    assert_eq!(lasting(&returned), lasting(&original));
+    eventually("Kubernetes serves the pod again, and alone", async || {
+        matches!(&cluster.slices("hello").await[..], [(manager, pods)] if manager == KUBERNETES && pods.len() == 1)
+    })
+    .await;
+    eventually("nothing of ours is left", async || {
+        cluster.get::<ServerlessService>("hello").await.is_none()
+            && cluster.get::<Service>("hello-private").await.is_none()
+    })
+    .await;
+    assert_eq!(cluster.replicas().await, 1);
+}
+
+#[tokio::test]
+async fn an_opt_out_gives_the_service_back_and_leaves_the_rest_alone() {
+    let cluster = Cluster::start("127.202.128.0/17").await;
+    cluster.create(deployment(2)).await;
+    cluster.create(service()).await;
+    let original: Service = cluster.get("hello").await.expect("a Service");
+    cluster.create(pod_autoscaler(json!({"zeroscale.dev/adopt-service": "true"}))).await;
+    eventually("adopted", async || {
+        let service: Service = cluster.get("hello").await.expect("a Service");
+        service.spec.and_then(|spec| spec.selector).is_none()
+    })
+    .await;
+    let opt_out = json!({"metadata": {"annotations": {"zeroscale.dev/adopt-service": null}}});
+    let patched = cluster.api::<PodAutoscaler>().patch("hello", &PatchParams::default(), &Patch::Merge(&opt_out)).await;
+    patched.expect("accepted");
+    eventually("told", async || {
+        let (reason, message) = cluster.ready().await;
+        reason == "ServiceNotOwned" && message.contains("exists and is not ours")
+    })
+    .await;
+    let returned: Service = cluster.get("hello").await.expect("a Service");
+    assert_eq!(lasting(&returned), lasting(&original));
+    let object: PodAutoscaler = cluster.get("hello").await.expect("a PodAutoscaler");
+    assert!(object.finalizers().is_empty(), "nothing is held any more");
+    assert_eq!(cluster.replicas().await, 2);
+}
+
+#[tokio::test]
+async fn a_foreign_service_stays_untouched_and_so_do_the_replicas() {
+    let cluster = Cluster::start("127.203.128.0/17").await;
+    cluster.create(deployment(0)).await;
+    cluster.create(service()).await;
+    let original: Service = cluster.get("hello").await.expect("a Service");
+    cluster.create(pod_autoscaler(json!({}))).await;
+    eventually("told", async || cluster.ready().await.0 == "ServiceNotOwned").await;
+    cluster.poke().await;
+    sleep(Duration::from_secs(3)).await; // Longer than a tick: nothing may come of it.
+    assert_eq!(cluster.replicas().await, 0);
+    let now: Service = cluster.get("hello").await.expect("a Service");
+    assert_eq!(now, original);
+    assert!(cluster.get::<ServerlessService>("hello").await.is_none());
+}
+
+/// Goal: asleep, woken by one stat, awake while it lasts, asleep again by the whole state machine; deleted asleep, the
+/// Deployment gets its one pod back.
+#[tokio::test]
+async fn a_revision_wakes_falls_asleep_and_is_given_back() {
+    let cluster = Cluster::start("127.204.128.0/17").await;
+    cluster.create(deployment(0)).await;
+    cluster.create(pod_autoscaler(json!({"autoscaling.knative.dev/window": "6s"}))).await;
+    eventually("asleep", async || cluster.ready().await.0 == "NoTraffic").await;
+    eventually("the public Service leads to the activators", async || {
+        cluster.slices("hello").await == [(OURS.to_owned(), vec![ACTIVATOR.to_owned()])]
+    })
+    .await;
+    for _ in 0..2 {
+        cluster.poke().await;
+        eventually("awake", async || {
+            cluster.replicas().await == 1
+                && matches!(&cluster.slices("hello-private").await[..], [(_, pods)] if pods.len() == 1)
+        })
+        .await;
+        let of_ours = cluster.slices("hello").await;
+        assert_eq!(of_ours, [(OURS.to_owned(), vec![ACTIVATOR.to_owned()])], "plain pods keep the activators");
+        eventually("asleep again", async || cluster.replicas().await == 0).await;
+    }
+    let events = cluster.api::<Event>().list(&ListParams::default()).await.expect("a list");
+    assert!(events.iter().any(|event| event.reason.as_deref() == Some("Scaled")), "a scale is told in an Event");
+
+    cluster.api::<PodAutoscaler>().delete("hello", &DeleteParams::default()).await.expect("accepted");
+    eventually("gone", async || cluster.get::<PodAutoscaler>("hello").await.is_none()).await;
+    assert_eq!(cluster.replicas().await, 1);
+    eventually("nothing of ours is left", async || {
+        cluster.get::<Service>("hello").await.is_none() && cluster.slices("hello").await.is_empty()
+    })
+    .await;
+}
+
+/// Goal: by hand or by an old manifest, replicas are put right once, and a bad edit is refused by name.
+#[tokio::test]
+async fn edits_are_put_right_or_refused() {
+    let cluster = Cluster::start("127.205.128.0/17").await;
+    cluster.create(deployment(3)).await;
+    cluster
+        .create(pod_autoscaler(
+            json!({"autoscaling.knative.dev/min-scale": "2", "autoscaling.knative.dev/max-scale": "3"}),
+        ))
+        .await;
+    eventually("active", async || {
+        let object: Option<PodAutoscaler> = cluster.get("hello").await;
+        object.and_then(|object| object.status).is_some_and(|status| status.actual_scale == Some(3))
+    })
+    .await;
+    let deployments = cluster.api::<Deployment>();
+    let by_hand = json!({"spec": {"replicas": 9}});
+    deployments.patch("hello", &PatchParams::default(), &Patch::Merge(&by_hand)).await.expect("accepted");
+    eventually("within bounds again", async || cluster.replicas().await <= 3).await;
+    let bad = json!({"metadata": {"annotations": {"autoscaling.knative.dev/max-scale": "lots"}}});
+    cluster
+        .api::<PodAutoscaler>()
+        .patch("hello", &PatchParams::default(), &Patch::Merge(&bad))
+        .await
+        .expect("accepted");
+    eventually("refused by name", async || {
+        let (reason, message) = cluster.ready().await;
+        reason == "Invalid" && message.contains("autoscaling.knative.dev/max-scale") && message.contains("lots")
+    })
+    .await;
+    assert!(cluster.replicas().await >= 2);
+}
