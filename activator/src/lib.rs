@@ -16,6 +16,7 @@ mod body;
 mod cold_start;
 pub mod discovery;
 mod exchange;
+mod explain;
 mod forward;
 mod layers;
 mod metrics;

@@ -143,6 +143,11 @@ impl Registry {
         )
     }
 
+    /// All revisions at this moment, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<Revision>> {
+        self.by_key.iter().map(|entry| entry.value().clone()).collect()
+    }
+
     fn apply(&self, state: &mut State, event: Event) {
         match event {
             Event::Revision(spec) => self.set(state, *spec),

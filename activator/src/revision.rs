@@ -186,3 +186,44 @@ impl Live {
         }
     }
 }
+
+/// Revisions for tests of the layers.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+    use common::backend::{Backend, Probe};
+    use common::time::Timestamp;
+
+    /// `ns/app` without pods, as `change` makes it.
+    pub(crate) fn revision(change: impl FnOnce(&mut Backend)) -> Arc<Revision> {
+        let mut backend = Backend {
+            revision: "app".into(),
+            service: "app".into(),
+            hosts: vec![],
+            protocol: Protocol::Http1,
+            container_concurrency: 0,
+            queue_proxy: false,
+            probe: Probe::Tcp { port: None },
+            timeout_ms: 300_000,
+            response_start_timeout_ms: 0,
+            idle_timeout_ms: 0,
+            max_held: 10_000,
+            failing: None,
+        };
+        change(&mut backend);
+        let start = Instant::now();
+        let clock = Arc::new(move || Timestamp::default() + start.elapsed());
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default());
+        Revision::new(&Spec::standalone("ns", backend), clock, &metrics)
+    }
+
+    /// A request for it without a body.
+    pub(crate) fn call(revision: &Arc<Revision>) -> crate::exchange::Call {
+        crate::exchange::Call {
+            request: http::Request::new(crate::body::RequestBody::Empty),
+            peer: Arc::new(crate::exchange::Peer::new(([127, 0, 0, 1], 5000).into(), false)),
+            received: Instant::now(),
+            revision: revision.clone(),
+        }
+    }
+}

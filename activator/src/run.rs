@@ -7,6 +7,7 @@
 //! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
 
 use crate::discovery::{self, Event};
+use crate::explain;
 use crate::forward::pool::Pools;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
@@ -124,8 +125,9 @@ pub async fn start(
     let lookup = Lookup::new(report, registry.clone(), health.clone(), options.mode, options.cluster_domain.clone());
     let chain = Probe::new(lookup, health.clone());
 
+    let pages = vec![explain::page(registry.clone())];
     let admin = match options.admin {
-        Some(address) => Some(admin::serve(address, registered, Vec::new(), infrastructure.clone()).await?),
+        Some(address) => Some(admin::serve(address, registered, pages, infrastructure.clone()).await?),
         None => None,
     };
     let server = Server::new(options.mode, options.trust_revision_headers.clone());

@@ -17,8 +17,10 @@ use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use common::wire;
 use common_runtime::websocket::DurableSender;
 use parking_lot::Mutex;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -110,7 +112,7 @@ impl StatSink {
             return;
         }
         let link = self.shared.link.clone();
-        tokio::spawn(async move {
+        let mut carrying = Box::pin(async move {
             match link.send(frame).await {
                 Ok(()) => {
                     let now = Instant::now();
@@ -122,6 +124,10 @@ impl StatSink {
                 Err(error) => tracing::debug!(%error, "first signal is owed"),
             }
         });
+        // The first poll queues the frame, here and now; only the confirmation is left to another task.
+        if carrying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(carrying);
+        }
     }
 
     /// One second's frame.

@@ -35,7 +35,8 @@ const HEAD_MAX: usize = 10 * 1024 * 1024;
 /// A connection and its state machine.
 pub(crate) struct Http1 {
     sender: http1::SendRequest<RequestBody>,
-    driver: http1::Connection<TokioIo<TcpStream>, RequestBody>,
+    /// None once it has ended.
+    driver: Option<http1::Connection<TokioIo<TcpStream>, RequestBody>>,
     /// Whether a response came through it before.
     pub(crate) reused: bool,
     /// Since when it is idle.
@@ -54,13 +55,21 @@ impl Http1 {
     /// Takes over a connected stream. Sends nothing.
     pub(crate) async fn new(stream: TcpStream) -> hyper::Result<Box<Self>> {
         let (sender, driver) = http1::Builder::new().max_header_size(HEAD_MAX).handshake(TokioIo::new(stream)).await?;
-        Ok(Box::new(Self { sender, driver, reused: false, idle_since: Instant::now() }))
+        Ok(Box::new(Self { sender, driver: Some(driver), reused: false, idle_since: Instant::now() }))
     }
 
     /// Looks whether the pod has closed the connection. An idle connection is driven by nobody, so nobody is woken.
     pub(crate) fn is_alive(&mut self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.driver).poll(&mut nobody).is_pending() && self.sender.is_ready()
+        self.drive(&mut nobody);
+        self.driver.is_some() && self.sender.is_ready()
+    }
+
+    /// Makes progress. An ended driver is dropped at once, which tells whoever still waits for something from it.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if self.driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(cx).is_ready()) {
+            self.driver = None;
+        }
     }
 
     /// Sends `request` and waits for the response's head. Dropping the future closes the connection.
@@ -70,17 +79,13 @@ impl Http1 {
         pool: &Arc<Pool>,
     ) -> Result<Response<Http1Body>, Failed> {
         let upload = request.body().upload();
-        let answered = {
-            let mut answer = pin!(self.sender.try_send_request(request));
-            let driver = &mut self.driver;
-            let mut ended = false;
-            poll_fn(|cx| {
-                // The answer only ever comes out of the driver, here in this task: its own waker is of no use.
-                ended = ended || Pin::new(&mut *driver).poll(cx).is_ready();
-                answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-            })
-            .await
-        };
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let answered = poll_fn(|cx| {
+            // The answer only ever comes out of the driver, here in this task: its own waker is of no use.
+            self.drive(cx);
+            answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        })
+        .await;
         let response = match answered {
             Ok(response) => response,
             Err(failed) => return Err(failed.into()),
@@ -89,8 +94,9 @@ impl Http1 {
             pool.put(self);
             Driver::None
         } else if upload.is_some_and(|upload| !upload.finished()) {
-            let Self { driver, .. } = *self;
+            let driver = self.driver.take();
             tokio::spawn(async move {
+                let Some(driver) = driver else { return };
                 if let Err(error) = driver.await {
                     tracing::debug!(%error, "pod answered before the upload was complete");
                 }
@@ -106,6 +112,7 @@ impl Http1 {
     pub(crate) async fn upgrade(self: Box<Self>, request: Request<RequestBody>) -> Result<Response<Http1Body>, Failed> {
         let Self { mut sender, driver, .. } = *self;
         tokio::spawn(async move {
+            let Some(driver) = driver else { return };
             if let Err(error) = driver.with_upgrades().await {
                 tracing::debug!(%error, "connection of an upgrade ended");
             }
@@ -162,10 +169,7 @@ impl Body for Http1Body {
                 match Pin::new(&mut this.body).poll_frame(&mut nobody) {
                     Poll::Ready(frame) => frame,
                     Poll::Pending => {
-                        let ended = Pin::new(&mut connection.driver).poll(cx).is_ready();
-                        if ended {
-                            this.driver = Driver::None;
-                        }
+                        connection.drive(cx);
                         std::task::ready!(Pin::new(&mut this.body).poll_frame(cx))
                     }
                 }

@@ -14,6 +14,9 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// And on all of them.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
+/// Largest head of a response, decoded, as upstream (10 MiB).
+const HEADER_LIST_MAX: u32 = 10 * 1024 * 1024;
+
 /// Pings while requests are in flight, and the wait for an answer: a peer that vanished is found out without cost to an
 /// idle connection. (Upstream sends none and waits for TCP to give up.)
 const PING_INTERVAL: Duration = Duration::from_secs(5);
@@ -32,6 +35,7 @@ impl Http2 {
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(HEADER_LIST_MAX)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))

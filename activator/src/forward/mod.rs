@@ -148,7 +148,7 @@ impl Prepared {
     }
 
     async fn send_upgrade(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        let connection = match pool.http1().await {
+        let connection = match pool.dial_http1().await {
             Ok(connection) => connection,
             Err(error) => return Err(self.unreachable(&error)),
         };

@@ -107,6 +107,14 @@ impl Pool {
         if let Some(connection) = self.idle() {
             return Ok(connection);
         }
+        self.dial_http1().await
+    }
+
+    /// A new HTTP/1.1 connection: for an upgrade, which does not give it back and must not meet a stale one.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn dial_http1(&self) -> io::Result<Box<Http1>> {
         let stream = dial::connect(self.address).await?;
         Http1::new(stream).await.map_err(io::Error::other)
     }
@@ -148,6 +156,10 @@ impl Pool {
         *self.http2.lock() = None;
     }
 
+    fn is_empty(&self) -> bool {
+        self.idle.lock().is_empty() && self.open_http2().is_none()
+    }
+
     fn sweep(&self, now: Instant) {
         let old: Vec<Box<Http1>> = {
             let mut idle = self.idle.lock();
@@ -179,6 +191,17 @@ impl Pools {
         self.by_address.entry(address).or_insert_with(|| Arc::new(Pool::new(address, self.idle_max))).clone()
     }
 
+    /// Closes what is old, and forgets addresses that nobody uses and nothing is kept for: a late request may have made
+    /// a pool for a pod that was removed just before.
+    fn sweep(&self, now: Instant) {
+        let all: Vec<Arc<Pool>> = self.by_address.iter().map(|entry| entry.value().clone()).collect();
+        for pool in all {
+            pool.sweep(now);
+        }
+        // Under the entry's lock nobody can get the pool, so a count of one stays one.
+        self.by_address.retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.is_empty());
+    }
+
     /// Forgets an address that no revision lists any more.
     pub(crate) fn remove(&self, address: SocketAddr) {
         if let Some((_, pool)) = self.by_address.remove(&address) {
@@ -194,10 +217,72 @@ async fn sweep(pools: Weak<Pools>, shutdown: CancellationToken) {
             () = shutdown.cancelled() => return,
         }
         let Some(pools) = pools.upgrade() else { return };
-        let all: Vec<Arc<Pool>> = pools.by_address.iter().map(|entry| entry.value().clone()).collect();
-        let now = Instant::now();
-        for pool in all {
-            pool.sweep(now);
+        pools.sweep(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    async fn listen() -> TcpListener {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port")
+    }
+
+    #[tokio::test]
+    async fn idle_connections_are_taken_again_latest_first_and_bounded() {
+        let listener = listen().await;
+        let pool = Pool::new(listener.local_addr().expect("bound"), 2);
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            open.push(pool.http1().await.expect("accepted"));
         }
+        for connection in open {
+            assert!(!connection.reused);
+            pool.put(connection);
+        }
+        assert!(pool.idle().is_some_and(|connection| connection.reused));
+        assert!(pool.idle().is_some());
+        assert!(pool.idle().is_none(), "the third was closed");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_pod_closed_is_not_taken() {
+        let listener = listen().await;
+        let pool = Pool::new(listener.local_addr().expect("bound"), 2);
+        let connection = pool.http1().await.expect("accepted");
+        let (mut accepted, _) = listener.accept().await.expect("dialled");
+        pool.put(connection);
+        accepted.shutdown().await.expect("open");
+        drop(accepted);
+        // The close has arrived once the kernel says that there is something to read.
+        tokio::time::timeout(Duration::from_secs(10), async {
+            while pool.idle.lock().first_mut().is_some_and(|connection| connection.is_alive()) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("the close arrives");
+        assert!(pool.idle().is_none());
+    }
+
+    #[tokio::test]
+    async fn old_connections_are_closed_and_unused_addresses_forgotten() {
+        let listener = listen().await;
+        let address = listener.local_addr().expect("bound");
+        let pools = Pools::start(2, CancellationToken::new());
+        let pool = pools.get(address);
+        pool.put(pool.http1().await.expect("accepted"));
+        let (mut accepted, _) = listener.accept().await.expect("dialled");
+        let now = Instant::now();
+        pools.sweep(now + IDLE_MAX - Duration::from_secs(1));
+        assert!(pools.by_address.contains_key(&address));
+        drop(pool);
+        pools.sweep(now + IDLE_MAX + Duration::from_secs(1));
+        assert!(!pools.by_address.contains_key(&address));
+        assert_eq!(accepted.read(&mut [0]).await.expect("closed, not reset"), 0);
     }
 }

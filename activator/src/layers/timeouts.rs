@@ -204,3 +204,107 @@ where
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revision::fixture;
+    use http_body_util::{BodyExt, StreamBody};
+    use std::time::Duration;
+    use tokio::time::sleep;
+    use tower_test::mock;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// When the head is sent, and after which pauses the parts of the body; how the exchange ends, and when.
+    async fn outcome(head: u64, pauses: &[u64], bounds: (u64, u64, u64)) -> (String, usize, u64) {
+        let revision = fixture::revision(|backend| {
+            (backend.timeout_ms, backend.response_start_timeout_ms, backend.idle_timeout_ms) = bounds;
+        });
+        let start = Instant::now();
+        let pauses = pauses.to_vec();
+        let inner = tower::service_fn(move |_: Call| {
+            let pauses = pauses.clone();
+            async move {
+                sleep(ms(head)).await;
+                let parts = futures::stream::unfold(pauses.into_iter(), |mut pauses| async move {
+                    sleep(ms(pauses.next()?)).await;
+                    Some((Ok::<_, BodyError>(Frame::data(Bytes::from_static(b"x"))), pauses))
+                });
+                Ok::<_, Refusal>(Response::new(StreamBody::new(Box::pin(parts))))
+            }
+        });
+        let mut parts = 0;
+        let ended = match Timeouts::new(inner).call(fixture::call(&revision)).await {
+            Err(refusal) => refusal.reason().to_owned(),
+            Ok(response) => {
+                let mut body = response.into_body();
+                loop {
+                    match body.frame().await {
+                        Some(Ok(_)) => parts += 1,
+                        Some(Err(error)) => break format!("reset: {error}"),
+                        None => break "whole".to_owned(),
+                    }
+                }
+            }
+        };
+        (ended, parts, u64::try_from(start.elapsed().as_millis()).expect("short"))
+    }
+
+    /// Rows of upstream's own tests, with a reset where upstream appends its message. Bounds: total, start, idle.
+    #[tokio::test(start_paused = true)]
+    async fn each_bound_is_kept_to_the_millisecond() {
+        let idle_reset = "reset: nothing moved for the revision's idle timeout of 50ms";
+        let total_reset = "reset: request took longer than the revision's timeout of 500ms";
+        type Row<'a> = (u64, &'a [u64], (u64, u64, u64), (&'a str, usize, u64));
+        let rows: [Row<'_>; 11] = [
+            (0, &[0], (100, 10, 50), ("whole", 1, 0)),
+            (200, &[0], (100, 0, 0), ("timeout", 0, 100)),
+            (200, &[0], (500, 50, 0), ("response-start-timeout", 0, 50)),
+            (200, &[0], (500, 0, 50), ("idle-timeout", 0, 50)),
+            (200, &[0], (100, 50, 60), ("response-start-timeout", 0, 50)),
+            (40, &[30], (500, 50, 0), ("whole", 1, 70)), // The head was in time, the body need not be.
+            (49, &[49, 49, 49], (500, 50, 50), ("whole", 3, 196)),
+            (0, &[10, 200], (500, 0, 50), (idle_reset, 1, 60)),
+            (45, &[49, 200], (500, 0, 50), (idle_reset, 1, 144)),
+            (0, &[110; 20], (500, 0, 0), (total_reset, 4, 500)),
+            (0, &[45; 20], (500, 0, 50), (total_reset, 11, 500)),
+        ];
+        for (head, pauses, bounds, expected) in rows {
+            let (ended, parts, at) = outcome(head, pauses, bounds).await;
+            let (end, count, when) = expected;
+            // Timers are kept to the millisecond, and may be one late.
+            assert!(
+                ended == end && parts == count && (when..=when + 2).contains(&at),
+                "{head} {pauses:?} {bounds:?}: {ended} {parts} {at}"
+            );
+        }
+    }
+
+    /// Goal: an exchange that is refused below, or dropped, leaves nothing behind and changes nothing.
+    #[tokio::test(start_paused = true)]
+    async fn refusals_pass_and_the_rest_below_is_dropped_at_the_bound() {
+        let revision = fixture::revision(|backend| backend.timeout_ms = 100);
+        let (inner, mut below) = mock::pair::<Call, Response<http_body_util::Empty<Bytes>>>();
+        let inner = tower::ServiceExt::map_err(inner, |_| Refusal::Deleted);
+        let mut timed = mock::Spawn::new(Timeouts::new(inner));
+        tokio_test::assert_ready!(timed.poll_ready()).expect("ready");
+        let mut exchange = tokio_test::task::spawn(timed.call(fixture::call(&revision)));
+        assert!(exchange.poll().is_pending());
+        let (_, respond) =
+            tokio_test::assert_ready!(tokio_test::task::spawn(below.next_request()).poll()).expect("sent");
+        respond.send_error("gone");
+        let refused = tokio_test::assert_ready!(exchange.poll());
+        assert!(matches!(refused, Err(Refusal::Deleted)));
+
+        tokio_test::assert_ready!(timed.poll_ready()).expect("ready");
+        let mut exchange = tokio_test::task::spawn(timed.call(fixture::call(&revision)));
+        assert!(exchange.poll().is_pending());
+        tokio::time::advance(ms(101)).await;
+        assert!(exchange.is_woken());
+        let refused = tokio_test::assert_ready!(exchange.poll());
+        assert!(matches!(refused, Err(Refusal::Timeout(TimedOut::Total(_)))));
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::HEAD_TIMEOUT;
 use super::drain::{Listener, Phase};
+use super::head_timeout::CountedIo;
 use crate::body::BodyError;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -28,6 +29,9 @@ const STREAMS_MAX: u32 = 250;
 
 /// Largest head of an HTTP/1 request, as upstream (1 MiB + 4096).
 const HEAD_MAX: usize = 1024 * 1024 + 4096;
+
+/// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).
+const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
 
 /// What hyper calls for each request.
 pub(super) trait HyperService<B>:
@@ -71,12 +75,12 @@ where
             Some(Err(_)) | None => return Ok(()),
         }
     };
-    let io = TokioIo::new(stream);
     match protocol {
         Sniffed::Closed => Ok(()),
         Sniffed::Http1 => {
+            let (io, timer) = CountedIo::new(stream);
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX);
+            builder.timer(timer).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX);
             let connection = pin!(builder.serve_connection(io, service).with_upgrades());
             drive(connection, drain, |c| c.graceful_shutdown()).await
         }
@@ -87,7 +91,8 @@ where
                     .initial_stream_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)
                     .max_concurrent_streams(STREAMS_MAX)
-                    .serve_connection(io, service)
+                    .max_header_list_size(HEADER_LIST_MAX)
+                    .serve_connection(TokioIo::new(stream), service)
             );
             drive(connection, drain, |c| c.graceful_shutdown()).await
         }
@@ -147,7 +152,7 @@ async fn sniff(stream: &TcpStream) -> io::Result<Sniffed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     #[tokio::test]
@@ -174,5 +179,43 @@ mod tests {
             }
             assert_eq!(sniffing.await.expect("no panic").expect("told"), expected);
         }
+    }
+
+    /// Serves one connection with a service that says hello.
+    async fn served() -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        let (stream, _) = listener.accept().await.expect("accepted");
+        let service = hyper::service::service_fn(|_: http::Request<Incoming>| async {
+            let body: crate::body::Reply<http_body_util::Empty<bytes::Bytes>> = crate::body::Reply::own("hello");
+            Ok::<_, BodyError>(http::Response::new(body))
+        });
+        tokio::spawn(serve(stream, service, crate::server::drain::Drain::default().listener()));
+        client
+    }
+
+    /// Goal: a head has 60 s from its first byte, a new connection 60 s for that byte, a kept-alive one all the time.
+    /// Method: a paused clock, which moves on whenever everybody waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_is_bounded_from_its_first_byte() {
+        let get = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        let mut buffer = [0; 1024];
+        let mut client = served().await;
+        for _ in 0..2 {
+            client.write_all(get).await.expect("open");
+            let n = client.read(&mut buffer).await.expect("open");
+            assert!(buffer[..n].ends_with(b"hello"));
+            tokio::time::sleep(HEAD_TIMEOUT * 3).await;
+        }
+        client.write_all(&get[..10]).await.expect("open");
+        let start = tokio::time::Instant::now();
+        while client.read(&mut buffer).await.unwrap_or(0) > 0 {}
+        let bounds = HEAD_TIMEOUT..HEAD_TIMEOUT + Duration::from_secs(5);
+        assert!(bounds.contains(&start.elapsed()), "a started head: {:?}", start.elapsed());
+
+        let mut silent = served().await;
+        let start = tokio::time::Instant::now();
+        assert_eq!(silent.read(&mut buffer).await.expect("closed"), 0);
+        assert!(bounds.contains(&start.elapsed()), "a silent connection: {:?}", start.elapsed());
     }
 }

@@ -16,6 +16,7 @@
 
 mod connection;
 mod drain;
+mod head_timeout;
 pub(crate) mod rescue;
 pub(crate) mod tunnel;
 
@@ -35,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
-/// How long a client may take for a request's head, the silence before it included.
+/// How long a client may take for a request's head, and for its first byte on a new connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The pause after a failed accept (out of descriptors): let some connections close.

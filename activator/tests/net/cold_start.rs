@@ -142,9 +142,7 @@ async fn an_edit_drops_no_held_request_and_a_deletion_tells_them_all() {
 #[tokio::test]
 async fn a_signal_that_was_lost_is_owed() {
     use futures::StreamExt;
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
-    drop(listener); // Nobody is there yet.
+    let address = rig::own_address(); // Nobody is there yet.
     let (events, receiver) = tokio::sync::mpsc::channel(8);
     let mut options =
         activator::Options::new("a", [127, 0, 0, 1].into(), common_runtime::environment::Mode::Standalone);
@@ -172,4 +170,25 @@ async fn a_signal_that_was_lost_is_owed() {
             }
         }
     }
+}
+
+/// Goal: over HTTP/2 a stream that is reset while held gives its count back; its siblings stay.
+#[tokio::test]
+async fn a_stream_that_is_reset_while_held_leaves_its_siblings() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let client = rig::http2_client(rig.address).await;
+    let send = || {
+        let mut client = client.clone();
+        let request = http::Request::get("http://app.ns/").body(http_body_util::Empty::<bytes::Bytes>::new());
+        tokio::spawn(async move { client.send_request(request.expect("valid")).await })
+    };
+    let (leaving, staying) = (send(), send());
+    rig.until(|load| load.queued == 2).await;
+    leaving.abort();
+    rig.until(|load| load.queued == 1).await;
+    let pod = Pod::saying("awake").await;
+    rig.pods(&[pod.address]).await;
+    let answer = patient(staying).await.expect("no panic").expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
 }

@@ -3,5 +3,6 @@
 mod bounds;
 mod cold_start;
 mod http;
+mod kubernetes;
 mod pods;
 mod rig;

@@ -53,15 +53,15 @@ async fn a_request_whose_only_pod_is_gone_waits_for_the_next() {
 async fn a_pod_that_comes_back_is_used_again() {
     let rig = Rig::start().await;
     rig.revision(|_| {}).await;
-    let pod = Pod::saying("first life").await;
-    let address = pod.address;
+    let address = rig::own_address();
+    let bind = async || tokio::net::TcpListener::bind(address).await.expect("nobody else's");
+    let pod = Pod::on(bind().await, |_| async { Response::new(rig::full("first life")) });
     rig.pods(&[address]).await;
     assert_eq!(rig.get("app.ns", "/").await.body, "first life");
     pod.kill().await;
     let (answer, _second) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
-        let listener = tokio::net::TcpListener::bind(address).await.expect("still free");
-        Pod::on(listener, |_| async { Response::new(rig::full("second life")) })
+        Pod::on(bind().await, |_| async { Response::new(rig::full("second life")) })
     });
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "second life"));
 }

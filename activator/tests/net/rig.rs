@@ -297,6 +297,14 @@ pub(crate) fn free() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
 }
 
+/// An address that no other test takes, for what must be known before it is bound, or bound again.
+pub(crate) fn own_address() -> SocketAddr {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    let [high, low, ..] = std::process::id().to_le_bytes();
+    let next = u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).expect("fewer than 256 are taken");
+    SocketAddr::new(Ipv4Addr::new(127, high.max(1), low, next).into(), 18_012)
+}
+
 /// The future's output, or a failed test.
 pub(crate) async fn patient<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
