@@ -262,12 +262,12 @@ impl Worker {
         };
         let mut pause = RETRY.0;
         loop {
-            let bound =
-                self.api.create_subresource::<_, Value>("binding", &name, &PostParams::default(), &binding).await;
+            let bound: kube::Result<Value> =
+                self.api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
             match bound {
                 Ok(_) => return Ok(()),
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(Why::Gone),
-                Err(error) => tracing::debug!(pod = name, %error, "a pod could not be bound; trying again"),
+                Err(error) => tracing::warn!(pod = name, %error, "a pod could not be bound; trying again"),
             }
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(Why::Shutdown),

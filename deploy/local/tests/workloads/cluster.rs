@@ -1,0 +1,272 @@
+//! A cluster without planes: API server, controllers, node.
+
+use super::program;
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ObjectList, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Config, Resource, ResourceExt};
+use local::api::{ApiOptions, ApiServer};
+use local::node::proxy::ServiceTable;
+use local::node::{Backoff, NodeOptions, Range};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// How long anything may take; far more than it does.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) services: ServiceTable,
+    pub(crate) work: tempfile::TempDir,
+    shutdown: CancellationToken,
+    _shutdown_on_drop: DropGuard,
+    parts: Vec<JoinHandle<anyhow::Result<()>>>,
+    _server: ApiServer,
+}
+
+/// Half of 127.N.0.0/16 for pods, half for Services; N is this test's alone among tests of this process, and far from what
+/// clusters of other processes begin with.
+fn ranges() -> (Range, Range) {
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    let n = 130 + (std::process::id() % 4) as u8 * 30 + NEXT.fetch_add(1, Ordering::Relaxed);
+    let range = |third: u8| format!("127.{n}.{third}.0/17").parse().expect("a range");
+    (range(0), range(128))
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        // What the cluster logs is shown with a test that fails; RUST_LOG says how much.
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let (pods, services) = ranges();
+        let server =
+            ApiServer::start(ApiOptions::new(services.to_string().parse().expect("a range"))).await.expect("a server");
+        let mut config = Config::new(server.url().parse().expect("a URL"));
+        config.auth_info.token = Some(server.token().to_owned().into());
+        let client = Client::try_from(config).expect("a client");
+        let shutdown = CancellationToken::new();
+        let work = tempfile::tempdir().expect("a folder");
+        let options = NodeOptions {
+            restart_backoff: Backoff { first: Duration::from_millis(100), most: Duration::from_millis(400) },
+            check_range: true,
+            ..NodeOptions::new("node", pods, services, work.path())
+        };
+        let table = options.services.clone();
+        let parts = vec![
+            tokio::spawn(local::controllers::run(client.clone(), shutdown.clone())),
+            tokio::spawn(local::node::run(options, client.clone(), shutdown.clone())),
+        ];
+        Self {
+            client,
+            services: table,
+            work,
+            _shutdown_on_drop: shutdown.clone().drop_guard(),
+            shutdown,
+            parts,
+            _server: server,
+        }
+    }
+
+    /// Shuts down and waits for everything.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.cancel();
+        for part in self.parts.drain(..) {
+            let stopped = tokio::time::timeout(PATIENCE, part).await.expect("it stops");
+            stopped.expect("no panic").expect("no error");
+        }
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    pub(crate) async fn create<K>(&self, object: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + serde::Serialize
+            + DeserializeOwned
+            + Clone
+            + Debug,
+    {
+        let object: K = serde_json::from_value(object).expect("a valid object");
+        self.api().create(&PostParams::default(), &object).await.expect("created")
+    }
+
+    pub(crate) async fn patch<K>(&self, name: &str, patch: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+    {
+        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched")
+    }
+
+    pub(crate) async fn list<K>(&self) -> ObjectList<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+    {
+        self.api().list(&Default::default()).await.expect("listed")
+    }
+
+    /// Follows the objects of a kind until all of them together meet the condition.
+    pub(crate) async fn until<K>(&self, what: &str, mut condition: impl FnMut(&[K]) -> bool) -> Vec<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + DeserializeOwned
+            + Clone
+            + Debug
+            + Send
+            + 'static,
+    {
+        let mut events = watcher(self.api::<K>(), watcher::Config::default()).default_backoff().boxed();
+        let mut objects: Vec<K> = Vec::new();
+        let mut synced = false;
+        let met = async {
+            loop {
+                match events.next().await.expect("a watch without end") {
+                    Ok(watcher::Event::Init) => objects.clear(),
+                    Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                        objects.retain(|o| o.meta().uid != object.meta().uid);
+                        objects.push(object);
+                    }
+                    Ok(watcher::Event::Delete(object)) => objects.retain(|o| o.meta().uid != object.meta().uid),
+                    Ok(watcher::Event::InitDone) => synced = true,
+                    Err(_) => {}
+                }
+                if synced && condition(&objects) {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(PATIENCE, met).await.is_err() {
+            let ended = self.parts.iter().filter(|part| part.is_finished()).count();
+            assert_eq!(ended, 0, "the controllers or the node have ended, waiting for {what}");
+            panic!("it never came to pass: {what}; last seen: {objects:#?}");
+        }
+        objects
+    }
+
+    pub(crate) async fn until_pods_ready(&self, count: usize) -> Vec<Pod> {
+        self.until(&format!("{count} ready pods"), |pods: &[Pod]| pods.iter().filter(|p| is_ready(p)).count() == count)
+            .await
+    }
+}
+
+/// A container that runs `program`; further fields are merged in.
+pub(crate) fn container(program: &str, extra: Value) -> Value {
+    let mut container = json!({
+        "name": "main",
+        "image": "example.test/program",
+        "command": program::command(),
+        "ports": [{"name": "http1", "containerPort": 8080}],
+        "env": [{"name": "PROGRAM", "value": program}],
+    });
+    if let (Value::Object(fields), Value::Object(extra)) = (&mut container, extra) {
+        for (name, value) in extra {
+            match (fields.get_mut(&name), value) {
+                (Some(Value::Array(held)), Value::Array(more)) if name == "env" => held.extend(more),
+                (_, value) => drop(fields.insert(name, value)),
+            }
+        }
+    }
+    container
+}
+
+pub(crate) fn pod(name: &str, container: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "a"}},
+        "spec": {"terminationGracePeriodSeconds": 5, "containers": [container]},
+    })
+}
+
+pub(crate) fn deployment(replicas: i32, container: Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "a"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {
+                "metadata": {"labels": {"app": "a"}},
+                "spec": {"terminationGracePeriodSeconds": 5, "containers": [container]},
+            },
+        },
+    })
+}
+
+/// A probe by HTTP that asks soon again.
+pub(crate) fn http_probe(path: &str) -> Value {
+    json!({"httpGet": {"path": path, "port": "http1"}, "periodSeconds": 1})
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+        && pod.metadata.deletion_timestamp.is_none()
+}
+
+pub(crate) fn address(pod: &Pod) -> std::net::SocketAddr {
+    let ip = pod.status.as_ref().and_then(|s| s.pod_ip.as_deref()).expect("an address");
+    format!("{ip}:8080").parse().expect("an address")
+}
+
+/// The reason that the pod's first container gives for not running, and its message.
+pub(crate) fn waiting(pod: &Pod) -> Option<(String, String)> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    Some((waiting.reason.clone()?, waiting.message.clone().unwrap_or_default()))
+}
+
+/// The process of the pod's first container.
+pub(crate) fn pid(pod: &Pod) -> Option<i32> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    container.state.as_ref()?.running.as_ref()?;
+    container.container_id.as_ref()?.strip_prefix("process://")?.parse().ok()
+}
+
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Waits for something that no watch tells.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let met = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, met).await.is_ok(), "it never came to pass: {what}");
+}
+
+/// One GET over a connection of its own: the head and body as they came.
+pub(crate) async fn get(address: std::net::SocketAddr, path: &str) -> std::io::Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The names of pods, sorted.
+pub(crate) fn names(pods: &[Pod]) -> Vec<String> {
+    let mut names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn as_deployment(all: &[Deployment]) -> Option<&Deployment> {
+    all.iter().find(|d| d.name_any() == "a")
+}

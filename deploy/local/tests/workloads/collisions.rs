@@ -1,0 +1,56 @@
+//! Programs that do not listen where they are told.
+
+use super::cluster::{Cluster, container, pod, waiting};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt;
+use serde_json::json;
+
+async fn expect_collision(cluster: &Cluster, loser: &str, words: &[&str]) {
+    let reported = |pods: &[Pod]| {
+        pods.iter()
+            .filter(|p| p.name_any() == loser)
+            .filter_map(waiting)
+            .any(|(reason, message)| reason == "PortCollision" && words.iter().all(|word| message.contains(word)))
+    };
+    cluster.until(&format!("{loser} reports a PortCollision with {words:?}"), reported).await;
+    let told = |events: &[Event]| {
+        events
+            .iter()
+            .any(|e| e.reason.as_deref() == Some("PortCollision") && e.involved_object.name.as_deref() == Some(loser))
+    };
+    cluster.until("an Event about it", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_listens_everywhere_is_named_by_the_next_pod() {
+    let cluster = Cluster::start().await;
+    // A port of its own, since tests run side by side and this one is taken on all addresses.
+    let port = free_port();
+    let ports = json!({"ports": [{"containerPort": port}]});
+    cluster.create::<Pod>(pod("greedy", container("everywhere", ports.clone()))).await;
+    let warned = |events: &[Event]| events.iter().any(|e| e.reason.as_deref() == Some("ListensOnEveryAddress"));
+    cluster.until("an early warning", warned).await;
+    cluster.create::<Pod>(pod("victim", container("hello", ports))).await;
+    expect_collision(&cluster, "victim", &["default/greedy", "every address", "$HOST:$PORT"]).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_ignores_port_is_told_so() {
+    let cluster = Cluster::start().await;
+    let stubborn = format!("127.0.0.1:{}", free_port());
+    let container = container("stubborn", json!({"env": [{"name": "STUBBORN", "value": stubborn}]}));
+    cluster.create::<Pod>(pod("first", container.clone())).await;
+    cluster.until_pods_ready(1).await;
+    let address = stubborn.parse::<std::net::SocketAddr>().expect("an address");
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        tokio::task::yield_now().await; // The first one must have the port.
+    }
+    cluster.create::<Pod>(pod("second", container)).await;
+    expect_collision(&cluster, "second", &["default/first", &stubborn, "ignores HOST or PORT"]).await;
+    cluster.stop().await;
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}

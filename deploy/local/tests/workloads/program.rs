@@ -1,0 +1,43 @@
+//! The program that pods of these tests run: this very test binary, told to be something else.
+//!
+//! Which one `PROGRAM` says: `hello` is the sample; `everywhere` listens on every address at `PORT`, `stubborn` on a port that is
+//! given to it as `STUBBORN`, whatever `HOST` and `PORT` say.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+/// The command line that runs it.
+pub(crate) fn command() -> Vec<String> {
+    let exe = std::env::current_exe().expect("this executable");
+    let words = [exe.to_str().expect("a path of text"), "program::program", "--exact", "--nocapture"];
+    words.map(str::to_owned).to_vec()
+}
+
+#[test]
+fn program() {
+    let read = |name: &str| std::env::var(name).unwrap_or_default();
+    match read("PROGRAM").as_str() {
+        "hello" => {
+            let code = hello::main();
+            std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+        }
+        "everywhere" => listen(&format!("0.0.0.0:{}", read("PORT"))),
+        "stubborn" => listen(&read("STUBBORN")),
+        _ => {} // An ordinary test run: there is nothing to test here.
+    }
+}
+
+/// Listens and never answers; a failure is written as most programs do.
+fn listen(address: &str) {
+    match TcpListener::bind(address) {
+        Ok(listener) => {
+            for stream in listener.incoming() {
+                drop(stream);
+            }
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "cannot listen on {address}: {error}");
+            std::process::exit(1);
+        }
+    }
+}
