@@ -22,7 +22,7 @@
 //!
 //! # Not here
 //!
-//! The gauges `kn.revision.pods.*`, and class HPA.
+//! Class HPA; metrics, which are recorded where decisions are.
 
 mod objects;
 mod parameters;

@@ -14,12 +14,17 @@
 //! # Ports
 //!
 //! A port of the Service carries the revision's traffic, or something else (an adopted Service may have a port for metrics).
-//! What is not traffic goes to the pods in every mode. An EndpointSlice has one list of ports for all its endpoints, so
-//! endpoints are grouped by address family and ports; pods of a rolling update may well listen on different ones.
+//! What is not traffic goes to the pods in every mode, in slices of its own that no switch touches. An EndpointSlice has one
+//! list of ports for all its endpoints, so endpoints are grouped by address family and ports; pods of a rolling update may
+//! well listen on different ones.
+//!
+//! Activators find themselves in slices labelled as public, by the port named `http` or `http2`, else the only one. So
+//! slices of other ports are not labelled; and where an adopted Service has several ports for its traffic under names of its
+//! own, each gets a slice, of which one is labelled.
 //!
 //! # Names
 //!
-//! Slices are numbered, group after group, so that a switch of the path rewrites the first slice in one atomic update
+//! Slices of traffic are numbered, group after group, so that a switch of the path rewrites the first slice in one atomic update
 //! instead of deleting one and creating another.
 
 use common::names;
@@ -123,24 +128,50 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
         for slice in inputs.activators {
             let number = port_of(slice, inputs.traffic_port).unwrap_or(i32::from(inputs.activator_port));
             let ports = inputs.ports.iter().filter(|port| port.leads_to == LeadsTo::Traffic);
-            let ports = ports.map(|port| endpoint_port(port, number)).collect();
-            let endpoints = slice.endpoints.iter().flatten().filter(|e| is_ready(e) && chosen.holds(e));
-            groups.add(&slice.address_type, ports, endpoints.map(activator_endpoint));
+            let ports: Vec<_> = ports.map(|port| endpoint_port(port, number)).collect();
+            let endpoints: Vec<_> =
+                slice.endpoints.iter().flatten().filter(|e| is_ready(e) && chosen.holds(e)).collect();
+            for (class, ports) in told_apart(ports, inputs.traffic_port) {
+                groups.add(&slice.address_type, class, ports, endpoints.iter().map(|e| activator_endpoint(e)));
+            }
         }
     }
     for slice in inputs.private {
-        let ports: Vec<_> = inputs.ports.iter().filter_map(|port| pod_port(port, slice, inputs, route)).collect();
-        if !ports.is_empty() {
-            groups.add(&slice.address_type, ports, slice.endpoints.iter().flatten().map(pod_endpoint));
+        let endpoints = || slice.endpoints.iter().flatten().map(pod_endpoint);
+        let ports = |traffic: bool| -> Vec<EndpointPort> {
+            let ports = inputs.ports.iter().filter(|port| (port.leads_to == LeadsTo::Traffic) == traffic);
+            ports.filter_map(|port| pod_port(port, slice, inputs.traffic_port)).collect()
+        };
+        if route == Route::Pods {
+            groups.add(&slice.address_type, Class::Traffic, ports(true), endpoints());
         }
+        groups.add(&slice.address_type, Class::Other, ports(false), endpoints());
     }
     Outcome { route, pods_ready, slices: groups.into_slices(inputs) }
 }
 
-fn pod_port(port: &PublicPort, slice: &EndpointSlice, inputs: &Inputs<'_>, route: Route) -> Option<EndpointPort> {
+/// What a slice is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    /// The revision's traffic.
+    Traffic,
+    /// Anything else; or traffic whose activators are told by another slice.
+    Other,
+}
+
+/// Ports that activators serve, such that each activator recognises itself in exactly one slice.
+fn told_apart(mut ports: Vec<EndpointPort>, traffic_port: &str) -> Vec<(Class, Vec<EndpointPort>)> {
+    if ports.len() < 2 || ports.iter().any(|port| port.name.as_deref() == Some(traffic_port)) {
+        return vec![(Class::Traffic, ports)];
+    }
+    let rest = ports.split_off(1);
+    let rest = rest.into_iter().map(|port| (Class::Other, vec![port]));
+    std::iter::once((Class::Traffic, ports)).chain(rest).collect()
+}
+
+fn pod_port(port: &PublicPort, slice: &EndpointSlice, traffic_port: &str) -> Option<EndpointPort> {
     let private_name = match &port.leads_to {
-        LeadsTo::Traffic if route == Route::Activators => return None,
-        LeadsTo::Traffic => inputs.traffic_port,
+        LeadsTo::Traffic => traffic_port,
         LeadsTo::Pods(name) => name,
     };
     Some(endpoint_port(port, port_of(slice, private_name)?))
@@ -205,25 +236,28 @@ fn pod_endpoint(endpoint: &Endpoint) -> Endpoint {
     Endpoint { hints: None, ..endpoint.clone() }
 }
 
-/// Endpoints by address family and ports.
+/// Endpoints by class, address family and ports.
 #[derive(Default)]
-struct Groups(BTreeMap<(String, String), (Vec<EndpointPort>, Vec<Endpoint>)>);
+struct Groups(BTreeMap<(Class, String, String), (Vec<EndpointPort>, Vec<Endpoint>)>);
 
 impl Groups {
-    fn add(&mut self, family: &str, ports: Vec<EndpointPort>, endpoints: impl Iterator<Item = Endpoint>) {
+    fn add(&mut self, family: &str, class: Class, ports: Vec<EndpointPort>, endpoints: impl Iterator<Item = Endpoint>) {
+        if ports.is_empty() {
+            return;
+        }
         let order = ports.iter().map(|p| format!("{:?}:{:?} ", p.name, p.port)).collect();
-        self.0.entry((family.to_owned(), order)).or_insert_with(|| (ports, vec![])).1.extend(endpoints);
+        self.0.entry((class, family.to_owned(), order)).or_insert_with(|| (ports, vec![])).1.extend(endpoints);
     }
 
     fn into_slices(self, inputs: &Inputs<'_>) -> Vec<EndpointSlice> {
         let mut slices = vec![];
-        let mut count: BTreeMap<String, usize> = BTreeMap::new();
-        for ((family, _), (ports, mut endpoints)) in self.0 {
+        let mut count: BTreeMap<(Class, String), usize> = BTreeMap::new();
+        for ((class, family, _), (ports, mut endpoints)) in self.0 {
             endpoints.sort_by(|a, b| a.addresses.cmp(&b.addresses));
             endpoints.dedup_by(|a, b| a.addresses == b.addresses);
             for chunk in endpoints.chunks(ENDPOINTS_MAX) {
-                let number = count.entry(family.clone()).or_default();
-                slices.push(slice(inputs, &family, *number, ports.clone(), chunk.to_vec()));
+                let number = count.entry((class, family.clone())).or_default();
+                slices.push(slice(inputs, class, &family, *number, ports.clone(), chunk.to_vec()));
                 *number += 1;
             }
         }
@@ -233,6 +267,7 @@ impl Groups {
 
 fn slice(
     inputs: &Inputs<'_>,
+    class: Class,
     family: &str,
     number: usize,
     ports: Vec<EndpointPort>,
@@ -241,7 +276,12 @@ fn slice(
     let mut labels = inputs.labels.clone();
     labels.insert(SERVICE_NAME.to_owned(), inputs.service.to_owned());
     labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
-    let suffix = format!("-zeroscale-{}-{number}", family.to_lowercase());
+    let mut kind = family.to_lowercase();
+    if class == Class::Other {
+        labels.remove(names::SERVICE_TYPE);
+        kind.push_str("-other");
+    }
+    let suffix = format!("-zeroscale-{kind}-{number}");
     EndpointSlice {
         metadata: ObjectMeta {
             name: Some(names::child_name(inputs.service, &suffix)),

@@ -130,12 +130,34 @@ fn a_port_that_is_no_traffic_leads_to_the_pods_in_every_mode() {
     let ports = [traffic("web"), metrics];
     let private = [slice_of("p", &[("http", 9000), ("also-0", 9100)], &[("10.0.0.1", true)])];
     let activators = [slice_of("a", &[("http", 8012)], &[("10.9.0.1", true)])];
-    let proxied = told(&desired(&inputs(Mode::Proxy, &ports, &private, &activators)));
     let one = |name: &str, port: i32, address: &str| (vec![(name.to_owned(), port)], vec![address.to_owned()]);
-    assert_eq!(proxied, [one("metrics", 9100, "10.0.0.1"), one("web", 8012, "10.9.0.1")]);
-    let served = told(&desired(&inputs(Mode::Serve, &ports, &private, &activators)));
-    let both = vec![("web".to_owned(), 9000), ("metrics".to_owned(), 9100)];
-    assert_eq!(served, [(both, vec!["10.0.0.1".to_owned()])]);
+    let proxied = desired(&inputs(Mode::Proxy, &ports, &private, &activators));
+    assert_eq!(told(&proxied), [one("web", 8012, "10.9.0.1"), one("metrics", 9100, "10.0.0.1")]);
+    let served = desired(&inputs(Mode::Serve, &ports, &private, &activators));
+    assert_eq!(told(&served), [one("web", 9000, "10.0.0.1"), one("metrics", 9100, "10.0.0.1")]);
+    assert_eq!(proxied.slices[1], served.slices[1], "a switch does not touch what is no traffic");
+    let labelled: Vec<_> = proxied.slices.iter().map(is_labelled).collect();
+    assert_eq!(labelled, [true, false], "activators look for themselves among the traffic alone");
+}
+
+fn is_labelled(slice: &EndpointSlice) -> bool {
+    slice.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::SERVICE_TYPE))
+}
+
+/// Goal: an activator finds itself once, by the port named as in `activator-service` or by the only one.
+#[test]
+fn activators_are_told_by_one_slice_whatever_the_ports_are_called() {
+    let activators = [slice_of("a", &[("http", 8012)], &[("10.9.0.1", true)])];
+    let rows = [(vec!["http", "more"], 1), (vec!["web"], 1), (vec!["web", "more"], 2)];
+    for (names, slices) in rows {
+        let ports: Vec<_> = names.iter().map(|name| traffic(name)).collect();
+        let outcome = desired(&inputs(Mode::Proxy, &ports, &[], &activators));
+        assert_eq!(outcome.slices.len(), slices, "{names:?}");
+        let labelled: Vec<_> = outcome.slices.iter().filter(|slice| is_labelled(slice)).collect();
+        assert_eq!(labelled.len(), 1, "{names:?}");
+        let ports = labelled[0].ports.as_deref().unwrap_or_default();
+        assert!(ports.len() == 1 || ports.iter().any(|port| port.name.as_deref() == Some("http")), "{names:?}");
+    }
 }
 
 #[test]
