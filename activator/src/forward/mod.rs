@@ -4,12 +4,14 @@
 //!
 //! | what happened | what follows |
 //! |---|---|
-//! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Unsent`] |
+//! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Elsewhere`] |
 //! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
 //! | a reused connection closed before the response, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | once more on another connection |
+//! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
 //! | anything else | [`Refusal::Pod`]: the pod may have acted on it |
 //!
-//! An unsent request goes to another pod or back to the head of the queue; that is [`crate::layers::hold`]'s part.
+//! An unsent or repeatable request goes to another pod or back to the head of the queue; that is
+//! [`crate::layers::hold`]'s part. A pod that was told to end while requests were on their way to it is the usual case.
 //!
 //! # Not here
 //!
@@ -53,12 +55,14 @@ pub(crate) struct Prepared {
 
 /// Why a pod brought no answer.
 pub(crate) enum Failure {
-    /// None of the request was sent: here it is.
-    Unsent {
+    /// The request may go elsewhere: none of it was sent, or no byte came back and to send it again does no harm.
+    Elsewhere {
         /// The request, as it was.
         request: Box<Prepared>,
         /// What was wrong with the pod.
         cause: String,
+        /// Whether the pod may have acted on it.
+        may_have_run: bool,
     },
     /// Something may have been sent.
     Final(Refusal),
@@ -104,7 +108,7 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(&error)),
             };
             let reused = connection.reused;
-            let copy = (reused && self.is_repeatable()).then(|| copy_of(&self.head));
+            let copy = self.is_repeatable().then(|| copy_of(&self.head));
             let rest = self.rest();
             match connection.exchange(Request::from_parts(self.head, self.body), pool).await {
                 Ok(response) => return Ok(finish(response.map(PodBody::Http1))),
@@ -118,6 +122,13 @@ impl Prepared {
                 Err(Failed { error, .. }) => match copy {
                     Some(head) if is_stale(&error) => {
                         self = rest.with(Request::from_parts(head, RequestBody::Empty));
+                        if !reused {
+                            return Err(Failure::Elsewhere {
+                                request: self,
+                                cause: cause_of(&error),
+                                may_have_run: true,
+                            });
+                        }
                     }
                     _ => return Err(lost(pool, &error)),
                 },
@@ -133,6 +144,7 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(&error)),
             };
             let rest = self.rest();
+            let copy = self.is_repeatable().then(|| copy_of(&self.head));
             match connection.exchange(Request::from_parts(self.head, self.body)).await {
                 Ok(response) => return Ok(finish(response.map(PodBody::Http2))),
                 Err(Failed { unsent: Some(request), error }) => {
@@ -142,7 +154,13 @@ impl Prepared {
                         return Err(self.unsent(&error));
                     }
                 }
-                Err(Failed { error, .. }) => return Err(lost(pool, &error)),
+                Err(Failed { error, .. }) => match copy {
+                    Some(head) if is_stale(&error) => {
+                        let request = rest.with(Request::from_parts(head, RequestBody::Empty));
+                        return Err(Failure::Elsewhere { request, cause: cause_of(&error), may_have_run: true });
+                    }
+                    _ => return Err(lost(pool, &error)),
+                },
             }
         }
     }
@@ -182,11 +200,11 @@ impl Prepared {
     }
 
     fn unreachable(self: Box<Self>, error: &std::io::Error) -> Failure {
-        Failure::Unsent { cause: format!("connect: {error}"), request: self }
+        Failure::Elsewhere { cause: format!("connect: {error}"), request: self, may_have_run: false }
     }
 
     fn unsent(self: Box<Self>, error: &hyper::Error) -> Failure {
-        Failure::Unsent { cause: error.to_string(), request: self }
+        Failure::Elsewhere { cause: error.to_string(), request: self, may_have_run: false }
     }
 
     fn rest(&self) -> Rest {
@@ -226,11 +244,15 @@ fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
 }
 
 fn lost(pool: &Pool, error: &hyper::Error) -> Failure {
-    let cause = match std::error::Error::source(error) {
+    Failure::Final(Refusal::Pod { dest: pool.address, cause: cause_of(error) })
+}
+
+/// An error and what is behind it.
+fn cause_of(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
-    };
-    Failure::Final(Refusal::Pod { dest: pool.address, cause })
+    }
 }
 
 fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {

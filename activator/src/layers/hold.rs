@@ -4,7 +4,8 @@
 //!
 //! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod. If
 //! the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the
-//! head of the queue. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
+//! head of the queue. So does, once, a request that is safe to repeat and was sent to a pod that broke off without a byte
+//! of a response. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
 //! # Bounds
 //!
@@ -129,6 +130,7 @@ async fn send(
 ) -> Result<(Response<Guarded<PodBody, Place>>, Instant), Refusal> {
     let active = Raised::new(&revision.metrics.active);
     let mut attempts = 1;
+    let mut repeated = false;
     loop {
         let permit = loop {
             let picked = admitted.pick(&mut rand::rng());
@@ -150,11 +152,12 @@ async fn send(
                 }
                 return Err(refusal);
             }
-            Err(Failure::Unsent { request, cause }) => {
+            Err(Failure::Elsewhere { request, cause, may_have_run }) => {
                 revision.pod_failed(permit.destination(), &cause);
-                if attempts == ATTEMPTS_MAX {
+                if attempts == ATTEMPTS_MAX || (may_have_run && repeated) {
                     return Err(Refusal::Pod { dest: pool.address, cause });
                 }
+                repeated |= may_have_run;
                 attempts += 1;
                 admitted = permit.give_up_pod();
                 prepared = request;

@@ -42,7 +42,7 @@ both_ways!(a_program_that_never_becomes_ready_is_refused_in_bounded_time);
 
 async fn a_program_that_crashes_is_refused_with_the_reason(entry: Entry) -> anyhow::Result<()> {
     let world = World::start().await?;
-    world.deploy(&Workload::new("crash").env("HELLO_EXIT_AFTER_MS", 1)).await?;
+    world.deploy(&Workload::new("crash").env("HELLO_START_MS", 60_000).env("HELLO_EXIT_AFTER_MS", 1)).await?;
     let answer = world.load(entry, "crash").get("/").await?;
     assert_eq!(answer.status, 503, "{:?}", answer.body);
     world.end().await;
