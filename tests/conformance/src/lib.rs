@@ -14,6 +14,7 @@
 //!
 //! The vectors themselves. A kind that is not in the table is unknown, and fails: nothing is skipped in silence.
 
+mod api;
 pub mod compare;
 pub mod kinds;
 pub mod run;

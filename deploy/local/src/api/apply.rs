@@ -102,6 +102,9 @@ pub(crate) fn apply(
             fields.remove(key);
         }
     }
+    if map.get("metadata").is_some_and(|metadata| *metadata == json!({})) {
+        map.remove("metadata");
+    }
     let wanted = fields_of(&stated, shape);
     let created = live.is_none();
     let mut document = live.unwrap_or_else(|| json!({"metadata": {}}));

@@ -31,6 +31,8 @@ pub(crate) enum Generation {
     Never,
     /// All but metadata and, where it is a subresource, status.
     Spec,
+    /// As [`Generation::Spec`], and annotations.
+    SpecAndAnnotations,
     /// All but what the server owns: labels count too.
     Any,
 }

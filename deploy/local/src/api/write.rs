@@ -448,14 +448,15 @@ fn generation_counts(resource: &Resource, old: &Value, new: &Value) -> bool {
         let keys = old.keys().chain(new.keys()).filter(|key| !skip.contains(&key.as_str()));
         keys.into_iter().any(|key| old.get(key) != new.get(key))
     };
+    let field = |value: &Value, name: &str| value.pointer(&format!("/metadata/{name}")).cloned();
     match resource.rules.generation {
         Generation::Never => false,
+        Generation::SpecAndAnnotations => {
+            differ(&["metadata", "status"]) || field(old, "annotations") != field(new, "annotations")
+        }
         Generation::Spec if resource.rules.status => differ(&["metadata", "status"]),
         Generation::Spec => differ(&["metadata"]),
-        Generation::Any => {
-            let labels = |value: &Value| value.pointer("/metadata/labels").cloned();
-            differ(&["metadata"]) || labels(old) != labels(new)
-        }
+        Generation::Any => differ(&["metadata"]) || field(old, "labels") != field(new, "labels"),
     }
 }
 

@@ -30,6 +30,7 @@ mod wire_decode;
 pub const KINDS: &[Kind] = &[
     Kind { name: "active_condition", expected: WANT, check: Check::Pure(active_condition::check) },
     Kind { name: "annotations", expected: WANT, check: Check::Pure(annotations::check) },
+    Kind { name: "api", expected: WANT, check: Check::Suite(crate::api::open) },
     Kind { name: "apply_scale", expected: WANT, check: Check::Pure(apply_scale::check) },
     Kind { name: "assign", expected: WANT, check: Check::Pure(assign::check) },
     Kind { name: "bucket_owner", expected: WANT, check: Check::Pure(bucket_owner::check) },

@@ -141,7 +141,12 @@ fn rows() -> Vec<Row> {
             "deployments",
             &["deploy"],
             typed::<apps::v1::Deployment>(),
-            Rules { prepare: workload::deployment, printer: Some(&print::DEPLOYMENT), ..WORKLOAD },
+            Rules {
+                generation: Generation::SpecAndAnnotations,
+                prepare: workload::deployment,
+                printer: Some(&print::DEPLOYMENT),
+                ..WORKLOAD
+            },
         ),
         row(
             "apps/v1",

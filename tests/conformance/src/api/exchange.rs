@@ -1,0 +1,136 @@
+//! Requests as a scenario writes them, and answers as they come.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::time::timeout;
+
+/// A server, and the token that opens it.
+pub(super) struct Exchange {
+    client: Client,
+    /// The administrator's token.
+    pub(super) token: String,
+}
+
+/// A complete answer.
+pub(super) struct Answer {
+    /// Status code.
+    pub(super) status: u16,
+    /// Headers.
+    pub(super) headers: HeaderMap,
+    /// The body: JSON, or one string.
+    pub(super) body: Value,
+}
+
+/// An open watch.
+pub(super) struct Stream {
+    body: Body,
+    buffer: Vec<u8>,
+    ended: bool,
+}
+
+/// What a stream had within a time.
+pub(super) enum Line {
+    /// One event.
+    Event(Value),
+    /// The end of the stream, cleanly.
+    End,
+    /// Nothing.
+    Nothing,
+}
+
+impl Exchange {
+    /// A client without credentials of its own: scenarios say which ones each request carries.
+    pub(super) fn new(url: &str, token: String) -> anyhow::Result<Self> {
+        let mut config = Config::new(url.parse().with_context(|| format!("--api {url}"))?);
+        config.accept_invalid_certs = true;
+        config.read_timeout = None;
+        config.default_retry = false;
+        Ok(Exchange { client: Client::try_from(config)?, token })
+    }
+
+    async fn send(&self, step: &Value, method: &str) -> anyhow::Result<http::Response<Body>> {
+        let path = step["path"].as_str().context("a step without a path")?;
+        let mut request = Request::builder().method(method).uri(path);
+        let headers = request.headers_mut().context("a path that is none")?;
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        match step["auth"].as_str() {
+            Some("none") => {}
+            Some(text) => drop(headers.insert(AUTHORIZATION, HeaderValue::from_str(text)?)),
+            None => drop(headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {}", self.token))?)),
+        }
+        let body = match step.get("body") {
+            None => Vec::new(),
+            Some(body) => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                body.as_str().map_or_else(|| body.to_string(), str::to_string).into_bytes()
+            }
+        };
+        for (name, value) in step["headers"].as_object().into_iter().flatten() {
+            let name = HeaderName::try_from(name)?;
+            match value.as_str() {
+                Some(text) => drop(headers.insert(name, HeaderValue::from_str(text)?)),
+                None => drop(headers.remove(name)),
+            }
+        }
+        Ok(self.client.send(request.body(Body::from(body))?).await?)
+    }
+
+    /// Sends a step and reads the whole answer.
+    pub(super) async fn request(&self, step: &Value) -> anyhow::Result<Answer> {
+        let method = step["method"].as_str().context("a step without a method")?;
+        let response = self.send(step, method).await?;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
+        let packed = parts.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
+        let bytes = if packed { unpack(&bytes)? } else { bytes };
+        let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
+        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+
+    /// Opens a watch and reads the head of the answer.
+    pub(super) async fn open(&self, step: &Value) -> anyhow::Result<(Answer, Stream)> {
+        let (parts, body) = self.send(step, "GET").await?.into_parts();
+        let answer = Answer { status: parts.status.as_u16(), headers: parts.headers, body: Value::Null };
+        Ok((answer, Stream { body, buffer: Vec::new(), ended: false }))
+    }
+}
+
+fn unpack(bytes: &[u8]) -> anyhow::Result<Bytes> {
+    let mut plain = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut plain).context("gzip")?;
+    Ok(plain.into())
+}
+
+impl Stream {
+    /// The next event, if there is one within `patience`.
+    pub(super) async fn next(&mut self, patience: Duration) -> anyhow::Result<Line> {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Ok(Line::Event(serde_json::from_slice(&line).context("an event that is not JSON")?));
+            }
+            if self.ended {
+                return Ok(Line::End);
+            }
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            match timeout(left, self.body.frame()).await {
+                Err(_) => return Ok(Line::Nothing),
+                Ok(None) => self.ended = true,
+                Ok(Some(Ok(frame))) => self.buffer.extend(frame.into_data().unwrap_or_default()),
+                Ok(Some(Err(error))) => anyhow::bail!("the stream broke: {error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! When an answer is the wanted one.
+//!
+//! Before comparing, what two equal servers may differ in goes: `managedFields` and `selfLink` of metadata, an empty
+//! `continue`, and fields that are null. Arrays match element by element, unless `contains` names them.
+
+use serde_json::Value;
+
+use super::template::Bindings;
+
+/// How closely a body must match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// The body does not matter.
+    StatusOnly,
+    /// Other fields may be there.
+    Subset,
+    /// No other field, at any depth.
+    Exact,
+}
+
+impl Mode {
+    /// Reads `mode`.
+    pub(super) fn parse(text: Option<&str>) -> Result<Mode, String> {
+        match text {
+            Some("status-only") | None => Ok(Mode::StatusOnly),
+            Some("subset") => Ok(Mode::Subset),
+            Some("exact") => Ok(Mode::Exact),
+            Some(other) => Err(format!("unknown mode {other:?}")),
+        }
+    }
+}
+
+/// What is compared, and how.
+pub(super) struct Wanted<'a> {
+    /// The body.
+    pub(super) body: &'a Value,
+    /// How closely.
+    pub(super) mode: Mode,
+    /// Arrays that may hold more, in any order.
+    pub(super) contains: Vec<String>,
+    /// Where nothing may be.
+    pub(super) absent: Vec<String>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Reads the expectation of a step or an event.
+    pub(super) fn of(want: &'a Value, body: &'a Value, mode: Mode) -> Self {
+        let list = |key: &str| {
+            let items = want[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+            items.map(str::to_string).collect()
+        };
+        Wanted { body, mode, contains: list("contains"), absent: list("absent") }
+    }
+
+    /// Compares, and binds placeholders.
+    pub(super) fn check(&self, got: &Value, bindings: &mut Bindings) -> Result<(), String> {
+        let mut got = got.clone();
+        normalize(&mut got, false);
+        for pointer in &self.absent {
+            if let Some(found) = got.pointer(pointer).filter(|found| !found.is_null()) {
+                return Err(format!("{pointer}: wanted nothing, got {found}"));
+            }
+        }
+        if self.mode == Mode::StatusOnly || self.body.is_null() {
+            return Ok(());
+        }
+        self.value("", self.body, &got, bindings)?;
+        if self.mode == Mode::Exact { list_version(&got) } else { Ok(()) }
+    }
+
+    fn value(&self, at: &str, wanted: &Value, got: &Value, bindings: &mut Bindings) -> Result<(), String> {
+        match (wanted, got) {
+            (Value::String(wanted), got) if wanted == "${any}" => match got {
+                Value::Null => Err(format!("{at}: wanted anything, got nothing")),
+                _ => Ok(()),
+            },
+            (Value::Object(wanted), Value::Object(got)) => {
+                let mut keys = Vec::new();
+                for (key, wanted) in wanted {
+                    let key = bindings.fill_text(key)?;
+                    let found = got.get(&key).unwrap_or(&Value::Null);
+                    self.value(&format!("{at}/{key}"), wanted, found, bindings)?;
+                    keys.push(key);
+                }
+                match got.iter().find(|(key, _)| self.mode == Mode::Exact && !keys.contains(key)) {
+                    Some((key, value)) => Err(format!("{at}/{key}: wanted nothing, got {value}")),
+                    None => Ok(()),
+                }
+            }
+            (Value::Array(wanted), Value::Array(got)) => {
+                if self.contains.iter().any(|pattern| covers(pattern, at)) {
+                    return self.contained(at, wanted, got, bindings);
+                }
+                if wanted.len() != got.len() {
+                    return Err(format!("{at}: wanted {} elements, got {}: {}", wanted.len(), got.len(), brief(got)));
+                }
+                let mut pairs = wanted.iter().zip(got).enumerate();
+                pairs.try_for_each(|(i, (wanted, got))| self.value(&format!("{at}/{i}"), wanted, got, bindings))
+            }
+            (Value::String(wanted), Value::String(got)) => {
+                bindings.matches(wanted, got).map_err(|why| format!("{at}: {why}"))
+            }
+            (Value::Number(wanted), Value::Number(got)) if wanted.as_f64() == got.as_f64() => Ok(()),
+            (wanted, got) if wanted == got => Ok(()),
+            (wanted, got) => Err(format!("{at}: wanted {wanted}, got {got}")),
+        }
+    }
+
+    /// For each wanted element a different element that matches.
+    fn contained(&self, at: &str, wanted: &[Value], got: &[Value], bindings: &mut Bindings) -> Result<(), String> {
+        let Some((first, rest)) = wanted.split_first() else { return Ok(()) };
+        let mut nearest = format!("{at}: wanted {first}, got an empty list");
+        for (index, candidate) in got.iter().enumerate() {
+            let mut trial = bindings.clone();
+            let others: Vec<Value> =
+                got.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, value)| value.clone()).collect();
+            let matched = self
+                .value(&format!("{at}/{index}"), first, candidate, &mut trial)
+                .and_then(|()| self.contained(at, rest, &others, &mut trial));
+            match matched {
+                Ok(()) => {
+                    *bindings = trial;
+                    return Ok(());
+                }
+                Err(why) => nearest = format!("{at}: no element matches {first} (last tried: {why})"),
+            }
+        }
+        Err(nearest)
+    }
+}
+
+/// Whether a pattern like `/items/*/verbs` means this place. Keys may hold slashes, so places are compared as text.
+fn covers(pattern: &str, at: &str) -> bool {
+    if !pattern.contains('*') {
+        return pattern == at;
+    }
+    let (mut patterns, mut places) = (pattern.split('/'), at.split('/'));
+    loop {
+        match (patterns.next(), places.next()) {
+            (None, None) => return true,
+            (Some("*"), Some(place)) if place.parse::<usize>().is_ok() => {}
+            (Some(pattern), Some(place)) if pattern == place => {}
+            _ => return false,
+        }
+    }
+}
+
+fn normalize(value: &mut Value, metadata: bool) {
+    match value {
+        Value::Object(fields) => {
+            if metadata {
+                fields.remove("managedFields");
+                fields.remove("selfLink");
+                if fields.get("continue").is_some_and(|token| token == "") {
+                    fields.remove("continue");
+                }
+            }
+            fields.retain(|_, value| !value.is_null());
+            fields.iter_mut().for_each(|(key, value)| normalize(value, key == "metadata"));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| normalize(item, false)),
+        _ => {}
+    }
+}
+
+/// A list is not older than what is in it.
+fn list_version(got: &Value) -> Result<(), String> {
+    let version = |value: &Value| value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+    let Some(items) = got["items"].as_array() else { return Ok(()) };
+    let newest: Option<u64> = items.iter().filter_map(version).max();
+    match (version(got), newest) {
+        (Some(list), Some(newest)) if list < newest => Err(format!("a list at {list} holds an item at {newest}")),
+        _ => Ok(()),
+    }
+}
+
+fn brief(values: &[Value]) -> String {
+    let text = Value::Array(values.to_vec()).to_string();
+    if text.len() > 300 { format!("{}…", text.chars().take(300).collect::<String>()) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(want: Value, got: Value) -> Result<(), String> {
+        let mode = Mode::parse(want["mode"].as_str())?;
+        Wanted::of(&want, &want["body"], mode).check(&got, &mut Bindings::default())
+    }
+
+    #[test]
+    fn exact_allows_nothing_more_and_subset_does() {
+        let got = json!({"a": 1, "b": {"c": 2, "n": null}, "metadata": {"managedFields": [1], "continue": ""}});
+        assert!(check(json!({"mode": "exact", "body": {"a": 1.0, "b": {"c": 2}, "metadata": {}}}), got.clone()).is_ok());
+        assert!(check(json!({"mode": "exact", "body": {"a": 1, "metadata": {}}}), got.clone()).is_err());
+        assert!(check(json!({"mode": "subset", "body": {"a": 1}}), got.clone()).is_ok());
+        assert!(check(json!({"mode": "subset", "body": {"a": 2}}), got.clone()).is_err());
+        assert!(check(json!({"mode": "subset", "body": {}, "absent": ["/b/n"]}), got.clone()).is_ok());
+        assert!(check(json!({"mode": "subset", "body": {}, "absent": ["/b/c"]}), got.clone()).is_err());
+        assert!(check(json!({"mode": "subset", "body": {"a": "${any}"}}), got.clone()).is_ok());
+        assert!(check(json!({"mode": "subset", "body": {"x": "${any}"}}), got).is_err());
+    }
+
+    #[test]
+    fn contained_elements_match_each_another() {
+        let want = |body: Value| json!({"mode": "subset", "body": {"l": body}, "contains": ["/l", "/l/*/m"]});
+        let got = json!({"l": [{"k": "x", "m": [1, 2, 3]}, {"k": "y", "m": [1]}]});
+        assert!(check(want(json!([{"k": "y"}, {"m": [3, 1]}])), got.clone()).is_ok());
+        assert!(check(want(json!([{"m": [1]}, {"m": [1]}, {"m": [1]}])), got.clone()).is_err(), "three of two");
+        assert!(check(want(json!([{"m": [2]}, {"k": "x"}])), got).is_err(), "both are the first");
+        assert!(covers("/paths//apis/x/parameters", "/paths//apis/x/parameters"));
+    }
+
+    #[test]
+    fn a_list_is_not_older_than_its_items() {
+        let list = |at: &str| json!({"metadata": {"resourceVersion": at}, "items": [{"metadata": {"resourceVersion": "7"}}]});
+        let want = json!({"mode": "exact", "body": {
+            "metadata": {"resourceVersion": "${lrv1}"}, "items": [{"metadata": {"resourceVersion": "${rv1}"}}]}});
+        assert!(check(want.clone(), list("7")).is_ok());
+        assert!(check(want, list("6")).is_err());
+    }
+}

@@ -1,0 +1,205 @@
+//! A scenario from its first step to its cleanup.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::exchange::{Answer, Exchange, Line, Stream};
+use super::matching::{Mode, Wanted};
+use super::template::Bindings;
+use crate::Mismatch;
+
+/// How often a step with `poll_s` is repeated.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+
+/// How long an event is waited for where a step does not say, in seconds.
+const PATIENCE: f64 = 10.0;
+
+struct Scenario<'a> {
+    exchange: &'a Exchange,
+    bindings: Bindings,
+    streams: HashMap<String, Watch>,
+}
+
+struct Watch {
+    stream: Stream,
+    /// Events that no step has wanted yet.
+    unread: Vec<Value>,
+}
+
+/// Runs one scenario in a namespace, or with a name, of its own.
+pub(super) async fn run(exchange: &Exchange, case: &Value, namespace: &str) -> Result<(), Mismatch> {
+    let mut bindings = Bindings::default();
+    bindings.set("ns", namespace);
+    bindings.set("token", &exchange.token);
+    let mut scenario = Scenario { exchange, bindings, streams: HashMap::new() };
+    let own = case["namespace"] == true;
+    let mut result = Ok(());
+    if own {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        let step = json!({"method": "POST", "path": "/api/v1/namespaces", "body": body, "want": {"status": 201}});
+        result = scenario.request(&step).await.map_err(|why| Mismatch::Broken(format!("namespace: {why}")));
+    }
+    let steps = case["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for (index, step) in steps.iter().enumerate() {
+        if result.is_ok() {
+            result = scenario.step(step).await.map_err(|why| Mismatch::Broken(format!("step {index}: {why}")));
+        }
+    }
+    drop(std::mem::take(&mut scenario.streams));
+    let paths = case["cleanup"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string);
+    for path in paths.chain(own.then(|| format!("/api/v1/namespaces/{namespace}"))) {
+        if let Ok(path) = scenario.bindings.fill_text(&path) {
+            let _ = exchange.request(&json!({"method": "DELETE", "path": path})).await;
+        }
+    }
+    result
+}
+
+fn seconds(value: &Value, otherwise: f64) -> Duration {
+    Duration::from_secs_f64(value.as_f64().unwrap_or(otherwise).clamp(0.0, 600.0))
+}
+
+impl Scenario<'_> {
+    async fn step(&mut self, step: &Value) -> Result<(), String> {
+        let before = self.bindings.clone();
+        let done = if step.get("method").is_some() {
+            self.request(step).await
+        } else if let Some(open) = step.get("watch_open") {
+            self.open(open).await
+        } else if let Some(events) = step.get("watch_events") {
+            self.events(events).await
+        } else if let Some(end) = step.get("watch_want_end") {
+            self.end(end).await
+        } else {
+            Err("unknown step".into())
+        };
+        if done.is_err() && step.get("known_difference").is_some() {
+            self.bindings = before;
+            return Ok(());
+        }
+        done
+    }
+
+    /// A step without what it wants, its placeholders replaced.
+    fn sent(&self, step: &Value) -> Result<Value, String> {
+        let mut sent = step.clone();
+        if let Some(fields) = sent.as_object_mut() {
+            fields.remove("want");
+        }
+        self.bindings.fill(&sent)
+    }
+
+    async fn request(&mut self, step: &Value) -> Result<(), String> {
+        if step.get("wait_s").is_some() {
+            sleep(seconds(&step["wait_s"], 0.0)).await;
+        }
+        let sent = self.sent(step)?;
+        let deadline = Instant::now() + seconds(&step["poll_s"], 0.0);
+        loop {
+            let answer = self.exchange.request(&sent).await.map_err(|error| format!("{error:#}"))?;
+            let mut trial = self.bindings.clone();
+            let place = || format!("{} {}", sent["method"].as_str().unwrap_or_default(), sent["path"]);
+            match check(&step["want"], &answer, &mut trial) {
+                Ok(()) => {
+                    self.bindings = trial;
+                    return Ok(());
+                }
+                Err(why) if Instant::now() >= deadline => return Err(format!("{}: {why}", place())),
+                Err(_) => sleep(POLL_EVERY).await,
+            }
+        }
+    }
+
+    async fn open(&mut self, step: &Value) -> Result<(), String> {
+        let sent = self.sent(step)?;
+        let (answer, stream) = self.exchange.open(&sent).await.map_err(|error| format!("{error:#}"))?;
+        check(&step["want"], &answer, &mut self.bindings)?;
+        let name = step["as"].as_str().unwrap_or_default().to_string();
+        self.streams.insert(name, Watch { stream, unread: Vec::new() });
+        Ok(())
+    }
+
+    async fn events(&mut self, step: &Value) -> Result<(), String> {
+        let name = step["of"].as_str().unwrap_or_default();
+        let patience = seconds(&step["within_s"], PATIENCE);
+        let mode = Mode::parse(step["mode"].as_str())?;
+        let wanted = step["want"].as_array().ok_or("watch_events without want")?;
+        let watch = self.streams.get_mut(name).ok_or_else(|| format!("no stream {name}"))?;
+        if step["any_order"] == true {
+            let mut events = Vec::new();
+            for _ in wanted {
+                events.push(watch.next(patience).await?);
+            }
+            let body = Value::Array(wanted.clone());
+            let rule = json!({"contains": [""], "absent": step["absent"]});
+            return Wanted::of(&rule, &body, mode).check(&Value::Array(events), &mut self.bindings);
+        }
+        for (index, wanted) in wanted.iter().enumerate() {
+            let mut body = wanted.clone();
+            let optional = body.as_object_mut().and_then(|fields| fields.remove("optional")) == Some(Value::Bool(true));
+            let event = match watch.next(patience).await {
+                Err(_) if optional => continue,
+                event => event.map_err(|why| format!("event {index} of {name}: {why}, wanted {wanted}"))?,
+            };
+            let mut trial = self.bindings.clone();
+            match Wanted::of(step, &body, mode).check(&event, &mut trial) {
+                Ok(()) => self.bindings = trial,
+                Err(_) if optional => watch.unread.push(event),
+                Err(why) => return Err(format!("event {index} of {name}: {why}")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self, step: &Value) -> Result<(), String> {
+        let name = step["of"].as_str().unwrap_or_default();
+        let watch = self.streams.get_mut(name).ok_or_else(|| format!("no stream {name}"))?;
+        if let Some(event) = watch.unread.first() {
+            return Err(format!("{name}: wanted the end, got {event}"));
+        }
+        match watch.stream.next(seconds(&step["within_s"], PATIENCE)).await {
+            Ok(Line::End) => Ok(()),
+            Ok(Line::Event(event)) => Err(format!("{name}: wanted the end, got {event}")),
+            Ok(Line::Nothing) => Err(format!("{name}: wanted the end, and it goes on")),
+            Err(error) => Err(format!("{name}: {error:#}")),
+        }
+    }
+}
+
+impl Watch {
+    async fn next(&mut self, patience: Duration) -> Result<Value, String> {
+        if let Some(event) = self.unread.pop() {
+            return Ok(event);
+        }
+        match self.stream.next(patience).await {
+            Ok(Line::Event(event)) => Ok(event),
+            Ok(Line::End) => Err("the stream ended".into()),
+            Ok(Line::Nothing) => Err(format!("nothing came within {patience:?}")),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    }
+}
+
+/// Compares status, headers and body.
+fn check(want: &Value, answer: &Answer, bindings: &mut Bindings) -> Result<(), String> {
+    let allowed = match &want["status"] {
+        Value::Array(codes) => codes.iter().any(|code| *code == answer.status),
+        code => *code == answer.status,
+    };
+    if !allowed {
+        return Err(format!("status: wanted {}, got {}: {}", want["status"], answer.status, answer.body));
+    }
+    for (name, wanted) in want["headers"].as_object().into_iter().flatten() {
+        let got = answer.headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        match (wanted.as_str(), got) {
+            (None, None) => {}
+            (Some(wanted), Some(got)) => bindings.matches(wanted, got).map_err(|why| format!("header {name}: {why}"))?,
+            _ => return Err(format!("header {name}: wanted {wanted}, got {got:?}")),
+        }
+    }
+    let mode = Mode::parse(want["mode"].as_str())?;
+    Wanted::of(want, &want["body"], mode).check(&answer.body, bindings)
+}
