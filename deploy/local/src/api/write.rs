@@ -307,15 +307,22 @@ impl Api {
             Part::Main if resource.rules.status => restore(&mut value, old, "status"),
             Part::Status => {
                 let status = value.get("status").cloned();
-                let managed = value.pointer("/metadata/managedFields").cloned();
+                // Of metadata, built-ins take annotations here: controllers keep notes in them.
+                let kept = |key: &&str| *key == "managedFields" || resource.custom().is_none();
+                let keys = ["managedFields", "annotations"];
+                let notes = keys.into_iter().filter(kept).map(|key| (key, metadata(&mut value).remove(key)));
+                let notes: Vec<_> = notes.collect();
                 value = old.clone();
                 let map = meta::object(&mut value);
                 match status {
                     Some(status) if !status.is_null() => drop(map.insert("status".into(), status)),
                     _ => drop(map.remove("status")),
                 }
-                if let Some(managed) = managed {
-                    metadata(&mut value).insert("managedFields".into(), managed);
+                for (key, note) in notes {
+                    match note {
+                        Some(note) => drop(metadata(&mut value).insert(key.into(), note)),
+                        None => drop(metadata(&mut value).remove(key)),
+                    }
                 }
             }
             _ => {}
@@ -325,7 +332,7 @@ impl Api {
             Part::Status => Lease::none(),
             _ => self.addresses.assign(resource, &mut value, Some(old), &mut causes),
         };
-        if generation_counts(resource, old, &value) {
+        if part != Part::Status && generation_counts(resource, old, &value) {
             let next = meta::number(old, "/metadata/generation").unwrap_or(0) + 1;
             metadata(&mut value).insert("generation".into(), next.into());
         }

@@ -206,11 +206,16 @@ impl Rollout<'_> {
         self.old.iter().map(revision_of).max().unwrap_or(0) + 1
     }
 
-    /// The Deployment's own revision annotation.
+    /// The Deployment's own revision annotation. It goes through the status subresource, which takes annotations too:
+    /// written with the rest, annotations count in a Deployment's generation.
     fn revised(&self, revision: i64) -> Option<Write> {
         let mut revised = Deployment::clone(self.deployment);
         revised.annotations_mut().insert(REVISION.into(), revision.to_string());
-        Request::update(self.deployment.as_ref(), &revised).map(Write::Deployment)
+        let request = Request::update(self.deployment.as_ref(), &revised)?;
+        Some(Write::Deployment(match request {
+            Request::Patch { key, patch, .. } => Request::Patch { key, status: true, patch },
+            other => other,
+        }))
     }
 
     /// A set that is in use again (a rollback) becomes the latest revision.

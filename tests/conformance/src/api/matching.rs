@@ -193,7 +193,9 @@ mod tests {
     #[test]
     fn exact_allows_nothing_more_and_subset_does() {
         let got = json!({"a": 1, "b": {"c": 2, "n": null}, "metadata": {"managedFields": [1], "continue": ""}});
-        assert!(check(json!({"mode": "exact", "body": {"a": 1.0, "b": {"c": 2}, "metadata": {}}}), got.clone()).is_ok());
+        assert!(
+            check(json!({"mode": "exact", "body": {"a": 1.0, "b": {"c": 2}, "metadata": {}}}), got.clone()).is_ok()
+        );
         assert!(check(json!({"mode": "exact", "body": {"a": 1, "metadata": {}}}), got.clone()).is_err());
         assert!(check(json!({"mode": "subset", "body": {"a": 1}}), got.clone()).is_ok());
         assert!(check(json!({"mode": "subset", "body": {"a": 2}}), got.clone()).is_err());
@@ -215,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_list_is_not_older_than_its_items() {
-        let list = |at: &str| json!({"metadata": {"resourceVersion": at}, "items": [{"metadata": {"resourceVersion": "7"}}]});
+        let list =
+            |at: &str| json!({"metadata": {"resourceVersion": at}, "items": [{"metadata": {"resourceVersion": "7"}}]});
         let want = json!({"mode": "exact", "body": {
             "metadata": {"resourceVersion": "${lrv1}"}, "items": [{"metadata": {"resourceVersion": "${rv1}"}}]}});
         assert!(check(want.clone(), list("7")).is_ok());

@@ -196,7 +196,9 @@ fn check(want: &Value, answer: &Answer, bindings: &mut Bindings) -> Result<(), S
         let got = answer.headers.get(name).map(|value| value.to_str().unwrap_or_default());
         match (wanted.as_str(), got) {
             (None, None) => {}
-            (Some(wanted), Some(got)) => bindings.matches(wanted, got).map_err(|why| format!("header {name}: {why}"))?,
+            (Some(wanted), Some(got)) => {
+                bindings.matches(wanted, got).map_err(|why| format!("header {name}: {why}"))?
+            }
             _ => return Err(format!("header {name}: wanted {wanted}, got {got:?}")),
         }
     }
