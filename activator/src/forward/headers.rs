@@ -101,9 +101,12 @@ pub(crate) fn address(
             }
         }
         Protocol::H2c => {
-            let host = head.headers.remove(header::HOST).filter(|h| !h.is_empty()).unwrap_or_else(|| pod.clone());
-            let authority =
-                Authority::try_from(host.as_bytes()).map_err(|_| Refusal::Malformed("malformed Host header"))?;
+            let authority = match head.headers.remove(header::HOST).filter(|host| !host.is_empty()) {
+                Some(host) => Authority::try_from(host.as_bytes()),
+                // None was named, or it stands in the target since the pod before this one.
+                None => head.uri.authority().map_or_else(|| Authority::try_from(pod.as_bytes()), |a| Ok(a.clone())),
+            };
+            let authority = authority.map_err(|_| Refusal::Malformed("malformed Host header"))?;
             let mut target = http::uri::Parts::default();
             target.authority = Some(authority);
             target.scheme = Some(Scheme::HTTP);
@@ -382,6 +385,15 @@ mod tests {
         address(&mut up, Contract::Plain, &pod, Protocol::H2c).expect("addressable");
         assert_eq!(up.uri, "http://a.example.com:8080/p?q=1");
         assert!(!up.headers.contains_key("host"));
+        let other = HeaderValue::from_static("10.0.0.2:80");
+        address(&mut up, Contract::Plain, &other, Protocol::H2c).expect("addressable");
+        assert_eq!(up.uri, "http://a.example.com:8080/p?q=1", "the next pod is told the same host");
+        let mut queue_proxy = head("/", Version::HTTP_11, &[("host", "a.example.com")]);
+        prepare(&mut queue_proxy, Contract::QueueProxy, &peer(), false).expect("well-formed");
+        for pod in [pod, other] {
+            address(&mut queue_proxy, Contract::QueueProxy, &pod, Protocol::H2c).expect("addressable");
+            assert_eq!(queue_proxy.uri.authority().map(Authority::as_str), pod.to_str().ok(), "each its own");
+        }
     }
 
     #[test]

@@ -15,8 +15,8 @@
 //!
 //! # Not here
 //!
-//! Holding an upload until the pod says 100 (it starts as soon as there is a connection), relaying other 1xx responses,
-//! request trailers over HTTP/1.1 (hyper sends those that `Trailer` announces), a retry of a refused HTTP/2 stream.
+//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Holding an upload until the pod says 100 (it starts as soon as there is a connection), relaying other 1xx responses,
+//! request trailers over HTTP/1.1, a retry of a refused HTTP/2 stream.
 
 pub(crate) mod dial;
 pub(crate) mod headers;
@@ -79,6 +79,11 @@ impl Prepared {
         protocol: Protocol,
         peer: &crate::exchange::Peer,
     ) -> Result<Box<Self>, Refusal> {
+        if request.method() == Method::CONNECT {
+            return Err(Refusal::Malformed(
+                "CONNECT is not proxied: there is nothing to connect to but the service itself",
+            ));
+        }
         let upgradable = protocol == Protocol::Http1 && request.version() < Version::HTTP_2;
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));

@@ -16,6 +16,11 @@
 //!
 //! A client that goes away drops the future, and with it everything it holds. Nothing of a body is read while its
 //! request waits.
+//!
+//! # Not here
+//!
+//! Telling a client that has gone from one that only shut its sending side: both are taken for gone. One that goes while the
+//! body it sent lies unread is noticed when its turn comes, or its time is up.
 
 use crate::body::Guarded;
 use crate::cold_start::ColdStart;

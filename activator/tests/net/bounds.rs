@@ -212,3 +212,54 @@ async fn a_drain_finishes_what_is_in_flight() {
     patient(stopping).await.expect("no panic");
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
 }
+
+/// Goal: operators see what happens, under upstream's names, and a deleted revision is shown no longer.
+#[tokio::test]
+async fn the_admin_port_shows_metrics_and_revisions() {
+    let pod = Pod::saying("hello").await;
+    let rig = Rig::start_with(|options| options.admin = Some(rig::free())).await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
+    rig.until(|load| load.in_flight == 0).await;
+    let admin = rig.activator.admin.expect("bound");
+    let page = async |path: &str| {
+        let request = Request::get(path).header("host", "admin").body(Empty::<Bytes>::new()).expect("valid");
+        let response = patient(rig::http1_client(admin).await.send_request(request)).await;
+        rig::Answer::read(response.expect("an answer")).await.body
+    };
+    let metrics = page("/metrics").await;
+    for name in [
+        "kn_revision_request_concurrency{",
+        "kn_revision_request_queued{k8s_namespace_name=\"ns\",kn_revision_name=\"app\"} 0",
+        "kn_revision_request_active{k8s_namespace_name=\"ns\",kn_revision_name=\"app\"} 0",
+        "kn_activator_stats_conn_reachable 1",
+        "http_server_request_duration_seconds_count{",
+        "http_request_method=\"GET\",http_response_status_code=\"200\"} 1",
+    ] {
+        assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
+    }
+    let revisions: serde_json::Value = serde_json::from_str(&page("/revisions").await).expect("JSON");
+    assert_eq!(revisions[0]["name"], "app");
+    assert_eq!(revisions[0]["pods"][0]["address"], pod.address.to_string());
+    rig.tell(activator::discovery::Event::Deleted(rig::key("app"))).await;
+    rig::until(|| rig.activator.load(&rig::key("app")).is_none()).await;
+    patient(async {
+        while page("/metrics").await.contains("kn_revision_name=\"app\"") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connect_is_refused() {
+    let rig = Rig::start().await;
+    let pod = Pod::saying("hello").await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    let mut client = rig.raw().await;
+    write(&mut client, "CONNECT app.ns:80 HTTP/1.1\r\nhost: app.ns:80\r\n\r\n").await;
+    let answer = read_until(&mut client, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+}

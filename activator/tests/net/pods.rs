@@ -2,8 +2,11 @@
 
 use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
+use bytes::Bytes;
 use common::backend::Probe;
 use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -213,4 +216,58 @@ async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
     let named = Request::get("/").header("host", "a.example.com");
     let named = named.header("knative-serving-revision", "three").header("knative-serving-namespace", "ns");
     assert_eq!(rig.send(named).await.body, "three", "a trusted peer's headers choose");
+}
+
+/// Goal: under load from many kept-alive clients, with bodies of both framings and a limit on each pod, every answer is
+/// whole and its own, no pod sees more than its limit, and every count returns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn load_on_limited_pods_is_answered_whole() {
+    const CLIENTS: usize = 48;
+    const REQUESTS: usize = 60;
+    const LIMIT: usize = 4;
+    let rig = Arc::new(Rig::start().await);
+    rig.revision(|backend| backend.container_concurrency = LIMIT as u32).await;
+    let worst = Arc::new(AtomicUsize::new(0));
+    let mut pods = Vec::new();
+    for _ in 0..3 {
+        let (running, worst) = (Arc::new(AtomicUsize::new(0)), worst.clone());
+        let echo = move |request: Request<Incoming>| {
+            let (running, worst) = (running.clone(), worst.clone());
+            async move {
+                worst.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let body = request.into_body().collect().await.expect("whole").to_bytes();
+                running.fetch_sub(1, Ordering::SeqCst);
+                let known = body.len() % 2 == 0;
+                let body: rig::AnyBody = match known {
+                    true => rig::full(body),
+                    false => StreamBody::new(futures::stream::iter([Ok(Frame::data(body))])).boxed_unsync(),
+                };
+                Response::new(body)
+            }
+        };
+        pods.push(Pod::start(echo).await);
+    }
+    rig.pods(&pods.iter().map(|pod| pod.address).collect::<Vec<_>>()).await;
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..CLIENTS {
+        let rig = rig.clone();
+        clients.spawn(async move {
+            let mut connection = rig.client().await;
+            for n in 0..REQUESTS {
+                let text = format!("{client}/{n}/{}", "x".repeat((client * n * 37) % 20_000));
+                let body = Full::new(Bytes::from(text.clone()));
+                patient(connection.ready()).await.expect("kept alive");
+                let request = rig::post("/").body(body).expect("valid");
+                let answer = rig::Answer::read(patient(connection.send_request(request)).await.expect("a head")).await;
+                assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+                assert!(answer.body == text, "{client}/{n}: {} bytes of {}", answer.body.len(), text.len());
+            }
+        });
+    }
+    while let Some(client) = patient(clients.join_next()).await {
+        client.expect("every answer is right");
+    }
+    assert_eq!(pods.iter().map(Pod::requests).sum::<usize>(), CLIENTS * REQUESTS);
+    assert!(worst.load(Ordering::SeqCst) <= LIMIT, "{} at once on one pod", worst.load(Ordering::SeqCst));
+    rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
