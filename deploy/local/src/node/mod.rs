@@ -26,6 +26,7 @@ mod cli;
 mod container;
 mod environment;
 mod events;
+mod exec;
 mod listeners;
 pub mod logs;
 mod pod;

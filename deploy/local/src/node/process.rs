@@ -3,7 +3,8 @@
 //! - Each is the leader of a process group of its own. SIGTERM goes to the leader, as in a container; SIGKILL to the
 //!   group, and what is left of the group is killed when the leader ends.
 //! - Each is killed by the kernel when this process dies, however it dies (`PR_SET_PDEATHSIG`). That signal is tied to the
-//!   *thread* that started the child, so all are started on one thread that lives as long as the process.
+//!   *thread* that started the child, so all are started on one thread that lives as long as the process. How, tells
+//!   [`exec`].
 //! - Ends are seen through a pidfd: no SIGCHLD handler, no race over reused process ids.
 //! - Dropping a [`Process`] kills it.
 //!
@@ -12,15 +13,12 @@
 //! Grandchildren when this process is itself killed by SIGKILL: the kernel's signal is not inherited, so `sh -c 'a; b'` may
 //! leave `b` behind. Write `exec b`.
 
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
-};
+use super::exec::{self, Started};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -79,18 +77,10 @@ pub(crate) struct Process {
 ///
 /// Cancel safe: a process that nobody waits for any more is killed.
 pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<Process> {
-    let mut command = Command::new(&launch.program);
-    command.args(&launch.args).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null());
-    match output {
-        Some(file) => command.stdout(file.try_clone()?).stderr(file.try_clone()?),
-        None => command.stdout(Stdio::null()).stderr(Stdio::null()),
-    };
-    if let Some(dir) = &launch.dir {
-        command.current_dir(dir);
-    }
+    let output = output.map(File::try_clone).transpose()?;
+    let launch = launch.clone();
     let (reply, answer) = oneshot::channel();
-    starter()?.try_send(Start { command, reply }).map_err(|error| match error {
+    starter()?.try_send(Start { launch, output, reply }).map_err(|error| match error {
         TrySendError::Full(_) => io::Error::new(io::ErrorKind::WouldBlock, "too many processes are being started"),
         TrySendError::Disconnected(_) => io::Error::other("the thread that starts processes has ended"),
     })?;
@@ -189,14 +179,9 @@ impl Drop for Process {
     }
 }
 
-/// A started child.
-struct Started {
-    pid: Pid,
-    fd: OwnedFd,
-}
-
 struct Start {
-    command: Command,
+    launch: Launch,
+    output: Option<File>,
     reply: oneshot::Sender<io::Result<Started>>,
 }
 
@@ -204,10 +189,11 @@ struct Start {
 fn starter() -> io::Result<&'static SyncSender<Start>> {
     static STARTER: OnceLock<io::Result<SyncSender<Start>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
         let (sender, receiver) = sync_channel::<Start>(STARTS_MAX);
         std::thread::Builder::new().name("starter".into()).spawn(move || {
-            for Start { command, reply } in receiver {
-                if let Err(Ok(nobody_waits)) = reply.send(start(command)) {
+            for Start { launch, output, reply } in receiver {
+                if let Err(Ok(nobody_waits)) = reply.send(exec::start(&launch, &null, output.as_ref())) {
                     let _ = pidfd_send_signal(&nobody_waits.fd, Signal::KILL);
                     let _ = waitid(WaitId::PidFd(nobody_waits.fd.as_fd()), WaitIdOptions::EXITED);
                 }
@@ -216,41 +202,6 @@ fn starter() -> io::Result<&'static SyncSender<Start>> {
         Ok(sender)
     });
     starter.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))
-}
-
-/// Starts a child on the calling thread.
-fn start(mut command: Command) -> io::Result<Started> {
-    let parent = std::process::id();
-    command.process_group(0);
-    // SAFETY: between fork and exec, in a child of a program with threads, only async-signal-safe functions may be called.
-    // The closure calls prctl and getppid, which are bare system calls, allocates nothing, takes no lock, and touches no
-    // memory but a copied integer.
-    unsafe {
-        command.pre_exec(move || die_with_parent(parent));
-    }
-    let child = command.spawn()?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
-    // Nobody else waits for this child, so its id cannot be reused before the pidfd exists.
-    match pidfd_open(pid, PidfdFlags::NONBLOCK) {
-        Ok(fd) => Ok(Started { pid, fd }),
-        Err(error) => {
-            let mut child = child;
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error.into())
-        }
-    }
-}
-
-/// In the child: asks the kernel for SIGKILL at the parent's end, and makes sure that it has not come already.
-fn die_with_parent(parent: u32) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
-    if now.and_then(|pid| u32::try_from(pid).ok()) == Some(parent) {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(libc::ESRCH))
-    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,9 @@ pub(crate) struct Cluster {
     shutdown: CancellationToken,
     _shutdown_on_drop: DropGuard,
     parts: Vec<JoinHandle<anyhow::Result<()>>>,
-    _server: ApiServer,
+    pub(crate) server: ApiServer,
+    pub(crate) pods: Range,
+    pub(crate) services_range: Range,
 }
 
 /// Half of 127.N.0.0/16 for pods, half for Services; N is this test's alone among tests of this process, and far from what
@@ -71,7 +73,9 @@ impl Cluster {
             _shutdown_on_drop: shutdown.clone().drop_guard(),
             shutdown,
             parts,
-            _server: server,
+            server,
+            pods,
+            services_range: services,
         }
     }
 

@@ -8,6 +8,7 @@
 mod cluster;
 mod collisions;
 mod controllers;
+mod node_alone;
 mod pods;
 mod program;
 mod services;

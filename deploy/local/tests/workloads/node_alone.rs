@@ -1,0 +1,88 @@
+//! `local node` as a process of its own.
+
+use super::cluster::{Cluster, PATIENCE, address, container, eventually, get, is_alive, pid, pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use std::process::{Child, Command, Stdio};
+
+/// Kills the node when a test ends, however it ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(cluster: &Cluster, third: u8) -> Killed {
+    let kubeconfig = cluster.work.path().join("kubeconfig");
+    cluster.server.write_kubeconfig(&kubeconfig).expect("a kubeconfig");
+    let pods = cluster.pods.to_string();
+    // Within the cluster's own range of pods, of which the other node has given out none.
+    let range = format!("{}.{third}.0/24", pods.rsplitn(3, '.').last().expect("a prefix"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_local"));
+    command.args([
+        "node",
+        "--name",
+        "alone",
+        "--pod-cidr",
+        &range,
+        "--service-cidr",
+        &cluster.services_range.to_string(),
+    ]);
+    command.arg("--kubeconfig").arg(kubeconfig).arg("--work-dir").arg(cluster.work.path().join("alone"));
+    Killed(command.stdin(Stdio::null()).spawn().expect("a node"))
+}
+
+fn for_the_lone_node(name: &str) -> Value {
+    let mut manifest = pod(name, container("hello", json!({})));
+    manifest["spec"]["nodeName"] = json!("alone");
+    manifest
+}
+
+/// Goal: nothing is left of a node that is killed. Method: SIGKILL, which it cannot see coming.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_die_with_a_node_that_is_killed() {
+    let cluster = Cluster::start().await;
+    let mut node = start(&cluster, 100);
+    cluster.create::<Pod>(for_the_lone_node("p")).await;
+    let pods = cluster.until_pods_ready(1).await;
+    let process = pid(&pods[0]).expect("a process");
+    assert!(is_alive(process));
+    node.0.kill().expect("killed");
+    node.0.wait().expect("an end");
+    eventually("its pod's process ends", || !is_alive(process)).await;
+    // Another node of that name takes the pod up again, as restarted.
+    let _node = start(&cluster, 101);
+    let again = |pods: &[Pod]| {
+        let container = pods.first().and_then(|p| p.status.as_ref()?.container_statuses.as_ref()?.first());
+        container.is_some_and(|c| c.ready && c.restart_count == 1)
+    };
+    let pods = cluster.until("a restart", again).await;
+    let answered = async {
+        while get(address(&pods[0]), "/").await.is_err() {
+            tokio::task::yield_now().await; // Ready is running, for a pod without a probe.
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered).await.expect("it answers");
+    cluster.stop().await;
+}
+
+/// Goal: SIGTERM ends the node's pods in an orderly way, and the node is no longer one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_told_to_end_takes_its_leave() {
+    let cluster = Cluster::start().await;
+    let mut node = start(&cluster, 102);
+    cluster.create::<Pod>(for_the_lone_node("p")).await;
+    let process = pid(&cluster.until_pods_ready(1).await[0]).expect("a process");
+    let id = rustix::process::Pid::from_raw(i32::try_from(node.0.id()).expect("an id")).expect("an id");
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("told");
+    let status = tokio::task::spawn_blocking(move || node.0.wait()).await.expect("no panic").expect("an end");
+    assert!(status.success(), "{status}");
+    assert!(!is_alive(process));
+    let nodes = Api::<Node>::all(cluster.client.clone()).list(&Default::default()).await.expect("listed");
+    assert!(nodes.iter().all(|n| n.name_any() != "alone"));
+    cluster.stop().await;
+}
