@@ -27,7 +27,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 use smallvec::SmallVec;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 type Labels = Vec<(&'static str, String)>;
@@ -67,6 +67,7 @@ pub(crate) struct RevisionMetrics {
     pub(crate) active: Gauge,
     /// By method and status, as they first occur: few in practice.
     duration: RwLock<SmallVec<[(Method, StatusCode, Histogram); 2]>>,
+    forgotten: AtomicBool,
 }
 
 impl Metrics {
@@ -123,6 +124,7 @@ impl Metrics {
             queued: self.queued.get_or_create(&revision).clone(),
             active: self.active.get_or_create(&revision).clone(),
             duration: RwLock::default(),
+            forgotten: AtomicBool::new(false),
             families: self.clone(),
             revision,
             all,
@@ -146,6 +148,27 @@ impl Metrics {
 }
 
 impl RevisionMetrics {
+    /// The revision is gone and shown no longer. Requests that still run count on, unseen: its name may already be
+    /// another's.
+    pub(crate) fn forget(&self) {
+        let mut duration = self.duration.write();
+        self.forgotten.store(true, Ordering::Release);
+        self.families.concurrency.remove(&self.all);
+        self.families.queued.remove(&self.revision);
+        self.families.active.remove(&self.revision);
+        for (method, status, _) in duration.drain(..) {
+            self.families.duration.remove(&self.labels(&method, status));
+        }
+    }
+
+    fn labels(&self, method: &Method, status: StatusCode) -> Labels {
+        let shown = if is_standard(method) { method.as_str() } else { "_OTHER" };
+        let mut labels = self.all.clone();
+        labels.push(("http_request_method", shown.to_owned()));
+        labels.push(("http_response_status_code", status.as_u16().to_string()));
+        labels
+    }
+
     /// Records a finished exchange.
     pub(crate) fn finished(&self, method: &Method, status: StatusCode, took: Duration) {
         let seconds = took.as_secs_f64();
@@ -153,29 +176,14 @@ impl RevisionMetrics {
             histogram.observe(seconds);
             return;
         }
-        let shown = if is_standard(method) { method.as_str() } else { "_OTHER" };
-        let mut labels = self.all.clone();
-        labels.push(("http_request_method", shown.to_owned()));
-        labels.push(("http_response_status_code", status.as_u16().to_string()));
-        let histogram = self.families.duration.get_or_create(&labels).clone();
+        let mut duration = self.duration.write();
+        if self.forgotten.load(Ordering::Acquire) {
+            return;
+        }
+        let histogram = self.families.duration.get_or_create(&self.labels(method, status)).clone();
         histogram.observe(seconds);
         if is_standard(method) {
-            self.duration.write().push((method.clone(), status, histogram));
-        }
-    }
-}
-
-/// A revision that is gone is shown no longer.
-impl Drop for RevisionMetrics {
-    fn drop(&mut self) {
-        self.families.concurrency.remove(&self.all);
-        self.families.queued.remove(&self.revision);
-        self.families.active.remove(&self.revision);
-        for (method, status, _) in self.duration.get_mut() {
-            let mut labels = self.all.clone();
-            labels.push(("http_request_method", method.as_str().to_owned()));
-            labels.push(("http_response_status_code", status.as_u16().to_string()));
-            self.families.duration.remove(&labels);
+            duration.push((method.clone(), status, histogram));
         }
     }
 }

@@ -121,6 +121,7 @@ impl Revision {
     pub(crate) fn delete(&self) {
         self.throttler.refuse_waiting(Some(Refusal::Gone));
         self.backends.close();
+        self.metrics.forget();
     }
 
     /// A pod could not be reached: it is out at once, and probed again.

@@ -3,7 +3,7 @@
 use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
 use bytes::Bytes;
-use common::backend::Probe;
+use common::backend::{Probe, Protocol};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -49,6 +49,45 @@ async fn a_request_whose_only_pod_is_gone_waits_for_the_next() {
         rig.pods(&[dead_address, next.address]).await;
     });
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "next"));
+}
+
+/// Goal: a safe request whose connection breaks before the answer is sent once more, elsewhere; one that is not safe
+/// learns of it.
+#[tokio::test]
+async fn a_connection_that_breaks_costs_a_safe_request_nothing() {
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        for (method, expected) in [("GET", StatusCode::OK), ("POST", StatusCode::BAD_GATEWAY)] {
+            let rig = Rig::start().await;
+            rig.revision(|backend| backend.protocol = protocol).await;
+            let silent = Pod::start(|_| std::future::pending()).await;
+            rig.pods(&[silent.address]).await;
+            let request = Request::builder().method(method).uri("/").header("host", "app.ns");
+            let (answer, _next) = tokio::join!(rig.send(request), async {
+                rig::until(|| silent.requests() == 1).await;
+                let next = Pod::saying("next").await;
+                rig.pods(&[silent.address, next.address]).await;
+                rig::until(|| next.connections.load(Ordering::SeqCst) > 0).await;
+                silent.kill().await;
+                next
+            });
+            assert_eq!(answer.status, expected, "{protocol:?} {method}: {}", answer.body);
+        }
+    }
+}
+
+/// Goal: a request that kills whatever pod it reaches is not carried through all of them.
+#[tokio::test]
+async fn a_request_that_breaks_two_pods_is_not_tried_on_a_third() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let mut pods = Vec::new();
+    for _ in 0..4 {
+        pods.push(closing_after(0).await);
+    }
+    rig.pods(&pods.iter().map(|(address, _)| *address).collect::<Vec<_>>()).await;
+    let answer = rig.get("app.ns", "/").await;
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
+    assert_eq!(pods.iter().map(|(_, closed)| closed.load(Ordering::SeqCst)).sum::<usize>(), 2);
 }
 
 /// Goal: a pod comes back on its address without Kubernetes having said a word, and is found by our probe.
