@@ -119,10 +119,10 @@ fn restored_replicas(object: &PodAutoscaler, target: &Target, min_scale: i32) ->
 
 /// Step 3: the pods have the traffic, and nobody's Service is borrowed.
 fn is_returned(cx: &Context, key: &Key, object: &PodAutoscaler, serverless: &ServerlessService) -> bool {
-    let settings = cx.accepted.get(key).map(|accepted| accepted.settings.clone());
-    let settings = settings.unwrap_or_else(|| Arc::new(Settings::read(object.annotations()).unwrap_or_default()));
-    let name = Key::new(key.namespace(), public_service(key, &settings));
-    let service = cx.world.services.get(&name);
+    let written = serverless.status.as_ref().map(|status| status.service_name.as_str()).unwrap_or_default();
+    let settings = Settings::read(object.annotations()).unwrap_or_default();
+    let name = if written.is_empty() { public_service(key, &settings) } else { written };
+    let service = cx.world.services.get(&Key::new(key.namespace(), name));
     let borrowed = service.is_some_and(|service| service.annotations().get(ADOPTED_BY) == object.metadata.uid.as_ref());
     let to_pods = serverless.status.as_ref().is_some_and(|status| {
         let activators = status.condition(ACTIVATOR_ENDPOINTS_POPULATED).is_some_and(|condition| condition.is_true());

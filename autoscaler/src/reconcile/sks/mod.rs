@@ -66,15 +66,20 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     if !own || gone || !kpa::is_ours(cx, &autoscaler) || !cx.ports.leadership.owns(key) {
         return Ok(());
     }
-    let Ok((accepted, _)) = cx.accepted(key, &autoscaler) else {
-        return Ok(()); // Its PodAutoscaler's status says what is wrong.
+    let (accepted, sound) = match cx.accepted(key, &autoscaler) {
+        Ok((accepted, _)) => (accepted, true),
+        // What is borrowed goes back even if nobody knows any more what was asked for.
+        Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
+            (Accepted { object: autoscaler.clone(), settings: Arc::default() }, false)
+        }
+        Err(_) => return Ok(()), // Its PodAutoscaler's status says what is wrong.
     };
     let now = cx.clock.now();
     let generation = object.metadata.generation.unwrap_or(0);
     let mut status = object.status.clone().unwrap_or_default();
     status.begin(generation, now);
     let mut pass = Pass { cx, key, now, object: object.clone(), autoscaler, accepted, status };
-    let outcome = pass.run().await;
+    let outcome = if sound { pass.run().await } else { pass.give_back_only().await };
     if let Err(error) = &outcome {
         if error.is_early() {
             return outcome;
@@ -323,9 +328,14 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// For a target that is gone: nothing to lead to, but a borrowed Service is still to be given back.
+    /// Where the target is gone or the PodAutoscaler makes no sense: there is nothing to lead to, but a borrowed Service is still
+    /// to be given back.
     async fn give_back_only(&mut self) -> Result<(), Error> {
-        let name = public_service(self.key, &self.accepted.settings).to_owned();
+        if !self.is_retiring() {
+            return Ok(());
+        }
+        let known = Some(self.status.service_name.clone()).filter(|name| !name.is_empty());
+        let name = known.unwrap_or_else(|| public_service(self.key, &self.accepted.settings).to_owned());
         let service = self.cx.world.services.get(&Key::new(self.key.namespace(), name));
         if let Some(service) = service.filter(|s| s.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()))
         {

@@ -236,9 +236,12 @@ fn pod_endpoint(endpoint: &Endpoint) -> Endpoint {
     Endpoint { hints: None, ..endpoint.clone() }
 }
 
+/// Class, address family, and ports as text.
+type GroupKey = (Class, String, String);
+
 /// Endpoints by class, address family and ports.
 #[derive(Default)]
-struct Groups(BTreeMap<(Class, String, String), (Vec<EndpointPort>, Vec<Endpoint>)>);
+struct Groups(BTreeMap<GroupKey, (Vec<EndpointPort>, Vec<Endpoint>)>);
 
 impl Groups {
     fn add(&mut self, family: &str, class: Class, ports: Vec<EndpointPort>, endpoints: impl Iterator<Item = Endpoint>) {

@@ -42,8 +42,11 @@ fn inputs<'a>(
     }
 }
 
-/// Port and addresses of each slice.
-fn told(outcome: &Outcome) -> Vec<(Vec<(String, i32)>, Vec<String>)> {
+/// Ports by name, and addresses.
+type Told = (Vec<(String, i32)>, Vec<String>);
+
+/// Ports and addresses of each slice.
+fn told(outcome: &Outcome) -> Vec<Told> {
     let ports = |slice: &EndpointSlice| {
         let ports = slice.ports.iter().flatten();
         ports.map(|p| (p.name.clone().unwrap_or_default(), p.port.unwrap_or_default())).collect()

@@ -141,3 +141,26 @@ async fn an_adopted_service_gets_its_selector_back() {
     ];
     f.play(script, async |cx, key| sks::reconcile(cx, key).await).await.expect("a pass");
 }
+
+/// Goal: nobody knows any more what a broken object asked for; what it borrowed goes back all the same.
+#[tokio::test]
+async fn a_broken_autoscaler_gives_its_service_back_too() {
+    let mut f = settled();
+    let mut object = deleted();
+    object["metadata"]["annotations"]["zeroscale.dev/adopt-service"] = json!("maybe");
+    f.put_autoscaler(object);
+    f.put_target(2);
+    f.put_serverless(serverless("Serve", 2, "pa"));
+    f.put_service(json!({
+        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40", "annotations": {
+            "zeroscale.dev/adopted-by": "pa", "zeroscale.dev/adopted-selector": "{\"app\":\"hello\"}",
+        }},
+        "spec": {"ports": [{"port": 80, "targetPort": 8080}]},
+    }));
+    let script = vec![
+        expect("PUT /api/v1/namespaces/ns/services/hello")
+            .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
+        expect(&format!("PUT {SKSS}/hello/status")),
+    ];
+    f.play(script, async |cx, key| sks::reconcile(cx, key).await).await.expect("a pass");
+}
