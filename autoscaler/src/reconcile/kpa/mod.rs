@@ -24,21 +24,22 @@
 //!
 //! Class HPA; metrics, which are recorded where decisions are.
 
+mod conditions;
 mod objects;
 mod parameters;
 pub(crate) mod probe;
 mod retire;
 mod scale;
 mod standalone;
+mod writes;
 
 use super::context::Context;
 use super::error::Error;
 use super::events::Severity;
 use super::status as status_writer;
-use super::world::controller;
 use super::world::targets::TargetKey;
 use crate::scale::{Initial, PodSet, Subject, SubjectLabels, Surroundings};
-use autoscaler_core::active::{self, Active};
+use autoscaler_core::active::Active;
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
 use autoscaler_core::scale_to_zero::{self, ProbeNeed};
@@ -47,9 +48,8 @@ use common::annotations;
 use common::backend::Protocol;
 use common::names;
 use common::time::Timestamp;
-use common_api::condition::{Condition, FALSE, READY};
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{HOST_CONFLICT, Inactive, NO_PRIVATE_SERVICE_NAME, SERVICE_NOT_OWNED};
+use common_api::podautoscaler_status::{NO_PRIVATE_SERVICE_NAME, SERVICE_NOT_OWNED};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use kube::ResourceExt;
 use parameters::Parameters;
@@ -344,122 +344,6 @@ impl Pass<'_> {
         let host = format!("{service}.{}.svc.{}", self.key.namespace(), self.cx.options.cluster_domain);
         let port = if public_service.is_none() && object.spec.protocol_type == Protocol::H2c { 81 } else { 80 };
         Some(ProbeTarget { host, port })
-    }
-
-    async fn ensure_metric(&mut self, object: &PodAutoscaler, scrape_target: &str) -> Result<(), Error> {
-        let (cx, key) = (self.cx, self.key);
-        let config = cx.autoscaler_config.borrow().clone();
-        let want = objects::metric(object, cx.options.mode, &config, scrape_target);
-        let Some(have) = cx.world.metrics.get(key) else {
-            cx.create(key, &cx.world.metrics, &want, "error creating metric").await?;
-            return Ok(());
-        };
-        if !self.owns(&have.metadata) {
-            self.status.mark_not_owned("Metric", key.name(), self.now);
-            let owner = format!("PA: {}", key.name());
-            return Err(Error::NotOwned { owner, kind: "Metric", name: key.name().to_owned() });
-        }
-        if have.spec != want.spec {
-            let mut next = common_api::Metric::clone(&have);
-            next.spec = want.spec;
-            cx.replace(key, &cx.world.metrics, &next, "error updating metric").await?;
-        }
-        Ok(())
-    }
-
-    async fn ensure_serverless(
-        &mut self,
-        object: &PodAutoscaler,
-        have: Option<Arc<ServerlessService>>,
-        mode: Mode,
-        number: i32,
-    ) -> Result<Arc<ServerlessService>, Error> {
-        let (cx, key) = (self.cx, self.key);
-        let during = Error::during("error reconciling SKS");
-        let Some(have) = have else {
-            let want = objects::serverless(object, cx.options.mode, mode, number);
-            let created = cx.create(key, &cx.world.serverless, &want, "error creating SKS").await;
-            return created.map(Arc::new).map_err(during);
-        };
-        if !self.owns(&have.metadata) {
-            self.status.mark_not_owned("ServerlessService", key.name(), self.now);
-            let owner = format!("PA: {}", key.name());
-            return Err(during(Error::NotOwned { owner, kind: "SKS", name: key.name().to_owned() }));
-        }
-        let spec = objects::serverless_spec(object, mode, number);
-        if have.spec == spec {
-            return Ok(have);
-        }
-        tracing::info!(revision = %key, ?mode, number, "path");
-        let mut next = ServerlessService::clone(&have);
-        next.spec = spec;
-        let replaced = cx.replace(key, &cx.world.serverless, &next, "error updating SKS").await;
-        replaced.map(Arc::new).map_err(during)
-    }
-
-    fn owns(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {
-        controller(meta).is_some_and(|owner| Some(&owner.uid) == self.object.metadata.uid.as_ref())
-    }
-
-    /// Takes over what the ServerlessService says. `just_written`: its spec was changed a moment ago, by us.
-    fn read_serverless(&mut self, serverless: &ServerlessService, just_written: bool) {
-        let theirs = serverless.status.clone().unwrap_or_default();
-        self.status.service_name.clone_from(&theirs.service_name);
-        let ready = theirs.condition(READY);
-        if theirs.is_ready(serverless.metadata.generation.unwrap_or(0))
-            || (just_written && ready.is_some_and(Condition::is_true))
-        {
-            self.status.mark_sks_ready(self.now);
-        } else if theirs.private_service_name.is_empty() {
-            self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, self.now);
-        } else {
-            self.status.mark_sks_not_ready(ready.map_or("", |ready| ready.message.as_str()), self.now);
-        }
-    }
-
-    fn conditions(&mut self, parameters: &Parameters, want: Option<i32>, ready: i32) {
-        self.status.set_scales(want, ready);
-        let outcome = active::decide(&active::Input {
-            want,
-            ready: u32::try_from(ready).unwrap_or(0),
-            min_ready: parameters.min_ready,
-            service_known: !self.status.service_name.is_empty(),
-            active: self.active(),
-        });
-        if outcome.initialized {
-            self.status.mark_scale_target_initialized(self.now);
-        }
-        match outcome.active {
-            Some(active::Verdict::Active) => self.status.mark_active(self.now),
-            Some(active::Verdict::Queued) => self.status.mark_activating(self.now),
-            Some(active::Verdict::NoTraffic) => self.status.mark_inactive(Inactive::NoTraffic, self.now),
-            Some(active::Verdict::TimedOut) => self.status.mark_inactive(Inactive::TimedOut, self.now),
-            None => {}
-        }
-        let mut manager = self.status.manage(self.now);
-        match &parameters.ignored {
-            Some(message) => manager.set(SETTINGS_HONORED, FALSE, "AnnotationIgnored", message),
-            None => manager.clear(SETTINGS_HONORED),
-        }
-    }
-
-    fn notices(&mut self, prepared: &Prepared) {
-        let mut manager = self.status.manage(self.now);
-        if prepared.lost_hosts.is_empty() {
-            manager.clear(HOSTS_OWNED);
-            return;
-        }
-        let lost = prepared
-            .lost_hosts
-            .iter()
-            .map(|(host, owner)| format!("{host} belongs to the older PodAutoscaler {owner}"));
-        manager.set(HOSTS_OWNED, FALSE, HOST_CONFLICT, &lost.collect::<Vec<_>>().join("; "));
-    }
-
-    /// Says why nothing, or nothing new, is done. The last word of a pass.
-    fn refuse(&mut self, refusal: &Refusal) {
-        tracing::debug!(revision = %self.key, reason = refusal.reason, message = %refusal.message, "refused");
-        self.status.manage(self.now).set(READY, FALSE, refusal.reason, &refusal.message);
     }
 }
 

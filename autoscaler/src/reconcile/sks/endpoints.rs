@@ -1,0 +1,81 @@
+//! Step 4 of a pass: the EndpointSlices of the public Service, and what others left behind of them.
+
+use super::super::error::{Error, code};
+use super::services::Common;
+use super::slices::{self, Route, Write};
+use super::{Pass, Public, adopt, backend};
+use common::RevisionKey as Key;
+use common::names;
+use common_api::Mode;
+use common_api::serverlessservice_status::Pending;
+use k8s_openapi::api::core::v1::Endpoints;
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
+
+impl Pass<'_> {
+    pub(super) async fn endpoints(&mut self, public: &Public, common: &Common) -> Result<(), Error> {
+        let (cx, key) = (self.cx, self.key);
+        let name = public.service.name_any();
+        let public_key = Key::new(key.namespace(), name.as_str());
+        let private = cx.world.slices_of(&Key::new(key.namespace(), self.status.private_service_name.as_str()));
+        let activators = cx.world.activators();
+        let outcome = slices::desired(&slices::Inputs {
+            namespace: key.namespace(),
+            service: &name,
+            ports: &public.ports,
+            mode: self.object.spec.mode.unwrap_or(Mode::Proxy),
+            num_activators: self.object.spec.num_activators,
+            target: key.name(),
+            traffic_port: common.protocol.port_name(),
+            activator_port: backend::activator_port(common.protocol),
+            private: &private,
+            activators: &activators,
+            labels: common.labels_of(names::SERVICE_TYPE_PUBLIC),
+            owner: common.owner.clone(),
+        });
+        // A Service that has its selector back has slices that are none of our business again.
+        let returned = public.adopted && adopt::needs_adoption(&public.service);
+        let existing = cx.world.slices_of(&public_key);
+        let writes = slices::writes(&existing, outcome.slices);
+        for write in writes {
+            match write {
+                Write::Update(slice) => {
+                    let doing = "failed to update public EndpointSlice";
+                    cx.replace(key, &cx.world.slices, &*slice, doing).await?;
+                }
+                Write::Create(slice) => {
+                    self.status.mark_pending(Pending::CreatingPublicEndpoints, self.now);
+                    let doing = "failed to create public EndpointSlice";
+                    cx.create(key, &cx.world.slices, &*slice, doing).await?;
+                }
+                Write::Delete(_) if returned => {}
+                Write::Delete(slice) => {
+                    let left_behind = existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e));
+                    if left_behind {
+                        self.delete_endpoints(&name).await?;
+                    }
+                    let slice = Key::new(key.namespace(), slice);
+                    cx.delete(key, &cx.world.slices, &slice, "failed to delete EndpointSlice").await?;
+                }
+            }
+        }
+        if outcome.pods_ready > 0 {
+            self.status.mark_endpoints_populated(self.now);
+        } else {
+            self.status.mark_pending(Pending::NoHealthyBackends, self.now);
+        }
+        self.status.mark_activators_in_path(outcome.route == Route::Activators, self.now);
+        Ok(())
+    }
+
+    /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is back.
+    async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
+        let api: Api<Endpoints> = Api::namespaced(self.cx.client.clone(), self.key.namespace());
+        match api.delete(name, &DeleteParams::background()).await {
+            Err(error) if code(&error) != Some(404) => {
+                Err(Error::api(format!("failed to delete Endpoints {name}"))(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
