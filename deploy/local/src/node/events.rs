@@ -18,6 +18,20 @@ const QUEUE_MAX: usize = 256;
 /// Events remembered for counting; beyond, all are forgotten and counts start anew.
 const REMEMBERED_MAX: usize = 512;
 
+/// What makes two events the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Same {
+    uid: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+/// An event that was written, and how often it has happened.
+struct Counted {
+    name: String,
+    count: i32,
+}
+
 /// Where events go.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
@@ -29,15 +43,19 @@ impl Events {
     pub(crate) fn start(client: Client) -> Self {
         let (queue, mut receiver) = mpsc::channel::<Event>(QUEUE_MAX);
         tokio::spawn(async move {
-            let mut seen: HashMap<(Option<String>, Option<String>, Option<String>), (String, i32)> = HashMap::new();
+            let mut seen: HashMap<Same, Counted> = HashMap::new();
             while let Some(event) = receiver.recv().await {
                 if seen.len() >= REMEMBERED_MAX {
                     seen.clear();
                 }
-                let key = (event.involved_object.uid.clone(), event.reason.clone(), event.message.clone());
+                let key = Same {
+                    uid: event.involved_object.uid.clone(),
+                    reason: event.reason.clone(),
+                    message: event.message.clone(),
+                };
                 let api: Api<Event> = Api::namespaced(client.clone(), &event.namespace().unwrap_or_default());
                 let written = match seen.get_mut(&key) {
-                    Some((name, count)) => {
+                    Some(Counted { name, count }) => {
                         *count += 1;
                         let patch = json!({"count": *count, "lastTimestamp": event.last_timestamp});
                         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
@@ -46,7 +64,7 @@ impl Events {
                 };
                 match written {
                     Ok(written) => {
-                        seen.entry(key).or_insert((written.name_any(), 1));
+                        seen.entry(key).or_insert(Counted { name: written.name_any(), count: 1 });
                     }
                     Err(error) => {
                         seen.remove(&key);

@@ -30,10 +30,12 @@ mod exec;
 mod listeners;
 pub mod logs;
 mod pod;
+mod prepare;
 mod probe;
 mod process;
 mod program;
 pub mod proxy;
+mod refusal;
 mod register;
 mod status;
 

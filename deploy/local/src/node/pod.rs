@@ -1,16 +1,19 @@
 //! One pod over its whole life on this node.
 //!
-//! 1. It gets an address. 2. It is bound to this node while its containers are being started. 3. Its status is written: address,
-//! phase and readiness in one patch, after at most [`FIRST_STATUS_WITHIN`] even if a container is slow to configure, since the address is
-//! what an activator waits for. 4. Every change of a container becomes a patch of what differs; the latest state wins. 5. When the pod is
-//! deleted its containers are stopped within its grace period, their last states are written, and the object is removed.
+//! - It gets an address.
+//! - It is bound to this node while its containers are being started.
+//! - Its status is written: address, phase and readiness in one patch, after at most [`FIRST_STATUS_WITHIN`] even if a
+//!   container is slow to configure, since the address is what an activator waits for.
+//! - Every change of a container becomes a patch of what differs; the latest state wins.
+//! - When the pod is deleted its containers are stopped within its grace period, their last states are written, and the
+//!   object is removed.
 //!
-//! A pod that vanishes without a graceful deletion is stopped within [`FORCED_GRACE`]. When the node itself shuts down, the pod's object is
-//! left as it is.
+//! A pod that vanishes without a graceful deletion is stopped within [`FORCED_GRACE`]. When the node itself shuts down, the
+//! pod's object is left as it is.
 //!
 //! # Not here
 //!
-//! Init containers and volumes (the pod is refused with a clear reason), lifecycle hooks, security contexts, resource limits,
+//! Init containers and volumes (refused: [`super::refusal`]), lifecycle hooks, security contexts, resource limits,
 //! `activeDeadlineSeconds`, eviction.
 
 use super::Node;
@@ -18,10 +21,11 @@ use super::addresses::Leased;
 use super::container::Container;
 use super::environment::{ConfigError, Place};
 use super::logs::PodLogs;
+use super::refusal::refusal;
 use super::status::{Home, Phase, View, pod_status};
 use crate::merge::merge_patch;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus, Volume};
+use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
@@ -380,35 +384,6 @@ fn patch(old: &PodStatus, new: &PodStatus) -> Option<Value> {
         PodStatus { qos_class: old.qos_class.clone(), observed_generation: old.observed_generation, ..new.clone() };
     let patch = merge_patch(&serde_json::to_value(old).ok()?, &serde_json::to_value(kept).ok()?)?;
     Some(json!({"status": patch}))
-}
-
-/// What in a pod this node cannot do and its programs would miss.
-fn refusal(pod: &Pod) -> Option<ConfigError> {
-    let spec = pod.spec.as_ref()?;
-    if let Some(init) = spec.init_containers.iter().flatten().next() {
-        return Some(ConfigError::Refused(format!(
-            "init container {:?}: this node runs no init containers",
-            init.name
-        )));
-    }
-    let is_ignored = |name: &str| {
-        let volume = spec.volumes.iter().flatten().find(|volume| volume.name == name);
-        volume.is_some_and(is_service_account)
-    };
-    let mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten().map(move |mount| (c, mount)));
-    let mut missed = mounts.filter(|(_, mount)| !is_ignored(&mount.name));
-    missed.next().map(|(container, mount)| {
-        let (name, path) = (&container.name, &mount.mount_path);
-        ConfigError::Refused(format!(
-            "container {name:?} mounts volume {:?} at {path}: this node runs pods as processes and mounts no volumes",
-            mount.name
-        ))
-    })
-}
-
-/// The token volume that an API server adds to every pod; a program here uses a kubeconfig instead.
-fn is_service_account(volume: &Volume) -> bool {
-    volume.name.starts_with("kube-api-access-") && volume.projected.is_some()
 }
 
 fn refuse(views: &watch::Sender<Vec<View>>, error: &ConfigError) {

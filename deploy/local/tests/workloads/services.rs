@@ -27,9 +27,7 @@ async fn a_cluster_address_leads_to_every_ready_pod_and_to_none_when_there_is_no
     let all = async {
         while served.len() < 2 {
             match get(address, "/").await {
-                Ok(answer) => {
-                    drop(answer.lines().find(|l| l.starts_with("x-pod")).map(|l| served.insert(l.to_owned())))
-                }
+                Ok(answer) => served.extend(answer.lines().find(|l| l.starts_with("x-pod")).map(str::to_owned)),
                 Err(_) => tokio::task::yield_now().await, // The proxy has yet to hear of the pods.
             }
         }

@@ -62,7 +62,7 @@ async fn each_kind_of_probe_tells_good_from_bad() {
         (format!(r#"{{"tcpSocket": {{"port": {port}}}}}"#), true),
         (format!(r#"{{"tcpSocket": {{"port": {}}}}}"#, closed.port()), false),
         (format!(r#"{{"httpGet": {{"port": {port}, "path": "/ok"}}}}"#), true),
-        (format!(r#"{{"httpGet": {{"port": "web", "path": "ok"}}}}"#), true),
+        (r#"{"httpGet": {"port": "web", "path": "ok"}}"#.to_owned(), true),
         (format!(r#"{{"httpGet": {{"port": {port}, "path": "/bad"}}}}"#), false),
         (format!(r#"{{"httpGet": {{"port": {}, "path": "/ok"}}}}"#, closed.port()), false),
         (format!(r#"{{"grpc": {{"port": {port}}}}}"#), true),

@@ -1,0 +1,62 @@
+//! What this node cannot do and a program would miss. Such a pod is refused with a reason, rather than started half.
+
+use super::environment::ConfigError;
+use k8s_openapi::api::core::v1::{Pod, Volume};
+
+/// What in a pod this node cannot do and its programs would miss.
+pub(crate) fn refusal(pod: &Pod) -> Option<ConfigError> {
+    let spec = pod.spec.as_ref()?;
+    if let Some(init) = spec.init_containers.iter().flatten().next() {
+        return Some(ConfigError::Refused(format!(
+            "init container {:?}: this node runs no init containers",
+            init.name
+        )));
+    }
+    let is_ignored = |name: &str| {
+        let volume = spec.volumes.iter().flatten().find(|volume| volume.name == name);
+        volume.is_some_and(is_service_account)
+    };
+    let mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten().map(move |mount| (c, mount)));
+    let mut missed = mounts.filter(|(_, mount)| !is_ignored(&mount.name));
+    missed.next().map(|(container, mount)| {
+        let (name, path) = (&container.name, &mount.mount_path);
+        ConfigError::Refused(format!(
+            "container {name:?} mounts volume {:?} at {path}: this node runs pods as processes and mounts no volumes",
+            mount.name
+        ))
+    })
+}
+
+/// The token volume that an API server adds to every pod; a program here uses a kubeconfig instead.
+fn is_service_account(volume: &Volume) -> bool {
+    volume.name.starts_with("kube-api-access-") && volume.projected.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn init_containers_and_volumes_are_refused_but_not_the_token() {
+        let token = json!({"name": "kube-api-access-x1", "projected": {"sources": []}});
+        let mount = |name: &str| json!([{"name": "main", "volumeMounts": [{"name": name, "mountPath": "/p"}]}]);
+        let rows = [
+            (json!({"containers": [{"name": "main"}]}), None),
+            (json!({"containers": mount("kube-api-access-x1"), "volumes": [token]}), None),
+            (
+                json!({"containers": mount("data"), "volumes": [{"name": "data", "emptyDir": {}}]}),
+                Some("\"data\" at /p"),
+            ),
+            (json!({"containers": [], "initContainers": [{"name": "first"}]}), Some("\"first\"")),
+        ];
+        for (spec, expected) in rows {
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("a valid Pod");
+            let refused = refusal(&pod).map(|error| error.to_string());
+            match expected {
+                None => assert_eq!(refused, None),
+                Some(words) => assert!(refused.as_deref().is_some_and(|r| r.contains(words)), "{refused:?}"),
+            }
+        }
+    }
+}
