@@ -5,7 +5,7 @@
 //! found with, before anything is made or changed for it.
 
 use super::super::context::Context;
-use super::super::error::Error;
+use super::super::error::{Error, code};
 use super::super::sks::adopt::{Claimant, Standing, standing};
 use super::super::sks::{backend, services};
 use super::super::world::facts::{Selector, Target};
@@ -178,7 +178,7 @@ pub(crate) async fn take_up(
     patch_metadata(cx, key, object, metadata, "error taking up the target").await
 }
 
-/// Takes the mark off again.
+/// Takes the mark off again. An object that is gone has none.
 ///
 /// # Errors
 /// The API server's; a conflict if somebody wrote first.
@@ -188,8 +188,10 @@ pub(crate) async fn let_go(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>)
     }
     let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
     let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null}});
-    patch_metadata(cx, key, object, metadata, "error letting the target go").await?;
-    Ok(())
+    match patch_metadata(cx, key, object, metadata, "error letting the target go").await {
+        Err(Error::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
+        outcome => outcome.map(|_| ()),
+    }
 }
 
 async fn patch_metadata(
