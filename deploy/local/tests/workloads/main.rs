@@ -11,4 +11,5 @@ mod controllers;
 mod node_alone;
 mod pods;
 mod program;
+mod samples;
 mod services;

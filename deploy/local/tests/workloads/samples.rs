@@ -1,0 +1,40 @@
+//! The sample manifests' Deployments run as they stand.
+
+use super::cluster::{Cluster, address, get};
+use k8s_openapi::api::apps::v1::Deployment;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_deployment_becomes_ready_and_answers() {
+    let cluster = Cluster::start().await;
+    let mut count = 0;
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../samples");
+    for file in std::fs::read_dir(folder).expect("the samples").map(|entry| entry.expect("an entry").path()) {
+        if file.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).expect("readable");
+        for document in serde_yaml_ng::Deserializer::from_str(&text) {
+            let mut object = Value::deserialize(document).expect("valid YAML");
+            if object["kind"] != "Deployment" {
+                continue;
+            }
+            object["spec"]["replicas"] = json!(1);
+            // Tests run from another folder than the binary that manifests find beside the running one.
+            object["spec"]["template"]["spec"]["containers"][0]["command"][0] = json!(env!("CARGO_BIN_EXE_local"));
+            cluster.create::<Deployment>(object).await;
+            count += 1;
+        }
+    }
+    assert!(count >= 2, "found only {count} Deployments");
+    for pod in cluster.until_pods_ready(count).await {
+        let answered = async {
+            while !get(address(&pod), "/").await.is_ok_and(|answer| answer.contains("200 OK")) {
+                tokio::task::yield_now().await; // A pod without a probe is ready before it listens.
+            }
+        };
+        tokio::time::timeout(super::cluster::PATIENCE, answered).await.expect("it answers");
+    }
+    cluster.stop().await;
+}
