@@ -36,6 +36,8 @@ pub(crate) struct CustomColumn {
 pub(crate) struct CustomModel {
     /// Its structural schema.
     pub(crate) schema: Value,
+    /// The patterns in it.
+    pub(crate) patterns: schema::Patterns,
     /// Its columns.
     pub(crate) columns: Vec<CustomColumn>,
     /// Fields for field selectors.
@@ -51,7 +53,7 @@ impl CustomModel {
 
     /// Finds what the schema forbids.
     pub(crate) fn validate(&self, value: &Value, causes: &mut Causes) {
-        schema::validate(value, &self.schema, causes);
+        schema::validate(value, &self.schema, &self.patterns, causes);
     }
 }
 
@@ -93,6 +95,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         }
         let model = CustomModel {
+            patterns: schema::Patterns::of(&schema),
             schema,
             columns: columns(version),
             selectable: selectable.map(|path| path.trim_start_matches('.').to_string()).collect(),

@@ -30,7 +30,7 @@ pub(crate) fn admit<B>(request: &Request<B>, reviewer: &Reviewer) -> Result<Call
         return Err(ApiError::forbidden(format!("Host \"{host}\" is not a loopback address of this server")));
     }
     if let Some(origin) = header(ORIGIN)
-        && origin.strip_prefix("http://") != Some(host)
+        && origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) != Some(host)
     {
         return Err(ApiError::forbidden(format!("Origin \"{origin}\" is not this server")));
     }

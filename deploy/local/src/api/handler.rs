@@ -101,7 +101,7 @@ where
 }
 
 fn health(name: &str, query: &Query) -> Response<Body> {
-    let verbose = !query.text("verbose").is_empty();
+    let verbose = query.has("verbose");
     let body = if verbose { format!("[+]ping ok\n[+]store ok\n{name} check passed\n") } else { "ok".to_string() };
     media::text(200, body)
 }

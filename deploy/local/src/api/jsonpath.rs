@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::meta::same_text;
+
 /// A parsed path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path(Vec<Step>);
@@ -95,10 +97,7 @@ fn find<'a>(steps: &[Step], value: &'a Value) -> Option<&'a Value> {
         Step::Index(index) => find(rest, value.get(index)?),
         Step::All => value.as_array()?.iter().find_map(|item| find(rest, item)),
         Step::Equal(path, wanted) => value.as_array()?.iter().find_map(|item| {
-            let same = match path.find(item)? {
-                Value::String(text) => text == wanted,
-                other => other.to_string() == *wanted,
-            };
+            let same = same_text(path.find(item)?, wanted);
             if same { find(rest, item) } else { None }
         }),
     }

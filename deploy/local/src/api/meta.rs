@@ -15,6 +15,15 @@ pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Whether a value, as people write it, is this text.
+pub(crate) fn same_text(value: &Value, text: &str) -> bool {
+    let shown = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    shown == text
+}
+
 /// A whole number by JSON pointer.
 pub(crate) fn number(value: &Value, pointer: &str) -> Option<i64> {
     value.pointer(pointer).and_then(Value::as_i64)

@@ -10,7 +10,9 @@
 //! Odd cases: addresses in 127.0.0.0/8 are accepted in Endpoints and EndpointSlices, since local pods live there. A
 //! server that has lost its memory answers watches from unknown versions with 410.
 //!
-//! Not here: TLS, users and permissions beyond one token, admission plugins, persistence, protobuf, conversion
+//! The port speaks plain HTTP and TLS (`tls`), for clients that send a token over nothing else.
+//!
+//! Not here: users and permissions beyond one token, admission plugins, persistence, protobuf, conversion
 //! between versions of a custom resource, CEL, OpenAPI schemas, exec and port forwarding.
 
 mod address;
@@ -41,6 +43,7 @@ mod status;
 mod store;
 mod strategic;
 mod table;
+mod tls;
 mod watch;
 mod write;
 

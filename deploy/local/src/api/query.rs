@@ -26,6 +26,11 @@ impl Query {
         self.0.get(key).map(String::as_str).unwrap_or_default()
     }
 
+    /// Whether a parameter is there, with or without a value.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
     /// A switch: `1` and `true` are on.
     pub(crate) fn flag(&self, key: &str) -> bool {
         matches!(self.text(key), "1" | "true" | "True" | "t" | "T")

@@ -2,7 +2,7 @@
 //!
 //! Not here: `x-kubernetes-validations` (CEL) and the formats of strings other than `date-time`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -13,6 +13,32 @@ use super::status::Causes;
 pub(crate) fn property<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     let named = node.get("properties").and_then(|properties| properties.get(name));
     named.or_else(|| node.get("additionalProperties").filter(|node| node.is_object()))
+}
+
+/// The patterns of a schema, compiled once. One that is not a pattern never gets into a definition.
+#[derive(Debug, Default)]
+pub(crate) struct Patterns(HashMap<String, Regex>);
+
+impl Patterns {
+    /// Those of a schema, at any depth.
+    pub(crate) fn of(schema: &Value) -> Self {
+        let mut patterns = Patterns::default();
+        patterns.collect(schema);
+        patterns
+    }
+
+    fn collect(&mut self, node: &Value) {
+        if let Some(text) = node.get("pattern").and_then(Value::as_str)
+            && let Ok(pattern) = Regex::new(text)
+        {
+            self.0.insert(text.into(), pattern);
+        }
+        match node {
+            Value::Object(fields) => fields.values().for_each(|node| self.collect(node)),
+            Value::Array(items) => items.iter().for_each(|node| self.collect(node)),
+            _ => {}
+        }
+    }
 }
 
 fn on(node: &Value, key: &str) -> bool {
@@ -85,11 +111,11 @@ pub(crate) fn default(value: &mut Value, node: &Value) {
 }
 
 /// Finds what the schema forbids. `metadata` of the root is not the schema's business.
-pub(crate) fn validate(value: &Value, node: &Value, causes: &mut Causes) {
-    validate_at(value, node, "", causes);
+pub(crate) fn validate(value: &Value, node: &Value, patterns: &Patterns, causes: &mut Causes) {
+    validate_at(value, node, "", patterns, causes);
 }
 
-fn validate_at(value: &Value, node: &Value, path: &str, causes: &mut Causes) {
+fn validate_at(value: &Value, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
     if value.is_null() && on(node, "nullable") {
         return;
     }
@@ -105,19 +131,19 @@ fn validate_at(value: &Value, node: &Value, path: &str, causes: &mut Causes) {
         causes.not_supported(path, value, &allowed);
     }
     match value {
-        Value::Object(fields) => validate_map(fields, node, path, causes),
-        Value::Array(items) => validate_list(items, node, path, causes),
-        Value::String(text) => validate_text(text, value, node, path, causes),
+        Value::Object(fields) => validate_map(fields, node, path, patterns, causes),
+        Value::Array(items) => validate_list(items, node, path, patterns, causes),
+        Value::String(text) => validate_text(text, value, node, path, patterns, causes),
         Value::Number(_) => validate_number(value, node, path, causes),
         _ => {}
     }
     let holds = |node: &Value| {
         let mut causes = Causes::default();
-        validate_at(value, node, path, &mut causes);
+        validate_at(value, node, path, patterns, &mut causes);
         causes.is_empty()
     };
     for node in list(node, "allOf") {
-        validate_at(value, node, path, causes);
+        validate_at(value, node, path, patterns, causes);
     }
     if !list(node, "anyOf").is_empty() && !list(node, "anyOf").iter().any(holds) {
         causes.invalid(path, value, "must validate at least one schema (anyOf)");
@@ -154,7 +180,7 @@ fn limit(node: &Value, key: &str) -> Option<u64> {
     node.get(key).and_then(Value::as_u64)
 }
 
-fn validate_map(fields: &Map<String, Value>, node: &Value, path: &str, causes: &mut Causes) {
+fn validate_map(fields: &Map<String, Value>, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
     let at = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
     for key in list(node, "required").iter().filter_map(Value::as_str) {
         if !fields.contains_key(key) {
@@ -172,12 +198,12 @@ fn validate_map(fields: &Map<String, Value>, node: &Value, path: &str, causes: &
             continue;
         }
         if let Some(node) = property(node, key) {
-            validate_at(value, node, &at(key), causes);
+            validate_at(value, node, &at(key), patterns, causes);
         }
     }
 }
 
-fn validate_list(items: &[Value], node: &Value, path: &str, causes: &mut Causes) {
+fn validate_list(items: &[Value], node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
     if let Some(most) = limit(node, "maxItems").filter(|most| items.len() as u64 > *most) {
         causes.too_many(path, items.len(), most);
     }
@@ -200,12 +226,12 @@ fn validate_list(items: &[Value], node: &Value, path: &str, causes: &mut Causes)
             causes.duplicate(&path, item);
         }
         if let Some(node) = node.get("items") {
-            validate_at(item, node, &path, causes);
+            validate_at(item, node, &path, patterns, causes);
         }
     }
 }
 
-fn validate_text(text: &str, value: &Value, node: &Value, path: &str, causes: &mut Causes) {
+fn validate_text(text: &str, value: &Value, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
     let length = text.chars().count() as u64;
     if let Some(most) = limit(node, "maxLength").filter(|most| length > *most) {
         causes.too_long(path, most);
@@ -213,11 +239,10 @@ fn validate_text(text: &str, value: &Value, node: &Value, path: &str, causes: &m
     if limit(node, "minLength").is_some_and(|least| length < least) {
         causes.invalid(path, value, "is too short");
     }
-    if let Some(pattern) = node.get("pattern").and_then(Value::as_str) {
-        // Patterns were compiled once when the definition came; one that is not a pattern never got here.
-        if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
-            causes.invalid(path, value, &format!("should match '{pattern}'"));
-        }
+    if let Some(pattern) = node.get("pattern").and_then(Value::as_str)
+        && patterns.0.get(pattern).is_some_and(|pattern| !pattern.is_match(text))
+    {
+        causes.invalid(path, value, &format!("should match '{pattern}'"));
     }
     if node["format"] == "date-time" && text.parse::<jiff::Timestamp>().is_err() {
         causes.invalid(path, value, "must be of format date-time");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::meta::{label_value, qualified};
+use super::meta::{label_value, qualified, same_text};
 use super::resource::Resource;
 use super::status::{ApiError, Result};
 
@@ -55,9 +55,8 @@ impl Selector {
             }
         }) && self.fields.iter().all(|(pointer, equal, wanted)| {
             let same = match object.pointer(pointer) {
-                Some(Value::String(text)) => text == wanted,
                 None | Some(Value::Null) => wanted.is_empty(),
-                Some(other) => other.to_string() == *wanted,
+                Some(found) => same_text(found, wanted),
             };
             same == *equal
         })

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rand::RngExt;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use super::address::AddressRange;
 use super::core::Api;
 use super::pod_log::PodLogs;
+use super::tls::Tls;
 use super::{collector, handler};
 
 /// How long connections have to end after [`ApiServer::shutdown`].
@@ -51,6 +55,7 @@ impl ApiOptions {
 pub struct ApiServer {
     address: SocketAddr,
     token: String,
+    certificate: Arc<str>,
     api: ApiHandle,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -76,15 +81,17 @@ impl ApiServer {
             TcpListener::bind(listen).await.with_context(|| format!("API server: cannot listen on {listen}"))?;
         let address = listener.local_addr().context("API server: no local address")?;
         let token = options.token.unwrap_or_else(make_token);
+        let tls = Tls::self_signed(address.ip())?;
+        let certificate = tls.certificate.clone();
         let shutdown = CancellationToken::new();
         let api = Api::new(&token, options.service_range, options.history, shutdown.clone());
         let tasks = TaskTracker::new();
         tasks.spawn(collector::run(api.clone()));
-        tasks.spawn(accept(listener, api.clone(), tasks.clone()));
-        Ok(ApiServer { address, token, api: ApiHandle(api), tasks, shutdown })
+        tasks.spawn(accept(listener, tls, api.clone(), tasks.clone()));
+        Ok(ApiServer { address, token, certificate, api: ApiHandle(api), tasks, shutdown })
     }
 
-    /// Where the server answers, like `http://127.0.0.1:40001`.
+    /// Where the server answers, like `http://127.0.0.1:40001`; the same port takes `https`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -104,11 +111,17 @@ impl ApiServer {
         *self.api.0.logs.write() = Some(logs);
     }
 
-    /// A kubeconfig for this server, with the token in it.
+    /// A kubeconfig for this server, with the token and the server's certificate in it.
     pub fn kubeconfig(&self) -> String {
-        let (url, token) = (self.url(), &self.token);
+        let (address, token) = (self.address, &self.token);
+        let authority = STANDARD.encode(self.certificate.as_bytes());
         format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: zeroscale\nclusters:\n- name: zeroscale\n  cluster:\n    server: {url}\ncontexts:\n- name: zeroscale\n  context:\n    cluster: zeroscale\n    user: admin\n    namespace: default\nusers:\n- name: admin\n  user:\n    token: {token}\n"
+            "apiVersion: v1\nkind: Config\ncurrent-context: zeroscale\n\
+             clusters:\n- name: zeroscale\n  cluster:\n    server: https://{address}\n    \
+             certificate-authority-data: {authority}\n\
+             contexts:\n- name: zeroscale\n  context:\n    cluster: zeroscale\n    user: admin\n    \
+             namespace: default\n\
+             users:\n- name: admin\n  user:\n    token: {token}\n"
         )
     }
 
@@ -147,14 +160,14 @@ fn make_token() -> String {
     (0..4).map(|_| format!("{:016x}", rng.random::<u64>())).collect()
 }
 
-async fn accept(listener: TcpListener, api: Arc<Api>, tasks: TaskTracker) {
+async fn accept(listener: TcpListener, tls: Tls, api: Arc<Api>, tasks: TaskTracker) {
     loop {
         let accepted = tokio::select! {
             () = api.shutdown.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => drop(tasks.spawn(serve(stream, api.clone()))),
+            Ok((stream, _)) => drop(tasks.spawn(connection(stream, tls.clone(), api.clone()))),
             Err(error) => {
                 // Out of descriptors, most likely: wait for some to come back.
                 tracing::warn!(%error, "API server: cannot take a connection");
@@ -164,10 +177,25 @@ async fn accept(listener: TcpListener, api: Arc<Api>, tasks: TaskTracker) {
     }
 }
 
-async fn serve(stream: TcpStream, api: Arc<Api>) {
+async fn connection(stream: TcpStream, tls: Tls, api: Arc<Api>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "API server: TCP_NODELAY");
     }
+    let spoken = tokio::select! {
+        spoken = Tls::is_spoken(&stream) => spoken,
+        () = api.shutdown.cancelled() => return,
+    };
+    match spoken {
+        Ok(false) => serve(stream, api).await,
+        Ok(true) => match tls.accept(stream).await {
+            Ok(stream) => serve(stream, api).await,
+            Err(error) => tracing::debug!(%error, "API server: TLS"),
+        },
+        Err(error) => tracing::trace!(%error, "API server: connection"),
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, api: Arc<Api>) {
     let shutdown = api.shutdown.clone();
     let service = service_fn(move |request| {
         let api = api.clone();

@@ -442,10 +442,10 @@ fn restore(value: &mut Value, old: &Value, key: &str) {
 /// Whether an object that is being deleted has nothing left that holds it.
 pub(crate) fn is_finished(resource: &Resource, value: &Value) -> bool {
     let held = |pointer: &str| value.pointer(pointer).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-    !text(value, "/metadata/deletionTimestamp").is_empty()
-        && !held("/metadata/finalizers")
-        && meta::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) == 0
-        && !(&*resource.table == NAMESPACES && held("/spec/finalizers"))
+    let leaving = !text(value, "/metadata/deletionTimestamp").is_empty();
+    let waits = meta::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) != 0;
+    let filled = &*resource.table == NAMESPACES && held("/spec/finalizers");
+    leaving && !waits && !filled && !held("/metadata/finalizers")
 }
 
 /// Whether a change is one that `metadata.generation` counts.

@@ -1,0 +1,61 @@
+//! TLS, on the port that speaks plain HTTP too.
+//!
+//! Nothing that stays on loopback needs it, but kubectl and all clients made like it hold back a kubeconfig's token
+//! from a server that does not speak TLS. So a kubeconfig names the server as `https`, with a certificate that the
+//! server has made for itself and signed itself; its key never leaves the process. What a connection speaks shows in
+//! its first byte.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::server::TlsStream;
+
+/// How long a client has for its part of a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The first byte of a TLS connection: a handshake record.
+const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// The server's identity.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    acceptor: TlsAcceptor,
+    /// The certificate, for clients to know the server by: PEM.
+    pub(crate) certificate: Arc<str>,
+}
+
+impl Tls {
+    /// Makes a key and a certificate for an address.
+    pub(crate) fn self_signed(address: IpAddr) -> anyhow::Result<Self> {
+        let mut names = vec!["localhost".to_string(), "127.0.0.1".to_string()];
+        names.extend(Some(address.to_string()).filter(|address| !names.contains(address)));
+        let made = rcgen::generate_simple_self_signed(names).context("API server: a certificate")?;
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .context("API server: TLS versions")?
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key.into())
+            .context("API server: its certificate")?;
+        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), certificate: made.cert.pem().into() })
+    }
+
+    /// Whether a connection speaks TLS; waits for its first byte.
+    pub(crate) async fn is_spoken(stream: &TcpStream) -> std::io::Result<bool> {
+        let mut first = [0];
+        Ok(stream.peek(&mut first).await? == 1 && first[0] == HANDSHAKE_RECORD)
+    }
+
+    /// The server's part of a handshake.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
+    }
+}
