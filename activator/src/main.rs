@@ -3,7 +3,6 @@
 use activator::Options;
 use anyhow::Context;
 use common_runtime::{environment, resolve, shutdown, telemetry};
-use std::sync::Arc;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -11,5 +10,6 @@ async fn main() -> anyhow::Result<()> {
     let options = Options::from_env(&environment::process)?;
     let shutdown = shutdown::signal_token().context("signal handlers cannot be installed")?;
     let client = kube::Client::try_default().await.context("no Kubernetes API: set KUBECONFIG or run in a pod")?;
-    activator::run(options, client, Arc::new(resolve::Dns), shutdown).await
+    let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
+    activator::run(options, client, resolver, shutdown).await
 }

@@ -1,7 +1,8 @@
 //! Everything that a process must be told before it can be an activator.
 //!
 //! A cluster tells it through Knative's environment variables, whose names and defaults hold, and a few of our own with
-//! the prefix `ZEROSCALE_`; an embedding program fills in the struct.
+//! the prefix `ZEROSCALE_`; an embedding program fills in the struct. Upstream's activator listens on all addresses;
+//! `ZEROSCALE_LISTEN_ADDRESS` is for machines where several planes share the ports.
 //!
 //! # Not here
 //!
@@ -98,13 +99,12 @@ impl Options {
         options.stat_url = get("ZEROSCALE_STAT_URL")
             .filter(|url| !url.is_empty())
             .unwrap_or_else(|| stat_url(&options.system_namespace, &options.cluster_domain));
+        let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+        let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
+        options.http1.set_ip(listen);
+        options.h2c.set_ip(listen);
         let port = environment::parsed(get, "METRICS_PROMETHEUS_PORT", 9090_u16, "must be a port")?;
-        let host = environment::parsed(
-            get,
-            "METRICS_PROMETHEUS_HOST",
-            IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            "must be an IP address",
-        )?;
+        let host = environment::parsed(get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         options.admin = Some(SocketAddr::new(host, port));
         options.idle_connections_per_pod =
             environment::parsed(get, "MAX_IDLE_PROXY_CONNS_PER_HOST", 100, "must be a number of connections")?;
@@ -178,9 +178,12 @@ mod tests {
             let error = from(&rest).err().expect("incomplete");
             assert_eq!(error.variable, *missing);
         }
-        for (variable, value) in
-            [("POD_IP", "here"), ("ZEROSCALE_MODE", "both"), ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x")]
-        {
+        for (variable, value) in [
+            ("POD_IP", "here"),
+            ("ZEROSCALE_MODE", "both"),
+            ("ZEROSCALE_LISTEN_ADDRESS", "all"),
+            ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x"),
+        ] {
             let pairs: Vec<_> =
                 KNATIVE.iter().copied().filter(|(k, _)| *k != variable).chain([(variable, value)]).collect();
             let error = from(&pairs).err().expect("refused").to_string();

@@ -7,14 +7,12 @@
 use anyhow::Context;
 use autoscaler::{Options, explain};
 use clap::{Parser, Subcommand};
-use common_runtime::environment;
-use common_runtime::resolve::Dns;
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
+use common_runtime::{environment, resolve};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Decides how many pods each revision should have.
 #[derive(Debug, Parser)]
@@ -57,6 +55,7 @@ async fn main() -> anyhow::Result<()> {
         None => kube::Config::infer().await.context("neither a kubeconfig nor a service account was found")?,
     };
     let client = kube::Client::try_from(config)?;
+    let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     tracing::info!(?options, "starting");
-    autoscaler::run(options, client, Arc::new(Dns), shutdown).await
+    autoscaler::run(options, client, resolver, shutdown).await
 }

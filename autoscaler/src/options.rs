@@ -47,8 +47,9 @@ pub struct ScaleEvent {
 }
 
 impl Options {
-    /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`) and
-    /// `ZEROSCALE_MODE`. `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
+    /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`,
+    /// `METRICS_PROMETHEUS_HOST` and `_PORT`), `ZEROSCALE_MODE`, and `ZEROSCALE_LISTEN_ADDRESS` for machines where
+    /// several planes share the ports (default: all addresses). `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
     ///
     /// # Errors
     /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
@@ -64,6 +65,8 @@ impl Options {
         let cluster_domain = get("CLUSTER_DOMAIN").filter(|domain| !domain.is_empty()).unwrap_or_else(cluster_domain);
         let mode = get("ZEROSCALE_MODE").unwrap_or_default().parse()?;
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
+        let metrics_host = parsed(&get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
         Ok(Self {
             pod_name,
@@ -71,8 +74,8 @@ impl Options {
             system_namespace,
             cluster_domain,
             mode,
-            stat_listen: SocketAddr::new(all, common::names::STAT_PORT),
-            admin: Some(SocketAddr::new(all, metrics)),
+            stat_listen: SocketAddr::new(listen, common::names::STAT_PORT),
+            admin: Some(SocketAddr::new(metrics_host, metrics)),
             on_scale: None,
         })
     }
@@ -120,5 +123,7 @@ mod tests {
         }
         let error = read(&[("POD_NAME", "a"), ("POD_IP", "x"), ("SYSTEM_NAMESPACE", "ns")]).expect_err("bad address");
         assert_eq!(error.to_string(), "environment variable POD_IP=\"x\": must be an IP address");
+        let error = read(&[&complete[..], &[("ZEROSCALE_LISTEN_ADDRESS", "all")]].concat()).expect_err("bad address");
+        assert_eq!(error.variable, "ZEROSCALE_LISTEN_ADDRESS");
     }
 }

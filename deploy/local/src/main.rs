@@ -31,7 +31,8 @@ fn main() -> ExitCode {
     if matches!(command, Command::Hello) {
         return hello::main(); // It must start fast: no logs, no threads.
     }
-    telemetry::init_logs(telemetry::Format::Text, "warn");
+    // The client's own log repeats the errors that it returns, among them those of an end in order.
+    telemetry::init_logs(telemetry::Format::Text, "warn,kube_client::client::builder=off");
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

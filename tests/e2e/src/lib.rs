@@ -2,15 +2,20 @@
 //!
 //! A [`World`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
 //! Requests go in through the ingress or straight at an activator with nothing but a Host header ([`Entry`]); every
-//! scenario of the data path runs both ways. Nothing here sleeps until something should have happened: tests wait for
+//! scenario of the data path runs both ways. A [`Space`] is the namespace alone, for tests that start the parts of a
+//! cluster as [`Process`]es of their own. Nothing here sleeps until something should have happened: tests wait for
 //! the state itself, with a bound.
 
 pub mod load;
+pub mod process;
 pub mod relay;
+pub mod space;
 pub mod workload;
 pub mod world;
 
 pub use load::{Answer, Load, Outcome};
+pub use process::Process;
+pub use space::Space;
 pub use workload::Workload;
 pub use world::{Entry, World};
 

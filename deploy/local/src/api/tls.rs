@@ -18,7 +18,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::server::TlsStream;
 
-/// How long a client has for its part of a handshake.
+/// How long a client has for its first byte, and then for its part of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The first byte of a TLS connection: a handshake record.
@@ -51,11 +51,49 @@ impl Tls {
     /// Whether a connection speaks TLS; waits for its first byte.
     pub(crate) async fn is_spoken(stream: &TcpStream) -> std::io::Result<bool> {
         let mut first = [0];
-        Ok(stream.peek(&mut first).await? == 1 && first[0] == HANDSHAKE_RECORD)
+        Ok(timeout(HANDSHAKE, stream.peek(&mut first)).await?? == 1 && first[0] == HANDSHAKE_RECORD)
     }
 
     /// The server's part of a handshake.
     pub(crate) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::{ApiOptions, ApiServer};
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::config::{KubeConfigOptions, Kubeconfig};
+    use kube::{Api, Client, Config};
+
+    async fn namespaces(config: Config) -> kube::Result<usize> {
+        Ok(Api::<Namespace>::all(Client::try_from(config)?).list(&Default::default()).await?.items.len())
+    }
+
+    #[tokio::test]
+    async fn one_port_answers_with_tls_and_without() {
+        let options = ApiOptions::new("127.9.0.0/24".parse().expect("a range"));
+        let server = ApiServer::start(options).await.expect("a server");
+        let file = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
+        let tls = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a configuration");
+        assert_eq!(tls.cluster_url.scheme_str(), Some("https"));
+        assert_eq!(namespaces(tls.clone()).await.expect("an answer with TLS"), 4);
+
+        let mut plain = Config::new(server.url().parse().expect("a URL"));
+        plain.auth_info = tls.auth_info.clone();
+        assert_eq!(namespaces(plain).await.expect("an answer without TLS"), 4);
+
+        let mut stranger = tls;
+        stranger.root_cert = None;
+        assert!(namespaces(stranger).await.is_err(), "nobody trusts the certificate unasked");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_says_nothing_does_not_hold_up_the_end() {
+        let options = ApiOptions::new("127.9.0.0/24".parse().expect("a range"));
+        let server = ApiServer::start(options).await.expect("a server");
+        let _mute = tokio::net::TcpStream::connect(server.address()).await.expect("a connection");
+        tokio::time::timeout(std::time::Duration::from_secs(1), server.shutdown()).await.expect("an end");
     }
 }

@@ -53,7 +53,7 @@ pub struct Cluster {
     server: Option<ApiServer>,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
-    folder: Option<PathBuf>,
+    _folder: Folder,
 }
 
 /// What planes are started from, and which run.
@@ -104,12 +104,13 @@ impl Cluster {
         for path in &options.manifests {
             applied.extend(manifests::read(path)?);
         }
+        let configuration = options.config_autoscaler.as_deref().map(system::configuration).transpose()?;
         let ranges = Ranges::take(std::process::id(), options.pod_cidr, options.service_cidr)?;
         let listener = TcpListener::bind(options.ingress)
             .await
             .with_context(|| format!("--ingress {} cannot be bound; choose another, or port 0", options.ingress))?;
         let ingress = listener.local_addr()?;
-        let folder = make_folder()?;
+        let folder = Folder::make()?;
 
         // 2. The API server, then all that follows it.
         let shutdown = CancellationToken::new();
@@ -117,7 +118,7 @@ impl Cluster {
         let (server, kube, kubeconfig) = match &options.external {
             Some(path) => (None, external_config(path).await?, path.clone()),
             None => {
-                let server = Embedded::start(&options, &ranges, &folder).await?;
+                let server = Embedded::start(&options, &ranges, &folder.0).await?;
                 (Some(server.server), server.config, server.kubeconfig)
             }
         };
@@ -125,8 +126,8 @@ impl Cluster {
         if server.is_some() {
             tasks.spawn(told("the controllers", controllers::run(client.clone(), shutdown.clone())));
         }
-        system::create(&client, options.config_autoscaler.as_deref()).await?;
-        let pods = folder.join("pods");
+        system::create(&client, configuration).await?;
+        let pods = folder.0.join("pods");
         if let Some(server) = &server {
             server.set_pod_logs(logs::of(pods.clone()));
         }
@@ -159,7 +160,7 @@ impl Cluster {
             server,
             shutdown: shutdown.clone(),
             tasks,
-            folder: Some(folder),
+            _folder: folder,
         };
         for n in 0..usize::from(options.autoscalers) {
             cluster.start_plane(PlaneId::Autoscaler(n))?;
@@ -169,12 +170,18 @@ impl Cluster {
         }
         cluster.tasks.spawn(attend(shared, client.clone(), shutdown));
         let all = usize::from(options.autoscalers) + usize::from(options.activators);
-        tokio::time::timeout(START_TIMEOUT, cluster.ready_planes(all))
-            .await
-            .with_context(|| format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs()))?;
+        let completed = async {
+            tokio::time::timeout(START_TIMEOUT, cluster.ready_planes(all))
+                .await
+                .with_context(|| format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs()))?;
 
-        // 4. The user's objects.
-        manifests::apply(&client, applied).await?;
+            // 4. The user's objects.
+            manifests::apply(&client, applied).await
+        };
+        if let Err(error) = completed.await {
+            cluster.shutdown().await;
+            return Err(error);
+        }
         Ok(cluster)
     }
 
@@ -236,8 +243,11 @@ impl Cluster {
         self.shutdown.cancel();
         let tasks = std::mem::take(&mut self.tasks);
         let _ = tokio::time::timeout(DRAIN, tasks.join_all()).await;
-        if let Some(server) = self.server.take() {
-            server.shutdown().await;
+        match self.server.take() {
+            Some(server) => server.shutdown().await,
+            None => {
+                let _ = tokio::time::timeout(DRAIN, system::withdraw(&self.client)).await;
+            }
         }
     }
 }
@@ -245,9 +255,6 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.shutdown.cancel();
-        if let Some(folder) = self.folder.take() {
-            let _ = std::fs::remove_dir_all(folder); // Only logs and a kubeconfig that leads nowhere any more.
-        }
     }
 }
 
@@ -399,17 +406,28 @@ async fn told(part: &'static str, run: impl Future<Output = anyhow::Result<()>>)
     }
 }
 
-/// A folder of this cluster's own, readable by nobody else.
-fn make_folder() -> anyhow::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-    let base: &Path = &std::env::temp_dir();
-    for turn in 0..1000 {
-        let folder = base.join(format!("zeroscale-{}-{turn}", std::process::id()));
-        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot make {}", folder.display())),
+/// A folder of this cluster's own, readable by nobody else. It goes when dropped: it holds only logs, and a kubeconfig
+/// that leads nowhere any more.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        let base: &Path = &std::env::temp_dir();
+        for turn in 0..1000 {
+            let folder = base.join(format!("zeroscale-{}-{turn}", std::process::id()));
+            match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => return Ok(Self(folder)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot make {}", folder.display())),
+            }
         }
+        anyhow::bail!("no free folder name zeroscale-{}-N in {}", std::process::id(), base.display())
     }
-    anyhow::bail!("no free folder name zeroscale-{}-N in {}", std::process::id(), base.display())
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }

@@ -104,13 +104,21 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: DynamicObject) -> 
     match api.create(&create, &object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            api.patch(&object.name_any(), &params, &Patch::Merge(&object)).await?;
+            api.patch(&object.name_any(), &params, &Patch::Merge(&object)).await.map_err(said)?;
         }
         other => {
-            other?;
+            other.map_err(said)?;
         }
     }
     Ok(())
+}
+
+/// What the API server said, without the rest of its answer.
+fn said(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        error => error.into(),
+    }
 }
 
 #[cfg(test)]

@@ -12,8 +12,11 @@ pub mod system;
 pub use cluster::{Cluster, PlaneId};
 pub use event::Event;
 pub use options::{ApiArgs, UpOptions};
+pub use plane::is_ready;
 
 use anyhow::Context;
+use std::fmt;
+use std::io::Write;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -27,24 +30,24 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
         () = shutdown.cancelled() => return Ok(()),
     };
     let mut events = cluster.events();
-    println!(
+    tell(format_args!(
         "ready ingress=http://{} api={} kubeconfig={}",
         cluster.ingress,
-        cluster.api,
+        cluster.api.trim_end_matches('/'),
         cluster.kubeconfig.display()
-    );
+    ));
     suggest(&cluster).await.context("the cluster's PodAutoscalers cannot be listed")?;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
             event = events.recv() => match event {
-                Ok(event) => println!("{}  {event}", clock()),
-                Err(RecvError::Lagged(lost)) => println!("{}  ({lost} events were too fast to tell)", clock()),
+                Ok(event) => tell(format_args!("{}  {event}", clock())),
+                Err(RecvError::Lagged(lost)) => tell(format_args!("{}  ({lost} events were too fast to tell)", clock())),
                 Err(RecvError::Closed) => break,
             },
         }
     }
-    println!("{}  ending", clock());
+    tell(format_args!("{}  ending", clock()));
     cluster.shutdown().await;
     Ok(())
 }
@@ -57,7 +60,7 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
     let embedded = cluster::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
-    println!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display());
+    tell(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
     let client = kube::Client::try_from(embedded.config)?;
     crate::controllers::run(client, shutdown).await?;
     embedded.server.shutdown().await;
@@ -70,10 +73,18 @@ async fn suggest(cluster: &Cluster) -> kube::Result<()> {
     for autoscaler in all.list(&kube::api::ListParams::default()).await? {
         let namespace = autoscaler.metadata.namespace.as_deref().unwrap_or("default");
         let name = autoscaler.metadata.name.as_deref().unwrap_or_default();
-        println!("  try:  curl -H 'Host: {name}.{namespace}' http://{}/", cluster.ingress);
+        tell(format_args!("  try:  curl -H 'Host: {name}.{namespace}' http://{}/", cluster.ingress));
     }
-    println!("  see:  kubectl --kubeconfig {} get podautoscalers,deployments,pods -A", cluster.kubeconfig.display());
+    tell(format_args!(
+        "  see:  kubectl --kubeconfig {} get podautoscalers,deployments,pods -A",
+        cluster.kubeconfig.display()
+    ));
     Ok(())
+}
+
+/// Prints a line at once. A reader who has gone is no reason to end the cluster, which is not only there to be told of.
+fn tell(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
 /// Time of day, to the millisecond.

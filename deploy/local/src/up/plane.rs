@@ -66,8 +66,8 @@ impl Drop for Plane {
     }
 }
 
-/// Asks as a kubelet does whether the plane at `address` is ready.
-pub(super) async fn is_ready(address: SocketAddr) -> bool {
+/// Asks as a kubelet does whether the plane at `address`, its data or stat port, is ready.
+pub async fn is_ready(address: SocketAddr) -> bool {
     tokio::time::timeout(PROBE_TIMEOUT, probe(address)).await.is_ok_and(|answer| answer.unwrap_or(false))
 }
 

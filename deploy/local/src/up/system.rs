@@ -7,7 +7,7 @@ use common::names;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
@@ -21,19 +21,31 @@ pub const NAMESPACE: &str = "zeroscale-system";
 /// The cluster's DNS domain, though nothing serves DNS.
 pub const DOMAIN: &str = "cluster.local";
 
+/// The ConfigMap with the autoscaler's settings.
+const CONFIG_AUTOSCALER: &str = "config-autoscaler";
+
 /// Longest wait for a custom resource to be served.
 const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One plane behind one of the system's Services.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Member {
-    pub(super) name: String,
-    pub(super) address: IpAddr,
-    pub(super) ready: bool,
+pub struct Member {
+    /// Its pod's name.
+    pub name: String,
+    /// Its pod's address.
+    pub address: IpAddr,
+    /// Whether it answers its readiness probe.
+    pub ready: bool,
 }
 
-/// Creates all of it.
-pub(super) async fn create(client: &Client, config_autoscaler: Option<&Path>) -> anyhow::Result<()> {
+/// Data of a config-autoscaler ConfigMap.
+pub type Configuration = BTreeMap<String, String>;
+
+/// Creates all of it, as far as it is not there; `configuration`, if given, also replaces what is there.
+///
+/// # Errors
+/// The API server refuses an object, or does not serve a custom resource in 10 s.
+pub async fn create(client: &Client, configuration: Option<Configuration>) -> anyhow::Result<()> {
     let namespace: Namespace = from(json!({"metadata": {"name": NAMESPACE}}))?;
     unless_there(&Api::all(client.clone()), &namespace).await.context("system namespace")?;
     let crds = Api::all(client.clone());
@@ -51,13 +63,16 @@ pub(super) async fn create(client: &Client, config_autoscaler: Option<&Path>) ->
     ] {
         unless_there(&services, &service).await.context("system Service")?;
     }
-    let data = match config_autoscaler {
-        None => BTreeMap::new(),
-        Some(path) => configuration(path)?,
-    };
-    let map: ConfigMap =
-        from(json!({"metadata": {"name": "config-autoscaler", "namespace": NAMESPACE}, "data": data}))?;
-    unless_there(&Api::namespaced(client.clone(), NAMESPACE), &map).await.context("config-autoscaler")
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let data = json!(configuration.clone().unwrap_or_default());
+    let mut map: ConfigMap =
+        from(json!({"metadata": {"name": CONFIG_AUTOSCALER, "namespace": NAMESPACE}, "data": data}))?;
+    unless_there(&maps, &map).await.context(CONFIG_AUTOSCALER)?;
+    if configuration.is_some() {
+        map.metadata.resource_version = maps.get(CONFIG_AUTOSCALER).await?.metadata.resource_version;
+        maps.replace(CONFIG_AUTOSCALER, &PostParams::default(), &map).await.context(CONFIG_AUTOSCALER)?;
+    }
+    Ok(())
 }
 
 /// Creates an object unless one of that name exists, as it does on an API server that is not ours.
@@ -81,20 +96,36 @@ async fn established(crds: &Api<CustomResourceDefinition>, name: &str) -> anyhow
 }
 
 /// The data of a config-autoscaler file, refused here if the autoscaler would refuse it.
-fn configuration(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+pub(super) fn configuration(path: &Path) -> anyhow::Result<Configuration> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let value: serde_json::Value =
-        serde_yaml_ng::from_str(&text).with_context(|| format!("{}: no YAML", path.display()))?;
-    let data = if value.get("kind").is_some() { value.get("data").cloned().unwrap_or_default() } else { value };
-    let mut map = BTreeMap::new();
-    for (key, value) in data.as_object().into_iter().flatten() {
+    parse_configuration(&text).with_context(|| path.display().to_string())
+}
+
+fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
+    let value: serde_json::Value = serde_yaml_ng::from_str(text).context("no YAML")?;
+    let data = match value.get("kind") {
+        None => value,
+        Some(kind) => {
+            anyhow::ensure!(kind == "ConfigMap", "field kind: must be ConfigMap, not {kind}");
+            value.get("data").cloned().unwrap_or_default()
+        }
+    };
+    let entries = match data {
+        serde_json::Value::Null => return Ok(Configuration::new()),
+        serde_json::Value::Object(entries) => entries,
+        other => anyhow::bail!("must be a map of settings, or a ConfigMap with one as its data, not {other}"),
+    };
+    let mut map = Configuration::new();
+    for (key, value) in entries {
+        // YAML reads `10` as a number and `true` as a boolean; what was meant is the text.
         let text = match value {
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
+            serde_json::Value::String(text) => text,
+            serde_json::Value::Bool(_) | serde_json::Value::Number(_) => value.to_string(),
+            other => anyhow::bail!("{key}: must be a text, not {other}"),
         };
-        map.insert(key.clone(), text);
+        map.insert(key, text);
     }
-    common::config::AutoscalerConfig::from_map(&map).with_context(|| path.display().to_string())?;
+    common::config::AutoscalerConfig::from_map(&map)?;
     Ok(map)
 }
 
@@ -104,8 +135,11 @@ fn service(name: &str, ports: &[(&str, u16, u16)]) -> anyhow::Result<Service> {
     from(json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"ports": ports}}))
 }
 
-/// Publishes who is behind one of the system's Services.
-pub(super) async fn publish(client: &Client, service: &str, members: &[Member]) -> anyhow::Result<()> {
+/// Publishes who is behind one of the system's Services: [`names::ACTIVATOR_SERVICE`] or [`names::AUTOSCALER_SERVICE`].
+///
+/// # Errors
+/// The API server refuses the slice.
+pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyhow::Result<()> {
     let ports = if service == names::ACTIVATOR_SERVICE {
         json!([{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"},
                {"name": "http2", "port": names::ACTIVATOR_H2C_PORT, "protocol": "TCP"}])
@@ -119,7 +153,7 @@ pub(super) async fn publish(client: &Client, service: &str, members: &[Member]) 
                 "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": member.name}})
         })
         .collect();
-    let name = format!("{service}-local");
+    let name = slice_name(service);
     let slice: EndpointSlice = from(json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {
@@ -136,6 +170,20 @@ pub(super) async fn publish(client: &Client, service: &str, members: &[Member]) 
     Ok(())
 }
 
+/// Takes the endpoints away again, as they are of no use to whoever comes after this cluster.
+pub(super) async fn withdraw(client: &Client) {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
+    for service in [names::ACTIVATOR_SERVICE, names::AUTOSCALER_SERVICE] {
+        if let Err(error) = slices.delete(&slice_name(service), &DeleteParams::default()).await {
+            tracing::debug!(service, %error, "endpoints not withdrawn");
+        }
+    }
+}
+
+fn slice_name(service: &str) -> String {
+    format!("{service}-local")
+}
+
 fn from<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> anyhow::Result<T> {
     Ok(serde_json::from_value(value)?)
 }
@@ -146,4 +194,38 @@ fn from<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> anyhow::Res
 /// As [`manifests::parse`] and [`manifests::apply`].
 pub async fn apply_text(client: &Client, text: &str) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("text", text)?).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_a_map_or_a_config_map() {
+        let expected = Configuration::from([("stable-window".into(), "10s".into()), ("min-scale".into(), "2".into())]);
+        for text in [
+            "stable-window: 10s\nmin-scale: 2\n",
+            "apiVersion: v1\nkind: ConfigMap\ndata: {stable-window: 10s, min-scale: '2'}\n",
+        ] {
+            assert_eq!(parse_configuration(text).expect(text), expected);
+        }
+        for text in ["", "kind: ConfigMap\n"] {
+            assert_eq!(parse_configuration(text).expect(text), Configuration::new());
+        }
+    }
+
+    #[test]
+    fn a_bad_configuration_is_refused_by_key() {
+        let rows = [
+            ("stable-window: 1s", "stable-window"),
+            ("min-scale: [1]", "min-scale: must be a text"),
+            ("kind: Secret", "field kind: must be ConfigMap"),
+            ("[1]", "must be a map of settings"),
+            ("a: [", "no YAML"),
+        ];
+        for (text, expected) in rows {
+            let error = format!("{:#}", parse_configuration(text).expect_err(text));
+            assert!(error.contains(expected), "{error}");
+        }
+    }
 }

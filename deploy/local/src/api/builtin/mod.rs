@@ -60,7 +60,7 @@ fn typed<T: DeserializeOwned + Serialize>() -> Model {
 
 fn decode<T: DeserializeOwned + Serialize>(mut value: Value) -> Result<Value, String> {
     quantities(&mut value);
-    let typed: T = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let typed: T = serde_path_to_error::deserialize(value).map_err(|error| error.to_string())?; // It names the field.
     let mut value = serde_json::to_value(typed).map_err(|error| error.to_string())?;
     if let Some(fields) = value.as_object_mut() {
         fields.remove("apiVersion");

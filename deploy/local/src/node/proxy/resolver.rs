@@ -1,10 +1,10 @@
 //! Names of Services, resolved without DNS.
 
 use super::table::{Place, ServiceTable};
-use common_runtime::resolve::{Dns, Resolve};
+use common_runtime::resolve::{Dns, Resolve, service_of};
 use futures::future::BoxFuture;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Resolves `NAME.NS`, `NAME.NS.svc` and `NAME.NS.svc.DOMAIN` by a [`ServiceTable`], everything else by the system.
 ///
@@ -20,23 +20,11 @@ impl ServiceResolver {
     pub fn new(table: ServiceTable, cluster_domain: impl Into<String>) -> Self {
         Self { table, cluster_domain: cluster_domain.into() }
     }
-
-    /// Service and namespace that `host` names.
-    fn service<'a>(&self, host: &'a str) -> Option<(&'a str, &'a str)> {
-        if host.parse::<IpAddr>().is_ok() {
-            return None;
-        }
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let host = host.strip_suffix(self.cluster_domain.as_str()).and_then(|h| h.strip_suffix('.')).unwrap_or(host);
-        let host = host.strip_suffix(".svc").unwrap_or(host);
-        let (name, namespace) = host.split_once('.')?;
-        (!name.is_empty() && !namespace.is_empty() && !namespace.contains('.')).then_some((name, namespace))
-    }
 }
 
 impl Resolve for ServiceResolver {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        let Some((name, namespace)) = self.service(host) else { return Dns.resolve(host, port) };
+        let Some((name, namespace)) = service_of(host, &self.cluster_domain) else { return Dns.resolve(host, port) };
         let found = match self.table.place(namespace, name, port) {
             Some(Place::Proxy(address)) => Ok(vec![address]),
             Some(Place::Endpoints(addresses)) if !addresses.is_empty() => Ok(addresses),

@@ -1,0 +1,113 @@
+//! Names of Services, looked up at the API server: for a plane outside of any pod.
+//!
+//! A plane on a developer's machine, or beside `local api` and `local node`, has no cluster DNS to ask, and often no way
+//! to a ClusterIP either. The addresses given here are those of the Service's ready endpoints themselves, as kube-proxy
+//! would choose among them, in random order.
+//!
+//! Consequence: what a plane learns by calling such a name is true of the EndpointSlices and says nothing about the
+//! cluster's Service proxies, which learn of a change a moment later. In a cluster use DNS.
+//!
+//! Nothing is kept: each question costs two requests to the API server. Names are asked for when a connection is made
+//! and when the path of a revision is probed, a few times for each change of scale.
+//!
+//! Not here: UDP, ExternalName, and endpoints that are terminating.
+
+use super::{Dns, Resolve, service_of};
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use rand::seq::SliceRandom;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// Resolves names of Services by the API server, and everything else by [`Dns`].
+#[derive(Clone)]
+pub struct Endpoints {
+    client: Client,
+    cluster_domain: String,
+}
+
+impl Endpoints {
+    /// For the cluster that `client` speaks to, of that domain (`cluster.local`).
+    pub fn new(client: Client, cluster_domain: impl Into<String>) -> Self {
+        Self { client, cluster_domain: cluster_domain.into() }
+    }
+
+    async fn look_up(&self, name: &str, namespace: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+        let service = services.get_opt(name).await.map_err(io::Error::other)?;
+        let Some(port_name) = service.as_ref().and_then(|service| name_of_port(service, port)) else {
+            let message = format!("there is no Service {namespace}/{name} with a TCP port {port}");
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        };
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), namespace);
+        let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
+        let slices = slices.list(&of_service).await.map_err(io::Error::other)?;
+        let mut addresses: Vec<_> = slices.iter().flat_map(|slice| ready(slice, port_name)).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses.shuffle(&mut rand::rng());
+        if addresses.is_empty() {
+            let message = format!("Service {namespace}/{name} has no ready endpoint for port {port}");
+            return Err(io::Error::new(io::ErrorKind::ConnectionRefused, message));
+        }
+        Ok(addresses)
+    }
+}
+
+impl Resolve for Endpoints {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        match service_of(host, &self.cluster_domain) {
+            Some((name, namespace)) => Box::pin(self.look_up(name, namespace, port)),
+            None => Dns.resolve(host, port),
+        }
+    }
+}
+
+/// The name, empty for an unnamed one, of the TCP port with that number.
+fn name_of_port(service: &Service, port: u16) -> Option<&str> {
+    let ports = service.spec.as_ref()?.ports.as_ref()?;
+    let found = ports.iter().find(|p| p.port == i32::from(port) && p.protocol.as_deref().unwrap_or("TCP") == "TCP")?;
+    Some(found.name.as_deref().unwrap_or_default())
+}
+
+/// Ready endpoints of `slice` at the port with that name. An endpoint that says nothing is ready, as the API defines.
+fn ready<'a>(slice: &'a EndpointSlice, port_name: &str) -> impl Iterator<Item = SocketAddr> + use<'a> {
+    let port = slice.ports.iter().flatten().find(|port| port.name.as_deref().unwrap_or_default() == port_name);
+    let port = port.and_then(|port| u16::try_from(port.port?).ok());
+    let endpoints = slice.endpoints.iter().flatten();
+    let ready = endpoints.filter(|e| e.conditions.as_ref().is_none_or(|conditions| conditions.ready.unwrap_or(true)));
+    // All addresses of one endpoint lead to the same place; the API has consumers take the first.
+    ready.filter_map(move |e| Some(SocketAddr::new(e.addresses.first()?.parse::<IpAddr>().ok()?, port?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ports_are_matched_by_name_and_only_ready_endpoints_are_given() {
+        let service: Service = serde_json::from_value(json!({"spec": {"ports": [
+            {"name": "http", "port": 80, "targetPort": 8012}, {"name": "dns", "port": 53, "protocol": "UDP"}]}}))
+        .expect("a Service");
+        assert_eq!(name_of_port(&service, 80), Some("http"));
+        assert_eq!((name_of_port(&service, 53), name_of_port(&service, 8012)), (None, None));
+
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "addressType": "IPv4",
+            "ports": [{"name": "other", "port": 1}, {"name": "http", "port": 8012}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
+                {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
+                {"addresses": ["10.0.0.3"]},
+            ],
+        }))
+        .expect("a slice");
+        let addresses: Vec<_> = ready(&slice, "http").map(|address| address.to_string()).collect();
+        assert_eq!(addresses, ["10.0.0.1:8012", "10.0.0.3:8012"]);
+        assert_eq!(ready(&slice, "https").count(), 0);
+    }
+}

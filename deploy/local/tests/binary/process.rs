@@ -1,0 +1,143 @@
+//! A running `local`, and what can be known of it from outside.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// How long anything may take; far more than it does.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The sample program, as pods run it.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_local");
+
+/// A process of the binary; killed when dropped.
+pub(crate) struct Local {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+/// What the first line of output says.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) ingress: Option<SocketAddr>,
+    pub(crate) api: SocketAddr,
+    pub(crate) kubeconfig: PathBuf,
+}
+
+impl Local {
+    pub(crate) fn start<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let mut command = Command::new(BINARY);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("started");
+        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        Self { child, lines }
+    }
+
+    /// `local up` on free ports.
+    pub(crate) fn up<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let mut all: Vec<std::ffi::OsString> = vec!["up".into(), "--ingress".into(), "127.0.0.1:0".into()];
+        all.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        Self::start(all)
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id().expect("it runs")).expect("a pid")
+    }
+
+    /// Its next line of output.
+    pub(crate) async fn line(&mut self) -> String {
+        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("a line in time");
+        line.expect("readable output").expect("a line before the end; see the error output")
+    }
+
+    /// The `ready` line, which must be the first one and exact.
+    pub(crate) async fn ready(&mut self) -> Ready {
+        let line = self.line().await;
+        let fields: Vec<(&str, &str)> =
+            line.strip_prefix("ready ").expect(&line).split(' ').map(|f| f.split_once('=').expect(&line)).collect();
+        let http = |text: &str| text.strip_prefix("http://").and_then(|t| t.parse().ok()).expect(&line);
+        match *fields.as_slice() {
+            [("ingress", ingress), ("api", api), ("kubeconfig", file)] => {
+                Ready { ingress: Some(http(ingress)), api: http(api), kubeconfig: file.into() }
+            }
+            [("api", api), ("kubeconfig", file)] => Ready { ingress: None, api: http(api), kubeconfig: file.into() },
+            _ => panic!("{line}"),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).expect("a pid");
+        rustix::process::kill_process(pid, signal).expect("signalled");
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self, patience: Duration) -> ExitStatus {
+        tokio::time::timeout(patience, self.child.wait()).await.expect("an end in time").expect("a status")
+    }
+}
+
+/// Runs the binary to its end: exit code, output and error output.
+pub(crate) async fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(BINARY);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().expect("started");
+    let (mut output, mut errors) = (child.stdout.take().expect("output"), child.stderr.take().expect("errors"));
+    let (mut out, mut err) = (String::new(), String::new());
+    let finished = async {
+        let (read, also, status) =
+            tokio::join!(output.read_to_string(&mut out), errors.read_to_string(&mut err), child.wait());
+        (read.expect("UTF-8"), also.expect("UTF-8"), status.expect("a status")).2
+    };
+    let status = tokio::time::timeout(PATIENCE, finished).await.expect("an end in time");
+    (status.code(), out, err)
+}
+
+/// A process as the kernel tells it apart from a later one of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pid: i32,
+    started: u64,
+}
+
+/// The children of `parent` that run.
+pub(crate) fn children(parent: i32) -> Vec<Seen> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut children = Vec::new();
+    for pid in pids {
+        if let Some((seen, of)) = look(pid)
+            && of == parent
+        {
+            children.push(seen);
+        }
+    }
+    children
+}
+
+impl Seen {
+    pub(crate) fn is_alive(self) -> bool {
+        look(self.pid).is_some_and(|(now, _)| now == self)
+    }
+}
+
+/// A running process and its parent; none for one that has ended, though nobody has asked for its status yet.
+fn look(pid: i32) -> Option<(Seen, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc_pid_stat(5): after the name in parentheses come state (3), parent (4), ..., start time (22).
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let (state, parent, started) = (*fields.first()?, fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?);
+    (!matches!(state, "Z" | "X")).then_some((Seen { pid, started }, parent))
+}
+
+/// Waits for something that nobody tells of.
+pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let met = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, met).await.is_ok(), "it never came to pass: {what}");
+}

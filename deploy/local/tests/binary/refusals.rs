@@ -1,0 +1,67 @@
+//! What cannot be meant is refused with its place, before anything starts.
+
+use crate::process::run;
+use crate::up::{deployment, sleeper, write};
+
+#[tokio::test]
+async fn a_bad_manifest_is_refused_by_file_document_and_field() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let window = "{name: b, annotations: {autoscaling.knative.dev/window: 1s}}";
+    let autoscaler = sleeper("b")
+        .split_once("---\n")
+        .expect("two documents")
+        .1
+        .replace("{name: b}\nspec", &format!("{window}\nspec"));
+    let rows = [
+        ("metadata: {name: b}\n".to_owned(), "field kind"),
+        ("apiVersion: v1\nkind: Pod\n".to_owned(), "field metadata.name"),
+        (autoscaler, "metadata.annotations.autoscaling.knative.dev/window"),
+    ];
+    // A taken port is not even looked at while a manifest is wrong.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let ingress = taken.local_addr().expect("an address").to_string();
+    for (second, expected) in rows {
+        let manifest = format!("{}---\n{second}", deployment("a", 1));
+        let file = write(&folder, "manifest.yaml", &manifest).display().to_string();
+        let (code, output, errors) = run(&["up", &file, "--ingress", &ingress]).await;
+        assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
+        assert!(errors.contains(&format!("{file}, document 2")) && errors.contains(expected), "{errors}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_api_server_refuses_is_named_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = deployment("a", 1).replace("replicas: 1", "replicas: many");
+    let file = write(&folder, "a.yaml", &manifest).display().to_string();
+    let (code, output, errors) = run(&["up", &file, "--ingress", "127.0.0.1:0"]).await;
+    assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
+    let expected = format!("{file}, document 1: Deployment a: ");
+    assert!(errors.contains(&expected) && errors.contains("spec.replicas: "), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "that is all there is to say: {errors}");
+}
+
+#[tokio::test]
+async fn a_taken_port_is_an_error_that_names_the_flag() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    for (flag, args) in [
+        ("--ingress", vec!["up", "--ingress", &address]),
+        ("--api", vec!["up", "--ingress", "127.0.0.1:0", "--api", &address]),
+    ] {
+        let (code, output, errors) = run(&args).await;
+        assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
+        for part in [flag, address.as_str(), "in use", "choose another"] {
+            assert!(errors.contains(part), "{part:?} should be in {errors:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bad_config_autoscaler_is_refused_by_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = write(&folder, "settings.yaml", "stable-window: 1s\n").display().to_string();
+    let (code, output, errors) = run(&["up", "--ingress", "127.0.0.1:0", "--config-autoscaler", &settings]).await;
+    assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
+    assert!(errors.contains(&settings) && errors.contains("stable-window"), "{errors}");
+}

@@ -1,0 +1,133 @@
+//! `local up`, used as the README says.
+
+use crate::process::{BINARY, Local, PATIENCE, eventually};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A client as the kubeconfig has it: over TLS.
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    let file = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a configuration");
+    assert_eq!(config.cluster_url.scheme_str(), Some("https"), "kubectl sends its token over TLS only");
+    Client::try_from(config).expect("a client")
+}
+
+/// A Deployment of the sample program.
+pub(crate) fn deployment(name: &str, replicas: i32) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  replicas: {replicas}\n  \
+         selector: {{matchLabels: {{app: {name}}}}}\n  template:\n    metadata: {{labels: {{app: {name}}}}}\n    spec:\n      \
+         terminationGracePeriodSeconds: 5\n      containers:\n      - name: main\n        image: local/hello\n        \
+         command: ['{BINARY}', hello]\n        ports: [{{name: http1, containerPort: 8080}}]\n        \
+         readinessProbe: {{tcpSocket: {{port: http1}}, periodSeconds: 1}}\n"
+    )
+}
+
+/// The same, asleep, with a PodAutoscaler.
+pub(crate) fn sleeper(name: &str) -> String {
+    let deployment = deployment(name, 0);
+    format!(
+        "{deployment}---\napiVersion: autoscaling.internal.knative.dev/v1alpha1\nkind: PodAutoscaler\n\
+         metadata: {{name: {name}}}\nspec:\n  \
+         scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}\n  protocolType: http1\n"
+    )
+}
+
+/// Writes a file into `folder`.
+pub(crate) fn write(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+/// One GET over a connection of its own: head and body as they came.
+pub(crate) async fn get(address: SocketAddr, host: &str) -> std::io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await??;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Asks until the ingress knows the host, which takes a moment after `ready`; then the answer must be right.
+async fn is_answered(ingress: SocketAddr, host: &str) {
+    let mut answer = String::new();
+    eventually("a Service behind the host", async || {
+        answer = get(ingress, host).await.expect("an answer");
+        !answer.starts_with("HTTP/1.1 404")
+    })
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn it_says_where_everything_is_and_answers_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let manifest = write(&folder, "hello.yaml", &sleeper("hello"));
+    let mut local = Local::up([manifest.as_os_str(), "--kubeconfig".as_ref(), kubeconfig.as_os_str()]);
+    let ready = local.ready().await;
+    assert_eq!(ready.kubeconfig, kubeconfig);
+    let mode = kubeconfig.metadata().expect("a kubeconfig").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600, "it holds a token");
+    assert_ne!(ready.api.port(), 0);
+    let ingress = ready.ingress.expect("an ingress");
+    let hint = local.line().await;
+    assert!(hint.contains(&format!("curl -H 'Host: hello.default' http://{ingress}/")), "{hint}");
+
+    let deployments: Api<Deployment> = Api::namespaced(client(&kubeconfig).await, "default");
+    assert_eq!(deployments.get("hello").await.expect("applied").spec.expect("a spec").replicas, Some(0));
+    is_answered(ingress, "hello.default").await;
+    let mut told = String::new();
+    while !told.contains("cold start  default/hello") {
+        told = local.line().await;
+    }
+}
+
+#[tokio::test]
+async fn two_clusters_at_once_share_no_address() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = write(&folder, "hello.yaml", &sleeper("hello"));
+    let mut both = [Local::up([&manifest]), Local::up([&manifest])];
+    let mut octets = Vec::new();
+    for local in &mut both {
+        let ready = local.ready().await;
+        is_answered(ready.ingress.expect("an ingress"), "hello.default").await;
+        let client = client(&ready.kubeconfig).await;
+        let pods = Api::<Pod>::all(client.clone()).list(&Default::default()).await.expect("pods");
+        let services = Api::<Service>::all(client).list(&Default::default()).await.expect("Services");
+        let addresses = pods.items.into_iter().filter_map(|pod| pod.status?.pod_ip);
+        let addresses = addresses.chain(services.items.into_iter().filter_map(|s| s.spec?.cluster_ip));
+        let mut seen: Vec<u8> =
+            addresses.map(|a| a.parse::<std::net::Ipv4Addr>().expect("an address").octets()[1]).collect();
+        assert!(seen.len() > 4, "a pod, its Services, and the system's: {seen:?}");
+        seen.dedup();
+        assert_eq!(seen.len(), 1, "a cluster keeps to its range");
+        octets.extend(seen);
+    }
+    assert_ne!(octets[0], octets[1]);
+}
+
+#[tokio::test]
+async fn a_config_autoscaler_is_honoured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = write(&folder, "hello.yaml", &sleeper("hello"));
+    let settings = write(&folder, "settings.yaml", "min-scale: 2\n");
+    let mut local = Local::up([manifest.as_os_str(), "--config-autoscaler".as_ref(), settings.as_os_str()]);
+    let client = client(&local.ready().await.kubeconfig).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), local::up::system::NAMESPACE);
+    let data = maps.get("config-autoscaler").await.expect("the settings").data.unwrap_or_default();
+    assert_eq!(data.get("min-scale").map(String::as_str), Some("2"));
+    let deployments: Api<Deployment> = Api::namespaced(client, "default");
+    eventually("two replicas, as the settings demand", async || {
+        let deployment = deployments.get("hello").await.expect("applied");
+        deployment.spec.and_then(|spec| spec.replicas) == Some(2)
+    })
+    .await;
+}

@@ -1,0 +1,174 @@
+//! A namespace of one test, and what tests do in it.
+
+use crate::workload::Workload;
+use anyhow::Context;
+use common_api::PodAutoscaler;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Longest wait for a state that is a matter of a moment.
+pub const SOON: Duration = Duration::from_secs(20);
+/// Longest wait for a service to fall asleep: window, grace period and what a busy machine adds.
+pub const ASLEEP: Duration = Duration::from_secs(60);
+/// How often a state is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A namespace of an API server.
+pub struct Space {
+    /// An administrator's client.
+    pub client: Client,
+    /// The test's namespace.
+    pub namespace: String,
+}
+
+impl Space {
+    /// A new namespace.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn create_in(client: Client) -> anyhow::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let namespace = format!("e2e-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
+        Api::all(client.clone()).create(&PostParams::default(), &object).await.context("namespace")?;
+        Ok(Self { client, namespace })
+    }
+
+    /// Deletes the namespace, and waits until all that was in it is gone. Whoever gives back what PodAutoscalers hold
+    /// must still run.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub async fn delete(&self) -> anyhow::Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
+        self.until(ASLEEP, "the end of the namespace", async || {
+            Ok(namespaces.get_opt(&self.namespace).await?.is_none())
+        })
+        .await
+    }
+
+    /// Objects of one kind in the test's namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates an object from JSON.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn create<K>(&self, object: Value) -> anyhow::Result<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
+            + serde::de::DeserializeOwned
+            + serde::Serialize
+            + Clone
+            + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        Ok(self.api::<K>().create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+    }
+
+    /// Creates a workload, and waits until the autoscaler has taken it over.
+    ///
+    /// # Errors
+    /// An object is refused, or the takeover takes too long.
+    pub async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
+        self.create::<Deployment>(workload.deployment(&program()?)).await?;
+        self.create::<PodAutoscaler>(workload.pod_autoscaler()).await?;
+        self.until(SOON, "a public Service in the PodAutoscaler's status", async || {
+            let status = self.autoscaler(&workload.name).await?.status.unwrap_or_default();
+            Ok(!status.service_name.is_empty())
+        })
+        .await
+    }
+
+    /// The PodAutoscaler `name`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn autoscaler(&self, name: &str) -> anyhow::Result<PodAutoscaler> {
+        Ok(self.api::<PodAutoscaler>().get(name).await?)
+    }
+
+    /// Replicas that the Deployment `name` asks for.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn replicas(&self, name: &str) -> anyhow::Result<i32> {
+        Ok(self.api::<Deployment>().get(name).await?.spec.and_then(|s| s.replicas).unwrap_or(1))
+    }
+
+    /// Pods of the workload `name` that still run.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub async fn pods(&self, name: &str) -> anyhow::Result<Vec<Pod>> {
+        let labelled = ListParams::default().labels(&format!("app={name}"));
+        Ok(self.api::<Pod>().list(&labelled).await?.items)
+    }
+
+    /// How many of them are ready and not going.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub async fn ready_pods(&self, name: &str) -> anyhow::Result<usize> {
+        Ok(self.pods(name).await?.iter().filter(|pod| is_ready(pod)).count())
+    }
+
+    /// Waits until `name` asks for no replicas and has no pods.
+    ///
+    /// # Errors
+    /// It stays awake.
+    pub async fn until_asleep(&self, name: &str) -> anyhow::Result<()> {
+        self.until(ASLEEP, "no replicas and no pods", async || {
+            Ok(self.replicas(name).await? == 0 && self.pods(name).await?.is_empty())
+        })
+        .await
+    }
+
+    /// Waits until `state` holds.
+    ///
+    /// # Errors
+    /// It does not within `patience`, or cannot be looked at.
+    pub async fn until(
+        &self,
+        patience: Duration,
+        what: &str,
+        mut state: impl AsyncFnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        while !state().await? {
+            anyhow::ensure!(Instant::now() < deadline, "waited {patience:?} in vain for {what}");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pod is ready and not going.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// Path of the sample program, which cargo builds beside the tests.
+///
+/// # Errors
+/// The test runs from nowhere.
+pub fn program() -> anyhow::Result<String> {
+    let tests = std::env::current_exe()?;
+    let built = tests.parent().and_then(std::path::Path::parent).context("tests lie in a folder of a folder")?;
+    Ok(built.join("e2e-workload").display().to_string())
+}
