@@ -5,4 +5,7 @@ pub mod controllers;
 pub mod ingress;
 mod merge;
 pub mod node;
+mod range;
 pub mod up;
+
+pub use range::{Range, RangeError};

@@ -1,3 +1,5 @@
+//! The scale-to-zero state machine, row by row.
+
 use super::*;
 
 const WINDOW: Duration = secs(300);

@@ -2,58 +2,23 @@
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail, ensure};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::meta::{object, text};
 use super::resource::Resource;
 use super::status::Causes;
+use crate::Range;
 
 /// The table that holds Services.
 pub(crate) const SERVICES: &str = "/services";
 
-/// A range of IPv4 addresses in CIDR notation, like `127.7.128.0/17`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AddressRange {
-    base: u32,
-    prefix: u8,
-}
-
-impl FromStr for AddressRange {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (base, prefix) = text.split_once('/').with_context(|| format!("\"{text}\": ADDRESS/PREFIX expected"))?;
-        let base: Ipv4Addr = base.parse().with_context(|| format!("\"{text}\": not an IPv4 address"))?;
-        let prefix: u8 = prefix.parse().with_context(|| format!("\"{text}\": not a prefix length"))?;
-        ensure!((8..=30).contains(&prefix), "\"{text}\": the prefix length must be between 8 and 30");
-        let base = u32::from(base);
-        if base & (u32::MAX >> prefix) != 0 {
-            bail!("\"{text}\": the address has bits beyond the prefix");
-        }
-        Ok(AddressRange { base, prefix })
-    }
-}
-
-impl AddressRange {
-    fn contains(&self, address: Ipv4Addr) -> bool {
-        u32::from(address) >> (32 - self.prefix) == self.base >> (32 - self.prefix)
-    }
-
-    /// Addresses that can be given: neither the first nor the last.
-    fn size(&self) -> u32 {
-        (u32::MAX >> self.prefix) - 1
-    }
-}
-
 /// Which addresses of the range are in use.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    range: AddressRange,
+    range: Range,
     used: Arc<Mutex<Used>>,
 }
 
@@ -88,7 +53,7 @@ impl Drop for Lease {
 }
 
 impl Addresses {
-    pub(crate) fn new(range: AddressRange) -> Self {
+    pub(crate) fn new(range: Range) -> Self {
         Addresses { range, used: Arc::default() }
     }
 
@@ -155,9 +120,10 @@ impl Addresses {
     /// The next free address after the last one given, so that an address rests before it comes again.
     fn take_any(&self) -> Option<Ipv4Addr> {
         let mut used = self.used.lock();
-        for _ in 0..self.range.size() {
-            let address = Ipv4Addr::from(self.range.base + 1 + used.next);
-            used.next = (used.next + 1) % self.range.size();
+        let usable = self.range.size() - 2; // Neither the first nor the last.
+        for _ in 0..usable {
+            let address = self.range.nth(1 + used.next);
+            used.next = (used.next + 1) % usable;
             if used.taken.insert(address) {
                 return Some(address);
             }

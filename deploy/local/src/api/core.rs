@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::address::{AddressRange, Addresses, SERVICES};
+use super::address::{Addresses, SERVICES};
 use super::crd;
 use super::pod_log::PodLogs;
 use super::query::WriteOptions;
@@ -15,6 +15,7 @@ use super::resource::Registry;
 use super::review::Reviewer;
 use super::store::{Clash, Expect, Object, Store, Write};
 use super::write::Target;
+use crate::Range;
 
 /// Everything behind the HTTP surface.
 pub(crate) struct Api {
@@ -30,7 +31,7 @@ pub(crate) struct Api {
 
 impl Api {
     /// A server with the built-in resources and the namespaces that every cluster has.
-    pub(crate) fn new(token: &str, services: AddressRange, history: usize, shutdown: CancellationToken) -> Arc<Self> {
+    pub(crate) fn new(token: &str, services: Range, history: usize, shutdown: CancellationToken) -> Arc<Self> {
         let api = Arc::new(Api {
             store: Store::new(history),
             registry: ArcSwap::from_pointee(super::builtin::registry()),

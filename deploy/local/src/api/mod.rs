@@ -47,7 +47,6 @@ mod tls;
 mod watch;
 mod write;
 
-pub use address::AddressRange;
 pub use pod_log::{PodLogQuery, PodLogs};
 pub use server::{ApiOptions, ApiServer};
 

@@ -20,11 +20,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::address::AddressRange;
 use super::core::Api;
 use super::pod_log::PodLogs;
 use super::tls::Tls;
 use super::{collector, handler};
+use crate::Range;
 
 /// How long connections have to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
@@ -37,14 +37,14 @@ pub struct ApiOptions {
     /// The bearer token of the administrator; none to make one up.
     pub token: Option<String>,
     /// Where Services get their addresses.
-    pub service_range: AddressRange,
+    pub service_range: Range,
     /// How many changes of each resource watchers can go back.
     pub history: usize,
 }
 
 impl ApiOptions {
     /// Any free port of 127.0.0.1, a token made up, and 8192 changes of history for each resource.
-    pub fn new(service_range: AddressRange) -> Self {
+    pub fn new(service_range: Range) -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         ApiOptions { listen, token: None, service_range, history: 8192 }
     }

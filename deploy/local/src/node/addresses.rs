@@ -1,83 +1,13 @@
-//! The addresses that pods and Services get: a range, and a pool that hands out pod addresses.
+//! The addresses that pods get: a pool that hands out those of a range.
 //!
 //! An address is handed out again as late as possible, so that whoever still remembers a pod that is gone meets nobody
 //! there rather than a stranger. The first two addresses of a range and its last are never handed out.
 
+use crate::Range;
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::fmt;
 use std::net::Ipv4Addr;
-use std::str::FromStr;
 use std::sync::Arc;
-
-/// A range of IPv4 addresses, written `127.8.0.0/17`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    network: u32,
-    prefix: u8,
-}
-
-/// Why a text is not a usable range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RangeError {
-    /// Not `ADDRESS/PREFIX`.
-    #[error("{0:?} is not a range of addresses: write an IPv4 address and a prefix length, like 127.8.0.0/17")]
-    Malformed(String),
-    /// Too small or larger than IPv4.
-    #[error("the prefix length of {0:?} must lie between 1 and 28, so that there is room for some pods")]
-    Prefix(String),
-    /// Address bits beyond the prefix.
-    #[error("{0:?} has address bits beyond its prefix length; the range begins at {1}")]
-    HostBits(String, Ipv4Addr),
-}
-
-impl Range {
-    /// Its first address.
-    pub fn first(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.network)
-    }
-
-    /// How many addresses it has.
-    pub fn size(self) -> u32 {
-        1 << (32 - self.prefix)
-    }
-
-    /// Whether `address` lies in it.
-    pub fn contains(self, address: Ipv4Addr) -> bool {
-        address.to_bits() >> (32 - self.prefix) == self.network >> (32 - self.prefix)
-    }
-
-    /// Whether it touches 127.0.0.0/8, which a real API server refuses as a pod's address in a slice.
-    pub fn is_loopback(self) -> bool {
-        let last = Ipv4Addr::from_bits(self.network | (self.size() - 1));
-        self.first().is_loopback() || last.is_loopback()
-    }
-}
-
-impl FromStr for Range {
-    type Err = RangeError;
-
-    fn from_str(text: &str) -> Result<Self, RangeError> {
-        let malformed = || RangeError::Malformed(text.to_owned());
-        let (address, prefix) = text.split_once('/').ok_or_else(malformed)?;
-        let network = address.parse::<Ipv4Addr>().map_err(|_| malformed())?.to_bits();
-        let prefix: u8 = prefix.parse().map_err(|_| malformed())?;
-        if !(1..=28).contains(&prefix) {
-            return Err(RangeError::Prefix(text.to_owned()));
-        }
-        let masked = network >> (32 - prefix) << (32 - prefix);
-        if masked != network {
-            return Err(RangeError::HostBits(text.to_owned(), Ipv4Addr::from_bits(masked)));
-        }
-        Ok(Range { network, prefix })
-    }
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.first(), self.prefix)
-    }
-}
 
 /// Hands out the addresses of a range.
 #[derive(Clone, Debug)]
@@ -88,7 +18,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug)]
 struct State {
-    taken: HashSet<u32>,
+    taken: HashSet<Ipv4Addr>,
     /// Where to look next, from the start of the range.
     next: u32,
 }
@@ -103,8 +33,8 @@ pub(crate) struct Leased {
 impl Pool {
     /// A pool without the `reserved` addresses.
     pub(crate) fn new(range: Range, reserved: &[Ipv4Addr]) -> Self {
-        let mut taken: HashSet<u32> = reserved.iter().map(|address| address.to_bits()).collect();
-        taken.extend([range.network, range.network + 1, range.network + range.size() - 1]);
+        let mut taken: HashSet<Ipv4Addr> = reserved.iter().copied().collect();
+        taken.extend([range.nth(0), range.nth(1), range.nth(range.size() - 1)]);
         Self { range, state: Arc::new(Mutex::new(State { taken, next: 2 })) }
     }
 
@@ -112,10 +42,10 @@ impl Pool {
     pub(crate) fn lease(&self) -> Option<Leased> {
         let mut state = self.state.lock();
         for _ in 0..self.range.size() {
-            let candidate = self.range.network + state.next;
+            let address = self.range.nth(state.next);
             state.next = (state.next + 1) % self.range.size();
-            if state.taken.insert(candidate) {
-                return Some(Leased { pool: self.clone(), address: Ipv4Addr::from_bits(candidate) });
+            if state.taken.insert(address) {
+                return Some(Leased { pool: self.clone(), address });
             }
         }
         None
@@ -131,33 +61,13 @@ impl Leased {
 
 impl Drop for Leased {
     fn drop(&mut self) {
-        self.pool.state.lock().taken.remove(&self.address.to_bits());
+        self.pool.state.lock().taken.remove(&self.address);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_range_names_what_is_wrong_with_it() {
-        assert_eq!("127.8.0.0/17".parse::<Range>().map(|r| (r.first(), r.size())), Ok(([127, 8, 0, 0].into(), 32768)));
-        for text in ["127.8.0.0", "x/8", "127.8.0.0/x"] {
-            assert_eq!(text.parse::<Range>(), Err(RangeError::Malformed(text.into())));
-        }
-        for text in ["0.0.0.0/0", "127.0.0.0/29", "127.0.0.0/33"] {
-            assert_eq!(text.parse::<Range>(), Err(RangeError::Prefix(text.into())));
-        }
-        let odd = "127.8.1.0/17";
-        assert_eq!(odd.parse::<Range>(), Err(RangeError::HostBits(odd.into(), [127, 8, 0, 0].into())));
-    }
-
-    #[test]
-    fn loopback_ranges_are_known_as_such() {
-        for (text, expected) in [("127.8.0.0/17", true), ("10.0.0.0/8", false), ("64.0.0.0/2", true)] {
-            assert_eq!(text.parse::<Range>().expect("valid").is_loopback(), expected, "{text}");
-        }
-    }
 
     #[test]
     fn addresses_are_unique_come_back_and_are_reused_late() {

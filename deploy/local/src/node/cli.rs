@@ -1,7 +1,7 @@
 //! `local node`: this machine as a node of any API server.
 
-use super::addresses::Range;
 use super::{NodeOptions, run};
+use crate::Range;
 use anyhow::Context;
 use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig};

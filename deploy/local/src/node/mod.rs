@@ -39,11 +39,11 @@ mod refusal;
 mod register;
 mod status;
 
-pub use addresses::{Range, RangeError};
 pub use backoff::Backoff;
 pub use cli::NodeArgs;
 pub use probe::PERIOD_ANNOTATION;
 
+use crate::Range;
 use addresses::Pool;
 use anyhow::Context;
 use events::Events;
@@ -297,7 +297,7 @@ impl Pods {
 /// Asks whether pods can have addresses of the range: here, and in the eyes of the API server.
 async fn check_range(options: &NodeOptions, client: &Client) -> anyhow::Result<()> {
     let range = options.pod_cidr;
-    let sample = Ipv4Addr::from_bits(range.first().to_bits() + 2);
+    let sample = range.nth(2);
     std::net::TcpListener::bind((sample, 0)).with_context(|| {
         format!(
             "{sample} of the pods' range is not an address of this machine; as root: ip route add local {range} dev lo"

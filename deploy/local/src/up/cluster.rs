@@ -376,8 +376,7 @@ pub(super) struct Embedded {
 impl Embedded {
     /// Starts it, and writes its kubeconfig.
     pub(super) async fn start(options: &UpOptions, ranges: &Ranges, folder: &Path) -> anyhow::Result<Self> {
-        let services = ranges.services()?.to_string().parse()?;
-        let api = ApiOptions { listen: options.api, ..ApiOptions::new(services) };
+        let api = ApiOptions { listen: options.api, ..ApiOptions::new(ranges.services()?) };
         let server = ApiServer::start(api)
             .await
             .with_context(|| format!("--api {} cannot be bound; choose another, or port 0", options.api))?;

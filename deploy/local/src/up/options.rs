@@ -30,10 +30,10 @@ pub struct UpOptions {
     pub kubeconfig: Option<PathBuf>,
     /// Addresses of pods [default: a free range of loopback].
     #[arg(long, value_name = "RANGE")]
-    pub pod_cidr: Option<crate::node::Range>,
+    pub pod_cidr: Option<crate::Range>,
     /// Addresses of Services [default: a free range of loopback].
     #[arg(long, value_name = "RANGE")]
-    pub service_cidr: Option<crate::node::Range>,
+    pub service_cidr: Option<crate::Range>,
     /// Use the API server of this kubeconfig, and the controllers it has, instead of embedded ones.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["api", "kubeconfig"])]
     pub external: Option<PathBuf>,
@@ -73,5 +73,5 @@ pub struct ApiArgs {
     pub(super) kubeconfig: PathBuf,
     /// Addresses of Services [default: a free range of loopback].
     #[arg(long, value_name = "RANGE")]
-    pub(super) service_cidr: Option<crate::node::Range>,
+    pub(super) service_cidr: Option<crate::Range>,
 }

@@ -4,7 +4,7 @@
 //! 127.N.0.0/18, the planes 127.N.64.0/18, ClusterIPs 127.N.128.0/17. A lock file for each N, held open as long as
 //! the cluster lives, keeps two clusters apart; the kernel lets go of it even when the process is killed.
 
-use crate::node::Range;
+use crate::Range;
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -83,7 +83,7 @@ impl Ranges {
     fn plane(&self, third: u8, index: usize) -> IpAddr {
         if let Some(pods) = self.pods {
             let from_the_end = 3 + 2 * u32::try_from(index).unwrap_or(0) + u32::from(third == AUTOSCALERS);
-            return Ipv4Addr::from_bits(pods.first().to_bits() + pods.size().saturating_sub(from_the_end)).into();
+            return pods.nth(pods.size().saturating_sub(from_the_end)).into();
         }
         let index = index + 1;
         let third = third + u8::try_from(index / 250).unwrap_or(31).min(31);

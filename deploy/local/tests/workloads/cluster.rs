@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ObjectList, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config, Resource, ResourceExt};
+use local::Range;
 use local::api::{ApiOptions, ApiServer};
 use local::node::proxy::ServiceTable;
-use local::node::{Backoff, NodeOptions, Range};
+use local::node::{Backoff, NodeOptions};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
@@ -49,8 +50,7 @@ impl Cluster {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let (pods, services) = ranges();
-        let server =
-            ApiServer::start(ApiOptions::new(services.to_string().parse().expect("a range"))).await.expect("a server");
+        let server = ApiServer::start(ApiOptions::new(services)).await.expect("a server");
         let mut config = Config::new(server.url().parse().expect("a URL"));
         config.auth_info.token = Some(server.token().to_owned().into());
         let client = Client::try_from(config).expect("a client");
