@@ -1,7 +1,8 @@
 //! Why a revision has the scale it has: as JSON on the admin port, as a table for people.
 //!
 //! `GET /explain/NAMESPACE/NAME` answers with the latest decision, what it was made from, and the decisions before it as
-//! changes, oldest first. `autoscaler why NAMESPACE/NAME` asks for that and prints a table, latest first.
+//! changes, oldest first, each voice in its turn: what the decider wished, and what the reconciler made of it (bounds, grace
+//! period, awaited proof, refusals). `autoscaler why NAMESPACE/NAME` asks for that and prints a table, latest first.
 //!
 //! Only the instance that owns a revision decides about it; another one answers 404 and names the owner.
 
@@ -9,8 +10,9 @@
 mod tests;
 
 use crate::leadership::{Owner, Shares};
-use crate::scale::multiscaler::{Explanation, Multiscaler};
+use crate::scale::multiscaler::{Explanation, Multiscaler, Present};
 use anyhow::{Context, bail};
+use autoscaler_core::history::Cause;
 use bytes::Bytes;
 use common::RevisionKey;
 use common_runtime::admin::{Page, json};
@@ -55,7 +57,10 @@ fn answer(multiscaler: &Multiscaler, shares: &Shares, key: &RevisionKey) -> Resp
 }
 
 fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
-    let Explanation { status, subject, surroundings, panicking, history } = explanation;
+    let Explanation { present, history } = explanation;
+    let Some(Present { status, subject, surroundings, panicking }) = present else {
+        return json!({"revision": key.to_string(), "history": history});
+    };
     let spec = &subject.spec;
     json!({
         "revision": key.to_string(),
@@ -114,25 +119,24 @@ async fn get(admin: SocketAddr, path: &str) -> anyhow::Result<(StatusCode, Value
 
 /// A few lines on the present, then a row for each change, latest first.
 fn table(document: &Value) -> String {
-    let text = |value: &Value| match value {
-        Value::Null => "unknown".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
     let number = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{n:.2}"));
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = writeln!(
-        out,
-        "{}: wants {} (replicas {}), {} {} a pod, {}{}",
-        text(&document["revision"]),
-        text(&document["desired"]),
-        text(&document["replicas"]),
-        number(&document["spec"]["target"]),
-        text(&document["spec"]["metric"]),
-        if document["activatorsInPath"] == true { "activators in the path" } else { "traffic goes to the pods" },
-        if document["panicking"] == true { ", panicking" } else { "" },
-    );
+    let _ = if document.get("spec").is_some() {
+        writeln!(
+            out,
+            "{}: wants {} (replicas {}), {} {} a pod, {}{}",
+            text(&document["revision"]),
+            text(&document["desired"]),
+            text(&document["replicas"]),
+            number(&document["spec"]["target"]),
+            text(&document["spec"]["metric"]),
+            if document["activatorsInPath"] == true { "activators in the path" } else { "traffic goes to the pods" },
+            if document["panicking"] == true { ", panicking" } else { "" },
+        )
+    } else {
+        writeln!(out, "{}: nothing is decided", text(&document["revision"]))
+    };
     let _ = writeln!(
         out,
         "{:<20} {:>7} {:>7} {:>5} {:>9} {:>9} {:>7}  WHY",
@@ -140,18 +144,16 @@ fn table(document: &Value) -> String {
     );
     for entry in document["history"].as_array().into_iter().flatten().rev() {
         let since = jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));
-        let why = match (&entry["unknown"], entry["panicking"] == true) {
-            (Value::String(unknown), _) => format!("unknown: {unknown}"),
-            (_, true) => format!("{} (panicking)", text(&entry["rule"])),
-            (_, false) => text(&entry["rule"]),
-        };
         let cell = |key: &str| entry.get(key).map_or_else(|| "-".to_owned(), text);
+        let (desired, why) = match entry.get("because") {
+            Some(because) => ("-".to_owned(), action(entry, because)),
+            None => (cell("desired"), decision(entry)),
+        };
         let _ = writeln!(
             out,
-            "{:<20} {:>6}s {:>7} {:>5} {:>9} {:>9} {:>7}  {why}",
+            "{:<20} {:>6}s {desired:>7} {:>5} {:>9} {:>9} {:>7}  {why}",
             since.map_or_else(|_| "-".to_owned(), |since| since.strftime("%Y-%m-%d %H:%M:%S").to_string()),
             text(&entry["lastedSecs"]),
-            cell("desired"),
             cell("ready"),
             number(&entry["stable"]),
             number(&entry["panic"]),
@@ -159,4 +161,39 @@ fn table(document: &Value) -> String {
         );
     }
     out
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// What the decider says.
+fn decision(entry: &Value) -> String {
+    match (&entry["unknown"], entry["panicking"] == true) {
+        (Value::String(unknown), _) => format!("unknown: {unknown}"),
+        (_, true) => format!("{} (panicking)", text(&entry["rule"])),
+        (_, false) => text(&entry["rule"]),
+    }
+}
+
+/// What the reconciler says, such as `replicas 0 -> 1, bounds 0..9: the load asks for it`.
+fn action(entry: &Value, because: &Value) -> String {
+    // An autoscaler of another version may have a word of its own for it.
+    let cause = serde_json::from_value::<Cause>(because.clone());
+    let why = cause.map_or_else(|_| text(because), |cause| cause.explain().to_owned());
+    let (replicas, wanted) = (&entry["replicas"], &entry["wanted"]);
+    if replicas.is_null() {
+        return why;
+    }
+    let max = if entry["max"].is_null() { String::new() } else { text(&entry["max"]) };
+    let change = if entry["patched"] == true {
+        format!("replicas {replicas} -> {wanted}")
+    } else {
+        format!("replicas {replicas} kept, wanted {}", text(wanted))
+    };
+    format!("{change}, bounds {}..{max}: {why}", entry["min"])
 }

@@ -1,14 +1,19 @@
-//! Why a revision has the scale it has: its latest decisions, as changes.
+//! Why a revision has the scale it has: its latest decisions and what was made of them, as changes.
 //!
-//! An equal decision extends the last entry, so that an hour of calm is one entry. Equal means: the same desired scale, rule, mode and
-//! sign of the excess burst capacity (or the same thing unknown). An entry keeps the inputs of its first decision: they
-//! explain the change.
+//! Two voices share one ring, in the order in which they changed their minds: the decider, each tick, and the reconciler
+//! that acts on it ([`Action`]). An equal entry extends the last one of the same voice, so that an hour of calm is two
+//! entries. Equal decisions have the same desired scale, rule, mode and sign of the excess burst capacity (or the same
+//! thing unknown). Equal actions want the same for the same cause, and the later one has written nothing. An entry keeps
+//! the inputs of its first decision: they explain the change.
 //!
 //! At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes for each revision; the oldest go first. Nothing is allocated
 //! before the first decision, and space grows by a few entries at a time.
 
+mod action;
 #[cfg(test)]
 mod tests;
+
+pub use action::{Action, Cause, Obstacle};
 
 use std::collections::VecDeque;
 
@@ -26,7 +31,7 @@ const GROWTH: usize = 4;
 
 const _: () = assert!(size_of::<Entry>() * ENTRIES_MAX + size_of::<History>() <= BYTES_MAX);
 
-/// A run of equal decisions.
+/// A run of equal decisions, or of equal actions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -36,12 +41,12 @@ pub struct Entry {
     pub lasted_secs: u32,
     /// How many there were.
     pub decisions: u32,
-    /// What was decided.
+    /// What was decided, or done.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What was decided, in few bytes.
+/// What was decided or done, in few bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Outcome {
@@ -70,6 +75,8 @@ pub enum Outcome {
         /// Why.
         unknown: Unknown,
     },
+    /// What the reconciler did.
+    Action(Action),
 }
 
 impl Outcome {
@@ -89,7 +96,7 @@ impl Outcome {
         }
     }
 
-    /// Whether this decides the same as `other`, whatever it was decided from.
+    /// Whether `other`, which came later, says the same again, whatever it was decided from.
     fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unknown { unknown: a }, Self::Unknown { unknown: b }) => a == b,
@@ -97,12 +104,18 @@ impl Outcome {
                 Self::Scale { desired: a, excess_burst_capacity: e, panicking: p, rule: r, .. },
                 Self::Scale { desired: b, excess_burst_capacity: f, panicking: q, rule: s, .. },
             ) => a == b && (*e >= 0) == (*f >= 0) && p == q && r == s,
+            (Self::Action(a), Self::Action(b)) => a.is_confirmed_by(b),
             _ => false,
         }
     }
+
+    /// Whether the reconciler says this, not the decider.
+    fn is_action(&self) -> bool {
+        matches!(self, Self::Action(_))
+    }
 }
 
-/// The latest decisions of one revision. See the [module](self).
+/// The latest decisions and actions of one revision. See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct History {
     entries: VecDeque<Entry>,
@@ -116,8 +129,18 @@ impl History {
 
     /// Adds a decision, made at `now`. Whether it was a change.
     pub fn record(&mut self, now: Timestamp, decision: &Decision) -> bool {
-        let outcome = Outcome::of(decision);
-        if let Some(last) = self.entries.back_mut().filter(|last| last.outcome.equals(&outcome)) {
+        self.add(now, Outcome::of(decision))
+    }
+
+    /// Adds what the reconciler did at `now`. Whether it was a change.
+    pub fn act(&mut self, now: Timestamp, action: Action) -> bool {
+        self.add(now, Outcome::Action(action))
+    }
+
+    fn add(&mut self, now: Timestamp, outcome: Outcome) -> bool {
+        let same_voice = |entry: &&mut Entry| entry.outcome.is_action() == outcome.is_action();
+        let last = self.entries.iter_mut().rev().find(same_voice);
+        if let Some(last) = last.filter(|last| last.outcome.equals(&outcome)) {
             last.lasted_secs = u32::try_from(now.as_secs().saturating_sub(last.since)).unwrap_or(last.lasted_secs);
             last.decisions = last.decisions.saturating_add(1);
             return false;

@@ -8,6 +8,9 @@ use crate::pods::PodIndex;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
 use crate::scale::{Attention, Deciders, Initial, Subject, SubjectLabels, Surroundings};
+use autoscaler_core::bounds::Bounds;
+use autoscaler_core::history::{Action, Obstacle};
+use autoscaler_core::scale_to_zero::Reason;
 use common::ownership::{Holder, bucket_names};
 use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
 use common::time::Timestamp;
@@ -76,6 +79,45 @@ async fn why_is_answered_over_the_admin_port() {
         assert!(error.contains("NAMESPACE/NAME"), "{error}");
     }
     shutdown.cancel();
+}
+
+/// Goal: what the reconciler made of the decisions is told too, with its bounds and its reason, also of a revision that
+/// is refused and so has no loop; and forgotten with it.
+#[tokio::test]
+async fn what_was_done_about_it_is_told_too() {
+    let (multiscaler, key) = (multiscaler(), RevisionKey::new("ns", "hello"));
+    let explained = || multiscaler.explain(&key).map(|explanation| table(&document(&key, &explanation)));
+    assert_eq!(explained(), None);
+    multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
+    multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
+    let refused = explained().expect("explained");
+    assert!(refused.starts_with("ns/hello: nothing is decided\n"), "{refused}");
+    assert_eq!(refused.lines().count(), 3, "one entry: {refused}");
+    assert!(refused.ends_with("refused: the public Service is not its own\n"), "{refused}");
+
+    multiscaler.ensure(&key, subject(), Initial::Adopted(0));
+    let bounds = Bounds { min: 0, max: Some(3) };
+    let planned = Action::planned(Some(3), 0, bounds, Reason::Bounds);
+    multiscaler.acted(&key, Action { patched: true, ..planned });
+    multiscaler.acted(&key, Action::planned(Some(0), 1, Bounds { max: None, ..bounds }, Reason::ProbePending));
+    let table = explained().expect("explained");
+    let whys: Vec<_> = table.lines().skip(2).map(|line| line.split_once("  -").map_or(line, |(_, why)| why)).collect();
+    assert_eq!(whys.len(), 3, "{table}");
+    assert!(
+        whys[0].ends_with(
+            "replicas 1 kept, wanted 0, bounds 0..: idle; waiting for proof that activators are in the path"
+        ),
+        "{table}"
+    );
+    assert!(
+        whys[1].ends_with("replicas 0 -> 3, bounds 0..3: the load asks for it, within min-scale and max-scale"),
+        "{table}"
+    );
+
+    Deciders::remove(&*multiscaler, &key);
+    assert_eq!(explained().expect("it stays known why").lines().count(), 5);
+    multiscaler.forget(&key);
+    assert_eq!(explained(), None);
 }
 
 /// Goal: an instance that does not own a revision says who does.

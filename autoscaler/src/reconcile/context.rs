@@ -96,7 +96,7 @@ impl Context {
         }
     }
 
-    /// Stops deciding and measuring for a revision, and forgets what was decided and measured.
+    /// Stops deciding and measuring for a revision, and forgets what was measured.
     pub(crate) fn forget(&self, key: &Key) {
         self.ports.deciders.remove(key);
         self.ports.collection.remove(key);
@@ -106,6 +106,7 @@ impl Context {
     /// Forgets a revision wholly: it is gone, or somebody else's.
     pub(crate) fn drop_revision(&self, key: &Key) {
         self.forget(key);
+        self.ports.deciders.forget(key);
         self.ports.pods.untrack(key);
         self.accepted.remove(key);
         self.retiring.remove(key);

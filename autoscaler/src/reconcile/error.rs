@@ -1,6 +1,7 @@
 //! Why a reconcile did not come to its end. All of them lead to another try after a back-off.
 
 use super::world::targets::TargetError;
+use autoscaler_core::history::Obstacle;
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,15 @@ impl Error {
             Self::Api { doing: part, source } => Self::Api { doing: format!("{doing}: {part}"), source },
             Self::NotOwned { owner, kind, name } => Self::NotOwned { owner: format!("{doing}: {owner}"), kind, name },
             other => other,
+        }
+    }
+
+    /// What it means for a change of replicas, in the words of the history.
+    pub(crate) fn obstacle(&self) -> Obstacle {
+        match self {
+            Self::LeaseEnds => Obstacle::LeaseEnding,
+            Self::Target(_) => Obstacle::TargetNotFound,
+            Self::Api { .. } | Self::NotOwned { .. } => Obstacle::NotAccepted,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod multiscaler;
 
 pub use attention::Attention;
 
+use autoscaler_core::history::Action;
 use common::RevisionKey;
 use common::scaling::{Aggregation, DeciderSpec};
 use std::collections::BTreeMap;
@@ -57,8 +58,17 @@ pub trait Deciders: Send + Sync + 'static {
     /// told: the former value stays, as upstream's does.
     fn requested(&self, _key: &RevisionKey, _replicas: i32) {}
 
-    /// Ends the loop and forgets its history and metrics. Unknown keys are ignored.
+    /// Told what was made of the latest answer, or why nothing: for the history. A revision that has no loop has a
+    /// history nevertheless, from the first action on.
+    fn acted(&self, _key: &RevisionKey, _action: Action) {}
+
+    /// Ends the loop and its metrics; the history stays. Unknown keys are ignored.
     fn remove(&self, key: &RevisionKey);
+
+    /// Ends the loop and forgets its history too: the revision is gone, or somebody else's.
+    fn forget(&self, key: &RevisionKey) {
+        self.remove(key);
+    }
 }
 
 /// What there is to decide about.

@@ -27,7 +27,7 @@ use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Decision, Observation};
-use autoscaler_core::history::{Entry, History};
+use autoscaler_core::history::{Action, Entry, History};
 use autoscaler_core::inform::Status;
 use autoscaler_core::multiscaler::Wheel;
 use common::RevisionKey;
@@ -62,6 +62,8 @@ pub struct Multiscaler {
     /// Whether an edited scale-down delay takes effect; upstream fixes it at birth.
     live_delay: bool,
     loops: DashMap<RevisionKey, Arc<Mutex<Loop>>>,
+    /// What was done about revisions that have no loop (refused ones), until their keys are forgotten.
+    unlooped: DashMap<RevisionKey, History>,
     wheel: Mutex<Wheel<RevisionKey>>,
     /// The wheel has something that its task does not know.
     turned: Notify,
@@ -89,6 +91,15 @@ enum Cause {
 /// What is told of a revision to whoever asks why.
 #[derive(Clone, Debug)]
 pub struct Explanation {
+    /// The loop; none for a revision that is refused, or given back.
+    pub present: Option<Present>,
+    /// Decisions and actions as changes, oldest first.
+    pub history: Vec<Entry>,
+}
+
+/// The state of a revision's loop.
+#[derive(Clone, Debug)]
+pub struct Present {
     /// The latest answer.
     pub status: DeciderStatus,
     /// What it is decided from.
@@ -97,15 +108,13 @@ pub struct Explanation {
     pub surroundings: Surroundings,
     /// Whether the decider panics.
     pub panicking: bool,
-    /// Decisions as changes, oldest first.
-    pub history: Vec<Entry>,
 }
 
 impl Multiscaler {
     /// No loops yet. `live_delay`: whether an edited scale-down delay takes effect.
     pub fn new(sources: Sources, live_delay: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
-        Self { sources, live_delay, loops: DashMap::new(), wheel, turned: Notify::new() }
+        Self { sources, live_delay, loops: DashMap::new(), unlooped: DashMap::new(), wheel, turned: Notify::new() }
     }
 
     /// Turns the wheel until `shutdown`.
@@ -145,15 +154,19 @@ impl Multiscaler {
 
     /// All that is known of a revision's decisions.
     pub fn explain(&self, key: &RevisionKey) -> Option<Explanation> {
-        let entry = self.get(key)?;
+        let entries = |history: &History| history.entries().copied().collect();
+        let Some(entry) = self.get(key) else {
+            let history = self.unlooped.get(key)?;
+            return Some(Explanation { present: None, history: entries(&history) });
+        };
         let state = entry.lock();
-        Some(Explanation {
+        let present = Present {
             status: state.status(),
             subject: state.subject.clone(),
             surroundings: state.surroundings,
             panicking: state.decider.is_panicking(),
-            history: state.history.entries().copied().collect(),
-        })
+        };
+        Some(Explanation { present: Some(present), history: entries(&state.history) })
     }
 
     /// Number of loops.
@@ -225,7 +238,7 @@ impl Multiscaler {
             status,
             warm_in,
             surroundings,
-            history: History::new(),
+            history: self.unlooped.remove(key).map(|(_, history)| history).unwrap_or_default(),
             metrics: Some(metrics.revision(key, &subject.labels, spec.metric)),
             subject,
         }
@@ -277,11 +290,26 @@ impl Deciders for Multiscaler {
         }
     }
 
+    fn acted(&self, key: &RevisionKey, action: Action) {
+        let now = self.sources.clock.now();
+        match self.get(key) {
+            Some(entry) => entry.lock().history.act(now, action),
+            None => self.unlooped.entry(key.clone()).or_default().act(now, action),
+        };
+    }
+
     fn remove(&self, key: &RevisionKey) {
         self.wheel.lock().remove(key);
         if let Some((_, entry)) = self.loops.remove(key) {
-            entry.lock().metrics = None; // Now, even if an evaluation still holds the loop.
+            let mut state = entry.lock();
+            state.metrics = None; // Now, even if an evaluation still holds the loop.
+            self.unlooped.insert(key.clone(), std::mem::take(&mut state.history));
         }
+    }
+
+    fn forget(&self, key: &RevisionKey) {
+        self.remove(key);
+        self.unlooped.remove(key);
     }
 }
 

@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::bounds::Bounds;
 use crate::decider::{Inputs, Recommendation};
+use crate::scale_to_zero::Reason;
 
 fn scale(desired: i32, stable: f64) -> Decision {
     Decision::Scale(Recommendation {
@@ -53,6 +55,70 @@ fn what_an_operator_acts_on_makes_a_new_entry() {
     assert!(!history.record(secs(2), &Decision::Scale(calm)), "capacity of the same sign");
 }
 
+fn action(wanted: i32, patched: bool, reason: Reason) -> Action {
+    Action { patched, ..Action::planned(Some(wanted), 0, Bounds { min: 0, max: Some(9) }, reason) }
+}
+
+#[test]
+fn decisions_and_actions_extend_their_own_entries_only() {
+    let mut history = History::new();
+    assert!(history.record(secs(100), &scale(1, 50.0)));
+    assert!(history.act(secs(100), action(1, true, Reason::Desired)));
+    for now in [102, 104] {
+        assert!(!history.record(secs(now), &scale(1, 50.0)));
+        assert!(!history.act(secs(now), action(1, false, Reason::Desired)), "the pods are there: no news");
+    }
+    assert!(history.act(secs(106), action(1, true, Reason::Desired)), "somebody changed them, and they were put back");
+    assert!(history.act(secs(108), action(0, false, Reason::GracePeriod)));
+    let seen: Vec<_> = history.entries().map(|e| (e.since, e.lasted_secs, e.outcome.is_action())).collect();
+    assert_eq!(seen, [(100, 4, false), (100, 4, true), (106, 0, true), (108, 0, true)]);
+}
+
+#[test]
+fn what_changes_an_action_makes_a_new_entry() {
+    let base = action(3, false, Reason::Desired);
+    for (what, changed) in [
+        ("scale", Action { wanted: Some(4), ..base }),
+        ("nothing known", Action { wanted: None, ..base }),
+        ("minimum", Action { min: 1, ..base }),
+        ("maximum", Action { max: None, ..base }),
+        ("a patch", Action { patched: true, ..base }),
+        ("rule", Action { because: Cause::Rule(Reason::Bounds), ..base }),
+        ("obstacle", Action { because: Cause::Obstacle(Obstacle::LeaseEnding), ..base }),
+    ] {
+        let mut history = History::new();
+        history.act(secs(0), base);
+        assert!(history.act(secs(2), changed), "{what}");
+    }
+    let mut history = History::new();
+    history.act(secs(0), base);
+    assert!(!history.act(secs(2), Action { replicas: Some(3), ..base }), "the replicas alone are no change");
+}
+
+#[test]
+fn actions_are_flat_json_and_their_cause_reads_back() {
+    let mut history = History::new();
+    history.act(secs(100), action(1, true, Reason::ProbePending));
+    history.act(secs(101), Action::refused(Obstacle::ServiceNotOwned));
+    let json: Vec<_> = history.entries().map(|e| serde_json::to_value(e).expect("plain values")).collect();
+    let expected = serde_json::json!([
+        {
+            "since": 100, "lastedSecs": 0, "decisions": 1, "wanted": 1, "replicas": 0, "patched": true,
+            "min": 0, "max": 9, "because": "probePending"
+        },
+        {
+            "since": 101, "lastedSecs": 0, "decisions": 1, "wanted": null, "replicas": null, "patched": false,
+            "min": 0, "max": null, "because": "serviceNotOwned"
+        },
+    ]);
+    assert_eq!(serde_json::Value::from(json.clone()), expected);
+    for (entry, cause) in
+        json.iter().zip([Cause::Rule(Reason::ProbePending), Cause::Obstacle(Obstacle::ServiceNotOwned)])
+    {
+        assert_eq!(serde_json::from_value::<Cause>(entry["because"].clone()).expect("a cause"), cause);
+    }
+}
+
 #[test]
 fn entries_are_flat_json() {
     let mut history = History::new();
@@ -82,15 +148,24 @@ fn space_grows_with_the_entries() {
 }
 
 proptest! {
-    /// At most 64 entries and 4 KiB, whatever happens; the latest decision is always the last entry.
+    /// At most 64 entries and 4 KiB, whatever happens; the latest decision or action is always the last entry of its voice.
     #[test]
-    fn a_history_stays_within_its_bounds(decisions in prop::collection::vec((0_i64..100, 0_i32..4), 0..300)) {
+    fn a_history_stays_within_its_bounds(
+        steps in prop::collection::vec((0_i64..100, 0_i32..4, any::<bool>()), 0..300),
+    ) {
         let (mut history, mut now) = (History::new(), 0);
-        for (step, desired) in decisions {
+        for (step, desired, acts) in steps {
             now += step;
-            history.record(secs(now), &scale(desired, 1.0));
-            let last = history.entries().next_back().expect("just recorded");
-            prop_assert!(last.outcome.equals(&Outcome::of(&scale(desired, 1.0))), "{:?}", last);
+            let outcome = if acts {
+                let action = action(desired, false, Reason::Desired);
+                history.act(secs(now), action);
+                Outcome::Action(action)
+            } else {
+                history.record(secs(now), &scale(desired, 1.0));
+                Outcome::of(&scale(desired, 1.0))
+            };
+            let last = history.entries().rfind(|entry| entry.outcome.is_action() == acts).expect("just recorded");
+            prop_assert!(last.outcome.equals(&outcome), "{:?}", last);
             prop_assert_eq!(last.since + i64::from(last.lasted_secs), now);
             prop_assert!(history.entries().len() <= ENTRIES_MAX);
             let bytes = size_of::<History>() + history.entries.capacity() * size_of::<Entry>();

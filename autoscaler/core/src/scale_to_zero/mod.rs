@@ -33,7 +33,7 @@ mod tests;
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::active::Active;
 use crate::bounds::Bounds;
@@ -116,7 +116,7 @@ pub enum ProbeNeed {
 }
 
 /// Why an outcome is what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reason {
     /// The desired scale is unknown.
@@ -145,6 +145,27 @@ pub enum Reason {
     GracePeriod,
     /// The last pod goes.
     Zero,
+}
+
+impl Reason {
+    /// Words for an operator.
+    pub fn explain(self) -> &'static str {
+        match self {
+            Self::Unknown => "the load is not known",
+            Self::Desired => "the load asks for it",
+            Self::Bounds => "the load asks for it, within min-scale and max-scale",
+            Self::Warming => "the load is not known well enough to scale down",
+            Self::ScaleToZeroDisabled => "scale to zero is disabled",
+            Self::Activating => "waiting for the first ready pods",
+            Self::ActivationTimedOut => "no pod became ready within the progress deadline",
+            Self::ActiveRecently => "idle, but not for a stable window yet",
+            Self::Idle => "idle",
+            Self::ProbePending => "idle; waiting for proof that activators are in the path",
+            Self::PodRetention => "idle; the last pod is retained",
+            Self::GracePeriod => "idle; waiting for the path to move",
+            Self::Zero => "idle",
+        }
+    }
 }
 
 /// The rule. See the [module](self).

@@ -37,9 +37,10 @@ use super::context::Context;
 use super::error::Error;
 use super::events::Severity;
 use super::status as status_writer;
-use super::world::targets::TargetKey;
+use super::world::targets::{TargetError, TargetKey};
 use crate::scale::{Initial, PodSet, Subject, SubjectLabels, Surroundings};
 use autoscaler_core::active::Active;
+use autoscaler_core::history::{Action, Cause, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
 use autoscaler_core::scale_to_zero::{self, ProbeNeed};
@@ -143,6 +144,7 @@ impl Pass<'_> {
                     *prepared
                 }
                 Plan::Refuse(refusal) => {
+                    self.acted(Action::refused(refusal.obstacle()));
                     if refusal.reason == SERVICE_NOT_OWNED {
                         // Replicas are not ours to change, not even to give them back.
                         self.refuse(&refusal);
@@ -152,6 +154,7 @@ impl Pass<'_> {
                     return Ok(());
                 }
                 Plan::GiveBack => {
+                    self.acted(Action::refused(Obstacle::GivenBack));
                     let message =
                         "the Service is given back: zeroscale.dev/adopt-service is not set any more".to_owned();
                     self.refuse(&Refusal { reason: SERVICE_NOT_OWNED, message });
@@ -186,10 +189,15 @@ impl Pass<'_> {
             let initialized = self.status.is_scale_target_initialized();
             let parameters = parameters::resolve(&object, &config, &deployment, None, initialized);
             self.conditions(&parameters, None, 0);
+            self.acted(Action::refused(Obstacle::NoPrivateService));
             return Ok(None);
         }
         let target_key = TargetKey::of(self.key.namespace(), &object.spec.scale_target_ref)?;
-        let target = self.cx.world.targets.get(&target_key)?;
+        let target = self.cx.world.targets.get(&target_key).inspect_err(|error| {
+            if !matches!(error, TargetError::NotListed { .. }) {
+                self.acted(Action::refused(Obstacle::TargetNotFound));
+            }
+        })?;
         let revision = object.labels().get(names::REVISION).cloned().unwrap_or_default();
         Ok(Some(Prepared {
             object,
@@ -309,11 +317,22 @@ impl Pass<'_> {
         if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, target_of_probe) {
             cx.prober.ask(key, probed);
         }
-        if let Some(to) = outcome.patch.filter(|_| may_scale(prepared, serverless)) {
-            let why = scale::in_words(outcome.reason);
-            let patched = scale::patch(cx, key, &self.object, &prepared.target_key, target, to, why).await;
-            patched.map_err(Error::during("error scaling target"))?;
-            cx.ports.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
+        let planned = Action::planned(outcome.want, current, parameters.bounds, outcome.reason);
+        match outcome.patch {
+            None => self.acted(planned),
+            Some(_) if !may_scale(prepared, serverless) => {
+                self.acted(Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
+            }
+            Some(to) => {
+                let why = outcome.reason.explain();
+                let patched = scale::patch(cx, key, &self.object, &prepared.target_key, target, to, why).await;
+                self.acted(match &patched {
+                    Ok(()) => Action { patched: true, ..planned },
+                    Err(error) => Action { because: Cause::Obstacle(error.obstacle()), ..planned },
+                });
+                patched.map_err(Error::during("error scaling target"))?;
+                cx.ports.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
+            }
         }
         if let Some(after) = outcome.requeue {
             cx.queues.autoscalers.add_after(key.clone(), after);
@@ -323,6 +342,11 @@ impl Pass<'_> {
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             warming: decision.is_some_and(|decision| decision.warm_in.is_some()),
         })
+    }
+
+    /// Tells the history what came of this pass.
+    fn acted(&self, action: Action) {
+        self.cx.ports.deciders.acted(self.key, action);
     }
 
     fn active(&self) -> Active {

@@ -6,7 +6,6 @@ use super::super::events::Severity;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
 use crate::options::ScaleEvent;
-use autoscaler_core::scale_to_zero::Reason;
 use common::RevisionKey as Key;
 use common_api::PodAutoscaler;
 use json_patch::jsonptr::PointerBuf;
@@ -56,25 +55,6 @@ pub(crate) async fn patch(
 fn replicas(to: i32) -> Patch<()> {
     let path = PointerBuf::from_tokens(["spec", "replicas"]);
     Patch::Json(JsonPatch(vec![PatchOperation::Add(AddOperation { path, value: to.into() })]))
-}
-
-/// A rule in words.
-pub(crate) fn in_words(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Unknown => "the load is not known",
-        Reason::Desired => "the load asks for it",
-        Reason::Bounds => "the load asks for it, within min-scale and max-scale",
-        Reason::Warming => "the load is not known well enough to scale down",
-        Reason::ScaleToZeroDisabled => "scale to zero is disabled",
-        Reason::Activating => "waiting for the first ready pods",
-        Reason::ActivationTimedOut => "no pod became ready within the progress deadline",
-        Reason::ActiveRecently => "idle, but not for a stable window yet",
-        Reason::Idle => "idle",
-        Reason::ProbePending => "idle; waiting for proof that activators are in the path",
-        Reason::PodRetention => "idle; the last pod is retained",
-        Reason::GracePeriod => "idle; waiting for the path to move",
-        Reason::Zero => "idle",
-    }
 }
 
 #[cfg(test)]

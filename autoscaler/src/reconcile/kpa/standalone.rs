@@ -13,6 +13,7 @@ use super::super::world::targets::{TargetError, TargetKey};
 use super::super::world::{controller, public_service};
 use super::parameters::Adoption;
 use crate::scale::PodSet;
+use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
@@ -34,6 +35,17 @@ pub(crate) struct Refusal {
     pub(crate) reason: &'static str,
     /// Message of it.
     pub(crate) message: String,
+}
+
+impl Refusal {
+    /// What stands in the way, in the words of the history.
+    pub(super) fn obstacle(&self) -> Obstacle {
+        match self.reason {
+            SERVICE_NOT_OWNED => Obstacle::ServiceNotOwned,
+            TARGET_NOT_FOUND => Obstacle::TargetNotFound,
+            _ => Obstacle::Invalid,
+        }
+    }
 }
 
 /// What to do with a PodAutoscaler.

@@ -12,6 +12,7 @@ use crate::scale::{
     Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, Leadership, PodCounts,
     PodSet, Pods, Ports, Subject, Surroundings,
 };
+use autoscaler_core::history::Action;
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::time::Timestamp;
@@ -46,6 +47,7 @@ pub(super) struct Fakes {
     pub(super) trouble: Mutex<Option<String>>,
     pub(super) lease_ends: Mutex<bool>,
     pub(super) led_by_another: Mutex<bool>,
+    pub(super) acted: Mutex<Option<Action>>,
     pub(super) scaled: Mutex<Vec<(i32, i32)>>,
 }
 
@@ -58,6 +60,9 @@ impl Deciders for Fakes {
     }
     fn status(&self, _: &Key) -> Option<DeciderStatus> {
         *self.decision.lock()
+    }
+    fn acted(&self, _: &Key, action: Action) {
+        *self.acted.lock() = Some(action);
     }
     fn remove(&self, _: &Key) {
         *self.deciding.lock() = None;

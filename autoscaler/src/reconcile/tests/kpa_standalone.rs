@@ -4,6 +4,8 @@ use super::super::error::Error;
 use super::super::kpa;
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
 use crate::scale::{Initial, PodSet};
+use autoscaler_core::history::{Cause, Obstacle};
+use autoscaler_core::scale_to_zero::Reason;
 use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -128,6 +130,12 @@ async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
 }
 
+/// What the history was told last: wanted, patched, why.
+fn acted(f: &Fixture) -> (Option<i32>, bool, Cause) {
+    let action = f.fakes.acted.lock().expect("an action");
+    (action.wanted, action.patched, action.because)
+}
+
 fn put_status() -> Exchange {
     expect(&format!("PUT {PA}/status"))
 }
@@ -220,6 +228,7 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
     ];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
+    assert_eq!(acted(&f), (Some(2), true, Cause::Rule(Reason::Desired)));
     assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(2));
     // What was written is known before the watch tells of it: the next pass has nothing to patch.
     pass(&mut f, vec![]).await.expect("a pass");
@@ -249,7 +258,9 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
         assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(1), &json!(0)));
     })];
     pass(&mut f, script).await.expect("becomes inactive");
+    assert_eq!(acted(&f), (Some(0), false, Cause::Rule(Reason::Idle)));
     pass(&mut f, vec![]).await.expect("asks for a probe and holds the pod");
+    assert_eq!(acted(&f), (Some(0), false, Cause::Rule(Reason::ProbePending)));
 
     let (mut stream, _) = listener.accept().await.expect("a probe");
     let mut head = [0; 1024];
@@ -266,6 +277,7 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
     // Proxied for an hour already, so the grace period is over as well.
     pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 0)]);
+    assert_eq!(acted(&f), (Some(0), true, Cause::Rule(Reason::Zero)));
 }
 
 #[tokio::test]
@@ -281,6 +293,7 @@ async fn a_foreign_service_means_hands_off() {
     })];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(*f.fakes.deciding.lock(), None);
+    assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::ServiceNotOwned)));
 }
 
 /// Goal: until our own controller has the public Service in hand, replicas are not ours to change.
@@ -294,6 +307,7 @@ async fn no_patch_before_the_public_service_is_in_hand() {
     f.decides(Some(2), -1);
     pass(&mut f, vec![put_status()]).await.expect("a pass");
     assert!(f.fakes.scaled.lock().is_empty());
+    assert_eq!(acted(&f), (Some(2), false, Cause::Obstacle(Obstacle::ServicePending)));
 }
 
 #[tokio::test]
@@ -314,6 +328,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
             assert!(condition(body, "Ready").2.contains(named), "{}", condition(body, "Ready").2);
         })];
         pass(&mut f, script).await.expect("a pass");
+        assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::Invalid)));
     }
     let mut f = Fixture::new(Mode::Standalone);
     f.put_autoscaler(newborn());
@@ -326,6 +341,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     f.cx.world.targets.put(&key, "", None);
     let script = vec![put_status().with(|body| assert_condition(body, "Ready", "False", "TargetNotFound"))];
     pass(&mut f, script).await.expect("a pass");
+    assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::TargetNotFound)));
 }
 
 /// Goal: a typing error in an edit is told, and the sleeping service still wakes by its former version.
@@ -388,6 +404,7 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     *f.fakes.lease_ends.lock() = true;
     let outcome = pass(&mut f, vec![]).await;
     assert!(outcome.is_err_and(|error| matches!(error, Error::LeaseEnds)));
+    assert_eq!(acted(&f), (Some(1), false, Cause::Obstacle(Obstacle::LeaseEnding)));
     assert!(f.fakes.deciding.lock().is_some());
     *f.fakes.led_by_another.lock() = true;
     pass(&mut f, vec![]).await.expect("not ours");
@@ -404,6 +421,7 @@ async fn a_failed_patch_is_told_and_tried_again() {
     let error = pass(&mut f, script).await.expect_err("a refusal").to_string();
     let expected = "error scaling target: failed to apply scale 4 to scale target hello: ";
     assert!(error.starts_with(expected), "{error}");
+    assert_eq!(acted(&f), (Some(4), false, Cause::Obstacle(Obstacle::NotAccepted)));
 }
 
 #[tokio::test]
