@@ -37,7 +37,7 @@ use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Attention, Ports};
 use anyhow::Context;
-use common::config::{self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig};
+use common::config::{self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, NetworkConfig};
 use common::ownership::{Holder, bucket_names};
 use common_runtime::config_map::ConfigMaps;
 use common_runtime::environment::Mode;
@@ -118,7 +118,7 @@ where
     let stat_port = server.local_addr()?.port();
     let configs = Configs::read(&client, &options, &tokens.stop).await;
     let (shares, released) = campaign(&client, &options, &configs.election.borrow().clone(), &tokens.leases);
-    let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &tokens);
+    let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
     if let Some(listen) = options.admin {
         let pages = vec![explain::page(plane.multiscaler.clone(), plane.shares.clone())];
         common_runtime::admin::serve(listen, plane.metrics.clone(), pages, tokens.last.clone()).await?;
@@ -167,6 +167,7 @@ struct Configs {
     autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
     deployment: watch::Receiver<Arc<DeploymentConfig>>,
     election: watch::Receiver<Arc<LeaderElectionConfig>>,
+    network: watch::Receiver<Arc<NetworkConfig>>,
 }
 
 impl Configs {
@@ -175,11 +176,12 @@ impl Configs {
         let mut maps = ConfigMaps::default();
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);
+        let network = maps.subscribe(config::NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
         let parse = move |data: &BTreeMap<String, String>| election_config(mode, data);
         let default = parse(&BTreeMap::new()).unwrap_or_default();
         let election = maps.subscribe(config::LEADER_ELECTION, default, parse);
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
-        Self { autoscaler, deployment, election }
+        Self { autoscaler, deployment, election, network }
     }
 }
 
@@ -243,7 +245,14 @@ struct Plane {
 }
 
 impl Plane {
-    fn new(options: &Options, shares: Shares, resolver: Arc<dyn Resolve>, stat_port: u16, tokens: &Tokens) -> Self {
+    fn new(
+        options: &Options,
+        shares: Shares,
+        resolver: Arc<dyn Resolve>,
+        stat_port: u16,
+        configs: &Configs,
+        tokens: &Tokens,
+    ) -> Self {
         let (clock, attention, metrics) = (Clock::system(), Attention::new(), Metrics::default());
         let collector = Arc::new(Collector::new(clock.clone(), attention.clone()));
         let pods = Arc::new(PodIndex::new(attention.clone()));
@@ -264,7 +273,8 @@ impl Plane {
             counters: IngestCounters::new(&metrics),
         });
         let counters = here.counters.clone();
-        let peers = Peers::new(shares.clone(), resolver, stat_port, here.clone(), counters, tokens.stop.clone());
+        let peers =
+            Peers::new(shares.clone(), resolver.clone(), stat_port, here.clone(), counters, tokens.stop.clone());
         let namespace = options.system_namespace.clone();
         let ingest = Ingest::new(namespace, shares.clone(), here, attestations.clone(), peers.clone());
         let scrapes = metrics.register(
@@ -272,7 +282,8 @@ impl Plane {
             "Seconds that a scrape of one revision took",
             Histogram::new(SCRAPE_BOUNDS),
         );
-        let scraper = Scraper::new(collector.clone(), pods.clone(), scrapes);
+        let (domain, network) = (&options.cluster_domain, configs.network.clone());
+        let scraper = Scraper::new(collector.clone(), pods.clone(), resolver, domain, network, scrapes);
         let ingest = Arc::new(ingest);
         Self { shares, clock, attention, metrics, collector, pods, attestations, multiscaler, peers, ingest, scraper }
     }

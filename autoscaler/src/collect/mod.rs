@@ -7,6 +7,8 @@
 //!
 //! - A stat about a revision that is not collected here is dropped and counted: its owner may be about to change.
 //! - A sleeping revision has nobody to ask, so nothing is: [`scraper`] skips it for the price of a lookup.
+//! - No endpoints, and Services that keep leading to the same pods, may be a matter of a moment: only the third such turn in
+//!   a row is told ([`DOUBTS_MAX`]). Upstream tells each, and so writes a status each second.
 //! - Without a scrape target an empty window is zero load; with one it is missing data.
 
 pub mod scraper;
@@ -24,6 +26,10 @@ use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// Turns in a row that may tell nothing new before the Metric says so.
+pub const DOUBTS_MAX: u32 = 2;
 
 /// Measurements of all revisions of this process.
 #[derive(Debug)]
@@ -38,8 +44,36 @@ struct Collected {
     spec: CollectSpec,
     metrics: Metrics,
     health: CollectionHealth,
+    /// Turns in a row that may have been a matter of a moment.
+    doubts: u32,
     /// A scrape is under way.
     scraping: bool,
+    /// Until then a mesh is believed to hide the pods.
+    hidden_until: Option<Instant>,
+}
+
+impl Collected {
+    /// Whether it is news.
+    fn set_health(&mut self, health: CollectionHealth) -> bool {
+        let in_doubt = matches!(health, CollectionHealth::NoEndpoints(_) | CollectionHealth::DidNotReceiveStat(_));
+        self.doubts = if in_doubt { self.doubts.saturating_add(1) } else { 0 };
+        let news = self.health != health && !(1..=DOUBTS_MAX).contains(&self.doubts);
+        if news {
+            self.health = health;
+        }
+        news
+    }
+}
+
+/// What a scrape has to find out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Question {
+    /// The stable window.
+    window: Duration,
+    /// Service in front of the pods.
+    target: String,
+    /// Whether a mesh is believed to hide the pods.
+    hidden: bool,
 }
 
 /// What became of a stat.
@@ -84,15 +118,33 @@ impl Collector {
         load
     }
 
-    /// Starts a scrape: the stable window, unless there is nothing to scrape or the former scrape is still under way.
-    fn begin_scrape(&self, key: &RevisionKey) -> Option<Duration> {
+    /// Starts a scrape, unless there is nothing to scrape or the former scrape is still under way.
+    fn begin_scrape(&self, key: &RevisionKey) -> Option<Question> {
         let collected = self.get(key)?;
         let mut collected = collected.lock();
-        if collected.spec.scrape_target.is_none() || collected.scraping {
+        if collected.scraping {
             return None;
         }
+        let target = collected.spec.scrape_target.clone()?;
         collected.scraping = true;
-        Some(collected.spec.stable_window)
+        let hidden = collected.hidden_until.is_some_and(|until| Instant::now() < until);
+        Some(Question { window: collected.spec.stable_window, target, hidden })
+    }
+
+    /// A mesh hides the pods: for a while their Service is asked at once.
+    fn hidden(&self, key: &RevisionKey) {
+        if let Some(collected) = self.get(key) {
+            collected.lock().hidden_until = Some(Instant::now() + scraper::MESH_HOLDS);
+        }
+    }
+
+    /// A turn without a scrape, and why.
+    fn not_scraped(&self, key: &RevisionKey, health: CollectionHealth) {
+        if let Some(collected) = self.get(key)
+            && collected.lock().set_health(health)
+        {
+            self.attention.push(key);
+        }
     }
 
     /// Ends a scrape: records what it found, and how it went.
@@ -104,8 +156,7 @@ impl Collector {
         let health = refused.map_or(health, |refused| CollectionHealth::Failed(refused.to_string()));
         // Edited meanwhile: the answer belongs to a question that nobody asks any more.
         let health = if collected.spec.scrape_target.is_some() { health } else { CollectionHealth::Healthy };
-        let changed = collected.health != health;
-        collected.health = health;
+        let changed = collected.set_health(health);
         drop(collected);
         if changed {
             self.attention.push(key);
@@ -129,15 +180,18 @@ impl Collection for Collector {
             Entry::Vacant(vacant) => {
                 let metrics = Metrics::new(&metrics_spec(&how));
                 let health = CollectionHealth::Healthy;
-                vacant.insert(Arc::new(Mutex::new(Collected { spec: how, metrics, health, scraping: false })));
+                let (doubts, scraping, hidden_until) = (0, false, None);
+                let collected = Collected { spec: how, metrics, health, doubts, scraping, hidden_until };
+                vacant.insert(Arc::new(Mutex::new(collected)));
             }
             Entry::Occupied(occupied) => {
                 let mut collected = occupied.get().lock();
                 if collected.spec != how {
                     collected.metrics.update(&metrics_spec(&how), now);
                     if how.scrape_target.is_none() {
-                        collected.health = CollectionHealth::Healthy;
+                        collected.set_health(CollectionHealth::Healthy);
                     }
+                    collected.hidden_until = None;
                     collected.spec = how;
                 }
             }
@@ -215,10 +269,12 @@ mod tests {
         collector.ensure(&key, spec(None));
         assert_eq!(collector.begin_scrape(&key), None, "nothing to scrape");
         collector.ensure(&key, spec(Some("a-private")));
-        assert_eq!(collector.begin_scrape(&key), Some(Duration::from_secs(60)));
+        let window = Duration::from_secs(60);
+        let question = Question { window, target: "a-private".into(), hidden: false };
+        assert_eq!(collector.begin_scrape(&key), Some(question));
         assert_eq!(collector.begin_scrape(&key), None, "the former one is under way");
         for _ in 0..2 {
-            collector.end_scrape(&key, None, CollectionHealth::NoEndpoints("none".into()));
+            collector.end_scrape(&key, None, CollectionHealth::Failed("no answer".into()));
         }
         assert_eq!(attention.try_next(), Some(key.clone()));
         assert_eq!(attention.try_next(), None, "told once");
@@ -227,5 +283,47 @@ mod tests {
         let load = collector.load(&key, ScalingMetric::Rps, clock.now(), true);
         assert_eq!(load, Ok(Load { stable: 6.0, panic: 6.0 }));
         assert_eq!(collector.health(&key), Some(CollectionHealth::Healthy));
+    }
+
+    /// Goal: what may be a matter of a moment is told when it lasts, once, and is over at once.
+    #[test]
+    fn doubts_are_told_when_they_last() {
+        let attention = Attention::new();
+        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), attention.clone());
+        let key = RevisionKey::new("ns", "a");
+        collector.ensure(&key, spec(Some("a-private")));
+        let doubt = || CollectionHealth::NoEndpoints("failed to get endpoints".into());
+        let turn = |health| {
+            collector.not_scraped(&key, health);
+            attention.try_next().is_some()
+        };
+        assert!(!turn(doubt()) && !turn(doubt()) && !turn(CollectionHealth::Healthy), "two turns are nothing");
+        assert!(!turn(doubt()) && !turn(doubt()));
+        assert_eq!(collector.health(&key), Some(CollectionHealth::Healthy));
+        assert!(turn(doubt()), "the third in a row is told");
+        assert!(!turn(doubt()), "once");
+        assert_eq!(collector.health(&key), Some(doubt()));
+        assert!(turn(CollectionHealth::Healthy));
+    }
+
+    /// Goal: a mesh that was found is remembered for a while, and forgotten with an edit.
+    #[tokio::test(start_paused = true)]
+    async fn a_mesh_is_remembered_for_a_while() {
+        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), Attention::new());
+        let key = RevisionKey::new("ns", "a");
+        collector.ensure(&key, spec(Some("a-private")));
+        let hidden = || {
+            let question = collector.begin_scrape(&key).expect("nothing under way");
+            collector.end_scrape(&key, None, CollectionHealth::Healthy);
+            question.hidden
+        };
+        assert!(!hidden());
+        collector.hidden(&key);
+        assert!(hidden());
+        tokio::time::advance(scraper::MESH_HOLDS).await;
+        assert!(!hidden(), "tried again");
+        collector.hidden(&key);
+        collector.ensure(&key, spec(Some("b-private")));
+        assert!(!hidden(), "another question");
     }
 }

@@ -1,18 +1,42 @@
 //! Pods are loopback addresses of their own with one port, as in a cluster.
 
+use super::client::PROTOBUF;
 use super::*;
 use crate::clock::Clock;
 use crate::pods::PodState;
 use crate::scale::{Attention, CollectSpec, Collection, PodSet, Pods};
 use autoscaler_core::pod_counts::{Phase, Pod};
+use bytes::Bytes;
 use common::scaling::{Aggregation, ScalingMetric};
+use common::stat::Stat;
 use common::time::Timestamp;
-use http::Response;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response, header};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use prost::Message;
 use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+/// The Service leads to nobody until it is told to.
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<Option<SocketAddr>>>);
+
+impl Resolve for Names {
+    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        assert_eq!(host, "a-private.ns.svc.cluster.local");
+        let address = *self.0.lock();
+        Box::pin(async move { address.map(|a| vec![a]).ok_or_else(|| io::ErrorKind::NotFound.into()) })
+    }
+}
+
+/// A pod behind a Service: name, seconds of uptime, concurrency.
+type ServedPod = (&'static str, f64, f64);
 
 /// How a pod answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +53,13 @@ struct Fixture {
     pods: Arc<PodIndex>,
     key: RevisionKey,
     clock: Clock,
+    names: Names,
+    network: watch::Sender<Arc<NetworkConfig>>,
+    /// Headers of the questions to pods.
+    heard: Heard,
 }
+
+type Heard = Arc<Mutex<Vec<HeaderMap>>>;
 
 impl Fixture {
     /// A revision whose pods answer like this; pods beyond the first need the first's port on addresses of their own.
@@ -46,13 +76,16 @@ impl Fixture {
         collector.ensure(&key, how);
         pods.track(&key, PodSet::Revision("a".into()));
         pods.end_list();
-        let mut scraper = Scraper::new(collector.clone(), pods.clone(), Histogram::new([1.0]));
+        let (names, network) = (Names::default(), watch::Sender::new(Arc::default()));
+        let (resolver, heard) = (Arc::new(names.clone()), Heard::default());
+        let (live, duration) = (network.subscribe(), Histogram::new([1.0]));
+        let mut scraper = Scraper::new(collector.clone(), pods.clone(), resolver, "cluster.local", live, duration);
         let mut port = 0;
         for (pod, answer) in (1..).zip(answers) {
             let address = IpAddr::from([127, 1, 0, pod]);
             let listener = TcpListener::bind((address, port)).await.expect("bind");
             port = listener.local_addr().expect("address").port();
-            tokio::spawn(serve(listener, *answer));
+            tokio::spawn(serve(listener, *answer, heard.clone()));
             let state = PodState {
                 labels: [(common::names::REVISION.to_owned(), "a".to_owned())].into(),
                 state: Pod { phase: Phase::Running, deleting: false, ready: true },
@@ -62,13 +95,47 @@ impl Fixture {
             };
             pods.apply("ns", &pod.to_string(), state);
         }
-        scraper.port = port;
-        Self { scraper, collector, pods, key, clock }
+        scraper.http.port = port;
+        Self { scraper, collector, pods, key, clock, names, network, heard }
     }
 
     async fn scrape(&self) {
-        let window = self.collector.begin_scrape(&self.key).expect("nothing under way");
-        self.scraper.scrape(&self.key, self.pods.scrape_targets(&self.key), window).await;
+        let question = self.collector.begin_scrape(&self.key).expect("nothing under way");
+        self.scraper.scrape(&self.key, self.pods.scrape_targets(&self.key), question).await;
+    }
+
+    fn configure(&self, mesh_mode: MeshMode, mesh_pod_addressability: bool) {
+        self.network.send_replace(Arc::new(NetworkConfig { mesh_mode, mesh_pod_addressability }));
+    }
+
+    /// Puts a Service before pods of these names, uptimes and loads, which leads to them in turn. Counts its questions.
+    async fn service(&self, pods: &'static [ServedPod]) -> Arc<AtomicUsize> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        *self.names.0.lock() = Some(listener.local_addr().expect("address"));
+        let (asked, port) = (Arc::new(AtomicUsize::new(0)), self.scraper.http.port);
+        let counted = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let turn = counted.fetch_add(1, Ordering::Relaxed);
+                let (pod_name, process_uptime, load) = pods[turn % pods.len()];
+                let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| async move {
+                    assert_eq!(request.headers()[header::HOST], format!("a-private.ns:{port}"));
+                    let pod_name = pod_name.to_owned();
+                    let stat = Stat { pod_name, process_uptime, average_concurrent_requests: load, ..Stat::default() };
+                    let body = Full::new(Bytes::from(stat.encode_to_vec()));
+                    let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF).body(body);
+                    Ok::<_, Infallible>(response.expect("valid"))
+                });
+                let connection =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(connection);
+            }
+        });
+        asked
+    }
+
+    fn health(&self) -> CollectionHealth {
+        self.collector.health(&self.key).expect("collected")
     }
 
     fn stable(&self) -> Option<f64> {
@@ -77,21 +144,25 @@ impl Fixture {
     }
 }
 
-async fn serve(listener: TcpListener, answer: Answer) {
+async fn serve(listener: TcpListener, answer: Answer, heard: Heard) {
     while let Ok((stream, _)) = listener.accept().await {
-        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| async move {
+        let heard = heard.clone();
+        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
             assert_eq!(request.uri().path(), "/metrics");
             assert_eq!(request.headers()[header::ACCEPT], PROTOBUF);
-            let (status, media_type, concurrency, name) = match answer {
-                Answer::Concurrency(concurrency) => (200, PROTOBUF, concurrency, "pod".to_owned()),
-                Answer::Status(status) => (status, PROTOBUF, 0.0, String::new()),
-                Answer::WrongType => (200, "text/html", 0.0, String::new()),
-                Answer::TooLong => (200, PROTOBUF, 0.0, "x".repeat(600)),
-            };
-            let stat = Stat { average_concurrent_requests: concurrency, pod_name: name, ..Stat::default() };
-            let body = Full::new(Bytes::from(stat.encode_to_vec()));
-            let response = Response::builder().status(status).header(header::CONTENT_TYPE, media_type).body(body);
-            Ok::<_, Infallible>(response.expect("valid"))
+            heard.lock().push(request.headers().clone());
+            async move {
+                let (status, media_type, concurrency, name) = match answer {
+                    Answer::Concurrency(concurrency) => (200, PROTOBUF, concurrency, "pod".to_owned()),
+                    Answer::Status(status) => (status, PROTOBUF, 0.0, String::new()),
+                    Answer::WrongType => (200, "text/html", 0.0, String::new()),
+                    Answer::TooLong => (200, PROTOBUF, 0.0, "x".repeat(600)),
+                };
+                let stat = Stat { average_concurrent_requests: concurrency, pod_name: name, ..Stat::default() };
+                let body = Full::new(Bytes::from(stat.encode_to_vec()));
+                let response = Response::builder().status(status).header(header::CONTENT_TYPE, media_type).body(body);
+                Ok::<_, Infallible>(response.expect("valid"))
+            }
         });
         tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
@@ -152,4 +223,121 @@ async fn only_awake_revisions_are_scraped() {
     assert_eq!(fixture.collector.health(&asleep), Some(CollectionHealth::Healthy));
     shutdown.cancel();
     running.await.expect("ends");
+}
+
+const HIDDEN: &[Answer] = &[Answer::Status(503), Answer::Status(502), Answer::Status(503)];
+const THREE: &[ServedPod] = &[("p", 90.0, 2.0), ("q", 60.0, 4.0), ("r", 90.0, 6.0)];
+
+/// Goal: `mesh-compatibility-mode` decides who is asked, and an edit of it counts from the next scrape on.
+#[tokio::test]
+async fn the_mesh_mode_decides_who_is_asked() {
+    let fixture = Fixture::new(HIDDEN).await;
+    let asked = fixture.service(THREE).await;
+    fixture.configure(MeshMode::Disabled, false);
+    fixture.scrape().await;
+    assert_eq!((fixture.stable(), asked.load(Ordering::Relaxed)), (None, 0), "never the Service");
+    assert!(matches!(fixture.health(), CollectionHealth::Failed(_)));
+
+    fixture.configure(MeshMode::Enabled, false);
+    fixture.heard.lock().clear();
+    fixture.scrape().await;
+    assert_eq!(fixture.stable(), Some(12.0), "the total of three different pods");
+    assert_eq!(fixture.health(), CollectionHealth::Healthy);
+    assert!(fixture.heard.lock().is_empty(), "never the pods");
+}
+
+/// Goal: in `auto` pods that all answer as if a mesh hid them are asked through their Service, from then on at once; any
+/// other failure is no sign of a mesh.
+#[tokio::test]
+async fn a_mesh_is_found_by_its_answers() {
+    let fixture = Fixture::new(HIDDEN).await;
+    fixture.scrape().await;
+    assert!(matches!(fixture.health(), CollectionHealth::Failed(_)), "the Service leads nowhere");
+    assert!(!fixture.heard.lock().is_empty());
+
+    fixture.service(THREE).await;
+    fixture.heard.lock().clear();
+    fixture.scrape().await;
+    assert_eq!((fixture.stable(), fixture.heard.lock().len()), (Some(12.0), 3), "the pods are tried first");
+    fixture.scrape().await;
+    assert_eq!((fixture.health(), fixture.heard.lock().len()), (CollectionHealth::Healthy, 3), "and then no more");
+
+    for answers in [[Answer::Status(503), Answer::Status(404)], [Answer::Status(503), Answer::Concurrency(1.0)]] {
+        let fixture = Fixture::new(&answers).await;
+        let asked = fixture.service(THREE).await;
+        fixture.scrape().await;
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "{answers:?}");
+    }
+}
+
+/// Goal: with addressable pods a question carries the headers that let it through a mesh, and `auto` never falls back.
+#[tokio::test]
+async fn addressable_pods_are_asked_in_their_services_name() {
+    let fixture = Fixture::new(HIDDEN).await;
+    let asked = fixture.service(THREE).await;
+    fixture.configure(MeshMode::Auto, true);
+    fixture.scrape().await;
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    for headers in fixture.heard.lock().iter() {
+        assert_eq!(headers[header::HOST], "a-private.ns");
+        assert_eq!(headers[common::headers::DIRECT_LB], "true");
+    }
+    fixture.heard.lock().clear();
+    fixture.configure(MeshMode::Disabled, false);
+    fixture.scrape().await;
+    for headers in fixture.heard.lock().iter() {
+        assert_ne!(headers[header::HOST], "a-private.ns");
+        assert!(!headers.contains_key(common::headers::DIRECT_LB));
+    }
+}
+
+/// Goal: of a Service's pods old ones count first and each pod once; young ones fill up.
+#[tokio::test]
+async fn a_service_is_asked_until_enough_pods_have_answered() {
+    let rows: [(&'static [ServedPod], usize, f64); 3] = [
+        (&[("p", 90.0, 2.0), ("p", 90.0, 2.0), ("q", 60.0, 4.0)], 2, 6.0),
+        (&[("young", 59.0, 9.0), ("p", 90.0, 2.0), ("q", 60.0, 4.0)], 2, 6.0),
+        (&[("young", 59.0, 9.0), ("p", 90.0, 3.0)], 2, 12.0),
+    ];
+    for (pods, population, expected) in rows {
+        let fixture = Fixture::new(&HIDDEN[..population]).await;
+        fixture.configure(MeshMode::Enabled, false);
+        fixture.service(pods).await;
+        fixture.scrape().await;
+        assert_eq!((fixture.stable(), fixture.health()), (Some(expected), CollectionHealth::Healthy), "{pods:?}");
+    }
+}
+
+/// Goal: a Service that keeps leading to one pod gives an estimate and, when it lasts, a reason in the status; the
+/// questions are bounded.
+#[tokio::test]
+async fn a_service_that_leads_to_one_pod_only_is_told() {
+    let fixture = Fixture::new(HIDDEN).await;
+    fixture.configure(MeshMode::Enabled, false);
+    let asked = fixture.service(&[("p", 90.0, 2.0)]).await;
+    for _ in 0..=crate::collect::DOUBTS_MAX {
+        assert_eq!(fixture.health(), CollectionHealth::Healthy);
+        fixture.scrape().await;
+    }
+    let expected = "did not receive stat from an unscraped pod";
+    assert_eq!(fixture.health(), CollectionHealth::DidNotReceiveStat(expected.into()));
+    assert!(fixture.stable().is_some_and(|load| load >= 6.0), "one pod's load, for three");
+    let each_scrape = asked.load(Ordering::Relaxed) / 3;
+    assert!((20..=30).contains(&each_scrape), "{each_scrape} questions");
+}
+
+/// Goal: pods that cannot be counted are told as missing endpoints; a revision that sleeps is healthy.
+#[tokio::test]
+async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
+    let fixture = Fixture::new(&[]).await;
+    let tasks = TaskTracker::new();
+    let turns = |n| (0..n).for_each(|_| fixture.scraper.begin(fixture.key.clone(), &tasks));
+    turns(5);
+    assert_eq!(fixture.health(), CollectionHealth::Healthy);
+    fixture.pods.untrack(&fixture.key);
+    turns(3);
+    assert_eq!(fixture.health(), CollectionHealth::NoEndpoints("failed to get endpoints".into()));
+    fixture.pods.track(&fixture.key, PodSet::Revision("a".into()));
+    turns(1);
+    assert_eq!(fixture.health(), CollectionHealth::Healthy);
 }

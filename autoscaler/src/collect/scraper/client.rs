@@ -1,0 +1,155 @@
+//! One question to one queue-proxy: `GET /metrics` at port 9090, answered by a `Stat`.
+//!
+//! A pod is asked at its own address, over a connection that is kept. A Service is asked over a new connection each time,
+//! so that each question may reach another pod.
+//!
+//! # Not here
+//!
+//! What upstream's client inherits from its library: `HTTP_PROXY`, gzip, redirects.
+
+use bytes::Bytes;
+use common::headers;
+use common::stat::Stat;
+use common_runtime::resolve::Resolve;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Where a queue-proxy serves its stat.
+pub const PORT: u16 = 9090;
+/// Bytes of an answer that are read: six numbers, a name of 256 bytes and some.
+pub const BODY_MAX: usize = 336;
+/// Time for one answer, the connection included.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Kept connections are closed when they were not used for so long.
+const IDLE: Duration = Duration::from_secs(90);
+/// Read buffer of a kept connection. An answer's head takes some 150 bytes.
+const READ_BUFFER: usize = 2048;
+/// The media type that an answer must have.
+pub(super) const PROTOBUF: &str = "application/protobuf";
+
+/// Why a stat could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScrapeError {
+    #[error("GET request for URL \"{0}\" returned HTTP status {1}")]
+    Status(String, u16),
+    #[error("{0} answered with the unsupported metric type {1:?}")]
+    Type(String, String),
+    #[error("{0}: {1}")]
+    Transport(String, String),
+    #[error("{0}: unmarshalling failed: {1}")]
+    Decode(String, common::wire::DecodeError),
+    /// A pod has answered that had answered before.
+    #[error("did not receive stat from an unscraped pod")]
+    Unscraped,
+}
+
+impl ScrapeError {
+    /// Whether a mesh that hides the pods would answer like this.
+    pub(super) fn is_mesh_like(&self) -> bool {
+        matches!(self, Self::Status(_, 502 | 503))
+    }
+}
+
+/// A Service in front of queue-proxies.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    /// What it is called in requests: `NAME.NAMESPACE`.
+    pub(super) host: String,
+    /// What it is looked up by: the whole name.
+    pub(super) name: String,
+}
+
+/// Asks. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Http {
+    kept: Client<HttpConnector, Empty<Bytes>>,
+    resolver: Arc<dyn Resolve>,
+    pub(super) port: u16,
+}
+
+impl Http {
+    pub(super) fn new(resolver: Arc<dyn Resolve>) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(ANSWER_TIMEOUT));
+        let kept = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(1)
+            .pool_idle_timeout(IDLE)
+            .http1_read_buf_exact_size(READ_BUFFER)
+            .build(connector);
+        Self { kept, resolver, port: PORT }
+    }
+
+    /// Asks the pod at `ip`; `through`: in the name of this Service, for a mesh that passes such requests on.
+    pub(super) async fn pod(&self, ip: IpAddr, through: Option<&Service>) -> Result<Stat, ScrapeError> {
+        let url = format!("http://{}/metrics", SocketAddr::new(ip, self.port));
+        let mut request = Request::get(&url).header(header::ACCEPT, PROTOBUF);
+        if let Some(service) = through {
+            request = request.header(header::HOST, &service.host).header(headers::DIRECT_LB, "true");
+        }
+        let exchange = async {
+            let request = request.body(Empty::new()).map_err(|error| transport(&url, error))?;
+            let response = self.kept.request(request).await.map_err(|error| transport(&url, error))?;
+            read(&url, response).await
+        };
+        timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(transport(&url, "no answer in time")))
+    }
+
+    /// Asks whichever pod the Service leads to this time.
+    pub(super) async fn service(&self, service: &Service) -> Result<Stat, ScrapeError> {
+        let authority = format!("{}:{}", service.host, self.port);
+        let url = format!("http://{authority}/metrics");
+        let exchange = async {
+            let resolved = self.resolver.resolve(&service.name, self.port).await;
+            let addresses = resolved.map_err(|error| transport(&url, error))?;
+            let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| transport(&url, error))?;
+            let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+            let (mut sender, connection) = handshake.map_err(|error| transport(&url, error))?;
+            let request = Request::get("/metrics")
+                .header(header::HOST, &authority)
+                .header(header::ACCEPT, PROTOBUF)
+                .header(header::CONNECTION, "close")
+                .body(Empty::<Bytes>::new())
+                .map_err(|error| transport(&url, error))?;
+            let answer = async {
+                let response = sender.send_request(request).await.map_err(|error| transport(&url, error))?;
+                read(&url, response).await
+            };
+            // In one task: the connection ends with the answer, or with whoever gives up on it.
+            tokio::pin!(answer, connection);
+            tokio::select! {
+                biased;
+                stat = &mut answer => stat,
+                _ = &mut connection => answer.await,
+            }
+        };
+        timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(transport(&url, "no answer in time")))
+    }
+}
+
+async fn read(url: &str, response: Response<Incoming>) -> Result<Stat, ScrapeError> {
+    if !response.status().is_success() {
+        return Err(ScrapeError::Status(url.to_owned(), response.status().as_u16()));
+    }
+    let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if media_type != Some(PROTOBUF) {
+        return Err(ScrapeError::Type(url.to_owned(), media_type.unwrap_or_default().to_owned()));
+    }
+    let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
+    let body = body.map_err(|error| transport(url, error))?.to_bytes();
+    common::wire::decode_stat(&body).map_err(|error| ScrapeError::Decode(url.to_owned(), error))
+}
+
+fn transport(url: &str, error: impl ToString) -> ScrapeError {
+    ScrapeError::Transport(url.to_owned(), error.to_string())
+}
