@@ -1,7 +1,7 @@
 //! From zero: requests that find nobody, and wake a workload.
 
 use e2e::{Entry, Workload, World, both_ways};
-use local::up::Event;
+use local::up::{Event, Phases};
 use std::time::Duration;
 
 async fn the_first_request_is_answered(entry: Entry) -> anyhow::Result<()> {
@@ -79,16 +79,16 @@ async fn a_cold_start_is_told_with_its_phases() -> anyhow::Result<()> {
     world.deploy(&Workload::new("told")).await?;
     world.load(Entry::Ingress, "told").get("/").await?;
     let mut scaled = false;
-    let cold = loop {
+    let (cold, at) = loop {
         match tokio::time::timeout(e2e::world::SOON, events.recv()).await?? {
-            Event::ColdStart(cold) if cold.key.name() == "told" => break cold,
+            Event::ColdStart { cold, scaled: at } if cold.key.name() == "told" => break (cold, at),
             Event::Scale(scale) => scaled |= scale.key.name() == "told" && (scale.from, scale.to) == (0, 1),
             _ => {}
         }
     };
-    let phases = cold.phases();
-    let sum = phases.signal + phases.scale + phases.probe + phases.release + phases.answer;
-    assert_eq!(sum, cold.total());
+    let p = Phases::of(&cold, at);
+    assert_eq!(p.signal + p.scale + p.pod + p.probe + p.forward, cold.total());
+    assert!(at.is_some() && !p.pod.is_zero(), "patch and pod are told apart: {p:?}");
     assert!(scaled, "the scaling was told before the answer");
     world.end().await;
     Ok(())

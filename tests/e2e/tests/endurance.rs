@@ -16,7 +16,8 @@ const MINUTES: Duration = Duration::from_secs(180);
 async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     let world = World::start().await?;
     // Default configuration: no annotation but the floor that brings 25 pods.
-    let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 50);
+    // Requests that last much longer than a busy client takes between two keep the load what it is meant to be.
+    let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 500);
     workload.annotations.clear();
     let workload = workload.annotate("autoscaling.knative.dev/target", 2);
     world.deploy(&workload).await?;

@@ -12,12 +12,12 @@ use crate::up::ranges::Ranges;
 use crate::up::system::{self, Member};
 use crate::{controllers, ingress};
 use anyhow::Context;
-use common::names;
+use common::{RevisionKey, names};
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Resolve;
 use kube::{Client, Config};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How often planes are probed. A kubelet takes seconds; here it bounds how long a restart goes unnoticed.
@@ -63,6 +64,8 @@ struct Shared {
     resolver: Arc<dyn Resolve>,
     stat_url: Option<String>,
     events: broadcast::Sender<Event>,
+    /// When each revision last grew from zero.
+    woken: Mutex<HashMap<RevisionKey, Instant>>,
     planes: Mutex<BTreeMap<PlaneId, Plane>>,
     ready: watch::Sender<BTreeMap<PlaneId, bool>>,
 }
@@ -148,6 +151,7 @@ impl Cluster {
             resolver,
             stat_url: options.stat_url.clone(),
             events: broadcast::channel(EVENTS_MAX).0,
+            woken: Mutex::default(),
             planes: Mutex::default(),
             ready: watch::Sender::default(),
         });
@@ -266,6 +270,11 @@ impl Shared {
         }
     }
 
+    /// Tells whoever looks on, if anybody does.
+    fn tell(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
     fn start(self: Arc<Self>, id: PlaneId) -> anyhow::Result<Plane> {
         let (address, kube, resolver) = (self.address(id), self.kube.clone(), self.resolver.clone());
         match id {
@@ -284,7 +293,7 @@ impl Shared {
         }
     }
 
-    fn activator_options(&self, id: PlaneId, ip: IpAddr) -> activator::Options {
+    fn activator_options(self: &Arc<Self>, id: PlaneId, ip: IpAddr) -> activator::Options {
         let mut options = activator::Options::new(id.name(), ip, Mode::Standalone);
         options.system_namespace = system::NAMESPACE.to_owned();
         options.cluster_domain = system::DOMAIN.to_owned();
@@ -302,15 +311,18 @@ impl Shared {
         });
         options.linger = LINGER;
         options.drain = DRAIN;
-        let events = self.events.clone();
+        let shared = Arc::downgrade(self);
         options.on_cold_start = Some(Arc::new(move |cold| {
-            let _ = events.send(Event::ColdStart(cold.clone())); // Nobody may be looking.
+            if let Some(shared) = shared.upgrade() {
+                let scaled = shared.woken.lock().get(&cold.key).copied().filter(|at| *at >= cold.received);
+                shared.tell(Event::ColdStart { cold: cold.clone(), scaled });
+            }
         }));
         options
     }
 
-    fn autoscaler_options(&self, id: PlaneId, address: SocketAddr) -> autoscaler::Options {
-        let events = self.events.clone();
+    fn autoscaler_options(self: &Arc<Self>, id: PlaneId, address: SocketAddr) -> autoscaler::Options {
+        let shared = Arc::downgrade(self);
         autoscaler::Options {
             pod_name: id.name(),
             pod_ip: address.ip(),
@@ -320,7 +332,12 @@ impl Shared {
             stat_listen: address,
             admin: Some(SocketAddr::new(address.ip(), 9090)),
             on_scale: Some(Arc::new(move |scale| {
-                let _ = events.send(Event::Scale(scale.clone())); // Nobody may be looking.
+                if let Some(shared) = shared.upgrade() {
+                    if scale.from == 0 {
+                        shared.woken.lock().insert(scale.key.clone(), scale.at);
+                    }
+                    shared.tell(Event::Scale(scale.clone()));
+                }
             })),
         }
     }
@@ -355,7 +372,7 @@ async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken
         let before = shared.ready.send_replace(now.clone());
         for (id, ready) in &now {
             if before.get(id).copied().unwrap_or(false) != *ready {
-                let _ = shared.events.send(Event::Plane { name: id.name(), ready: *ready }); // Nobody may be looking.
+                shared.tell(Event::Plane { name: id.name(), ready: *ready });
             }
         }
         let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };

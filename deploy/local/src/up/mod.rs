@@ -10,7 +10,7 @@ mod ranges;
 pub mod system;
 
 pub use cluster::{Cluster, PlaneId};
-pub use event::Event;
+pub use event::{Event, Phases};
 pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
 
