@@ -15,6 +15,7 @@
 //! HTTPS probes.
 
 use crate::body::RequestBody;
+use crate::forward::dial::PodStream;
 use crate::forward::http1::Http1;
 use crate::forward::http2::Http2;
 use crate::forward::pool::Pool;
@@ -28,8 +29,6 @@ use http_body_util::{BodyExt, Limited};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio::time::Instant;
 
 /// Largest answer that is read: `queue`, or a health response of a few bytes.
 const ANSWER_MAX: usize = 64 * 1024;
@@ -66,14 +65,19 @@ pub(crate) async fn probe(pool: &Arc<Pool>, probe: &Probe, protocol: Protocol, t
     }
 }
 
-async fn connect(address: SocketAddr, timeout: Duration) -> Option<(TcpStream, Duration)> {
-    let start = Instant::now();
-    let stream = tokio::time::timeout(timeout, crate::forward::dial::connect(address)).await.ok()?.ok()?;
-    Some((stream, start.elapsed()))
+/// Connects to the pod's address, or to another port of it.
+async fn connect(pool: &Pool, address: SocketAddr, timeout: Duration) -> Option<(PodStream, Duration)> {
+    let stream = match address == pool.address {
+        true => pool.connect(timeout).await,
+        false => PodStream::connect(address, timeout).await,
+    }
+    .ok()?;
+    let round_trip = stream.round_trip;
+    Some((stream, round_trip))
 }
 
 async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Outcome {
-    let Some((stream, took)) = connect(address, timeouts.connect).await else { return Outcome::Unanswered };
+    let Some((stream, took)) = connect(pool, address, timeouts.connect).await else { return Outcome::Unanswered };
     if address == pool.address {
         match protocol {
             Protocol::Http1 => {
@@ -105,7 +109,7 @@ async fn http(
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.idle() {
         Some(connection) => (connection, None),
-        None => match connect(address, timeouts.connect).await {
+        None => match connect(pool, address, timeouts.connect).await {
             Some((stream, took)) => match Http1::new(stream).await {
                 Ok(connection) => (connection, Some(took)),
                 Err(_) => return Outcome::Unanswered,
@@ -134,7 +138,7 @@ async fn http(
 
 async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
     let own = address == pool.address;
-    let Some((stream, took)) = connect(address, timeouts.connect).await else { return Outcome::Unanswered };
+    let Some((stream, took)) = connect(pool, address, timeouts.connect).await else { return Outcome::Unanswered };
     let answer = async {
         let connection = Http2::new(stream).await.ok()?;
         let uri = format!("http://{address}/grpc.health.v1.Health/Check");

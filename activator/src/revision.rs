@@ -5,6 +5,7 @@
 
 use crate::backends::Handle;
 use crate::discovery::{Listing, Outbound, Spec};
+use crate::forward::Evidence;
 use crate::forward::headers::Contract;
 use crate::metrics::{Metrics, RevisionMetrics};
 use activator_core::accounting::{Clock, RevisionStats};
@@ -125,10 +126,13 @@ impl Revision {
     }
 
     /// A pod could not be reached: it is out at once, and probed again.
-    pub(crate) fn pod_failed(&self, destination: &Destination, cause: &str) {
-        if self.throttler.mark_failed(destination) {
+    pub(crate) fn pod_failed(&self, destination: &Destination, cause: &str, evidence: Evidence) {
+        let news = self.throttler.mark_failed(destination);
+        if news {
             tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
-            self.backends.failed(destination.clone());
+        }
+        if news || evidence == Evidence::Silent {
+            self.backends.failed(destination.clone(), evidence == Evidence::Silent);
         }
     }
 

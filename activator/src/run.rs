@@ -120,7 +120,7 @@ pub async fn start(
     });
 
     let budget = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
-    let hold = Hold::new(pools, budget, metrics, options.on_cold_start.clone());
+    let hold = Hold::new(pools, budget, metrics, sink.clone(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
     let lookup = Lookup::new(report, registry.clone(), health.clone(), options.mode, options.cluster_domain.clone());
     let chain = Probe::new(lookup, health.clone());

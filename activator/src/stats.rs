@@ -4,6 +4,7 @@
 //!   task lies between.
 //! - Every second one frame carries a report for each revision that has something to say, and an attestation that this
 //!   activator is here and connected, so that the silence of the others means no load.
+//! - A request that comes back because its pod is gone, and finds no other, repeats the signal.
 //! - A signal that no connection has carried is owed, and sent as soon as there is a connection.
 //!
 //! While there is no connection reports are dropped: they are about a second that has passed. What is owed is in the
@@ -56,6 +57,17 @@ impl StatSink {
             self.shared.reporting.lock().push(revision.clone());
         }
         self.send_signal(revision);
+    }
+
+    /// A request lost its pod, and there is no other: the autoscaler should not learn that from the next report only.
+    pub(crate) fn still_waiting(&self, revision: &Arc<Revision>) {
+        if !self.shared.link.is_connected() {
+            return; // The report after the next connect says it all.
+        }
+        let Some(signal) = revision.stats.reminder() else { return };
+        // It arrived before, and was counted then.
+        let frame = self.frame(vec![self.entry(revision, 1.0, 0.0)]);
+        self.send(frame, vec![(revision.clone(), signal)]);
     }
 
     /// Reports every second, and sends what is owed when the link comes up, until `shutdown`.

@@ -15,6 +15,7 @@
 //!   system call on those that are fine.
 
 use crate::body::RequestBody;
+use crate::forward::dial::PodStream;
 use crate::forward::pool::Pool;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -25,8 +26,8 @@ use hyper_util::rt::TokioIo;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Largest response head, as upstream (10 MiB).
@@ -36,11 +37,13 @@ const HEAD_MAX: usize = 10 * 1024 * 1024;
 pub(crate) struct Http1 {
     sender: http1::SendRequest<RequestBody>,
     /// None once it has ended.
-    driver: Option<http1::Connection<TokioIo<TcpStream>, RequestBody>>,
+    driver: Option<http1::Connection<TokioIo<PodStream>, RequestBody>>,
     /// Whether a response came through it before.
     pub(crate) reused: bool,
     /// Since when it is idle.
     pub(crate) idle_since: Instant,
+    /// Tells the stream that the pod has taken everything.
+    taken: Arc<AtomicBool>,
 }
 
 /// Why an exchange brought no response.
@@ -53,9 +56,16 @@ pub(crate) struct Failed {
 
 impl Http1 {
     /// Takes over a connected stream. Sends nothing.
-    pub(crate) async fn new(stream: TcpStream) -> hyper::Result<Box<Self>> {
+    pub(crate) async fn new(mut stream: PodStream) -> hyper::Result<Box<Self>> {
+        let taken = stream.taken_on_mark();
         let (sender, driver) = http1::Builder::new().max_header_size(HEAD_MAX).handshake(TokioIo::new(stream)).await?;
-        Ok(Box::new(Self { sender, driver: Some(driver), reused: false, idle_since: Instant::now() }))
+        Ok(Box::new(Self { sender, driver: Some(driver), reused: false, idle_since: Instant::now(), taken }))
+    }
+
+    /// Notes that an exchange is over and the connection idle.
+    pub(crate) fn exchange_over(&mut self) {
+        self.reused = true;
+        self.taken.store(true, Ordering::Relaxed);
     }
 
     /// Looks whether the pod has closed the connection. An idle connection is driven by nobody, so nobody is woken.

@@ -1,13 +1,15 @@
 //! One HTTP/2 connection to a pod, by prior knowledge, shared by all requests.
 
 use crate::body::RequestBody;
+use crate::forward::dial::PodStream;
 use crate::forward::http1::Failed;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// What we can receive on one stream before it is passed on.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -26,11 +28,12 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: http2::SendRequest<RequestBody>,
+    answered: Arc<AtomicBool>,
 }
 
 impl Http2 {
     /// Sends preface and settings over a connected stream.
-    pub(crate) async fn new(stream: TcpStream) -> hyper::Result<Self> {
+    pub(crate) async fn new(stream: PodStream) -> hyper::Result<Self> {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -45,7 +48,7 @@ impl Http2 {
                 tracing::debug!(%error, "HTTP/2 connection to a pod ended");
             }
         });
-        Ok(Self { sender })
+        Ok(Self { sender, answered: Arc::default() })
     }
 
     /// Whether no further request can be sent.
@@ -53,8 +56,15 @@ impl Http2 {
         self.sender.is_closed()
     }
 
+    /// Whether an answer came over it before.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Sends `request` and waits for the response's head. Dropping the future resets the stream.
     pub(crate) async fn exchange(mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, Failed> {
-        Ok(self.sender.try_send_request(request).await?)
+        let response = self.sender.try_send_request(request).await?;
+        self.answered.store(true, Ordering::Relaxed);
+        Ok(response)
     }
 }

@@ -8,6 +8,8 @@
 //! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
 //! | a reused connection closed before the response, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | once more on another connection |
 //! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
+//! | sent bytes stay unacknowledged ([`dial`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`Refusal::Pod`] |
+//! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same |
 //! | anything else | [`Refusal::Pod`]: the pod may have acted on it |
 //!
 //! An unsent or repeatable request goes to another pod or back to the head of the queue; that is
@@ -16,30 +18,33 @@
 //! # Not here
 //!
 //! CONNECT (refused: upstream passes it to the pod, where it means nothing). Holding an upload until the pod says 100 (it starts as soon as there is a connection), relaying other 1xx responses,
-//! request trailers over HTTP/1.1, a retry of a refused HTTP/2 stream.
+//! request trailers over HTTP/1.1, a retry of a refused HTTP/2 stream. A body or a tunnel that waits for bytes of a pod that
+//! is found gone: its own connection's keep-alive tells, within 6 s.
 
 pub(crate) mod dial;
+mod failure;
 pub(crate) mod headers;
 pub(crate) mod http1;
 pub(crate) mod http2;
+mod pod_body;
 pub(crate) mod pool;
 
 use crate::body::RequestBody;
 use crate::refusal::Refusal;
 use crate::server::tunnel::Tunnel;
-use bytes::Bytes;
 use common::backend::Protocol;
+pub(crate) use failure::{Evidence, Failure};
+use failure::{broken, cause_of, evidence_of, is_stale};
 use headers::Contract;
 use http::header::{CONNECTION, HeaderName, HeaderValue, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version, request};
-use http_body::{Body, Frame, SizeHint};
-use http1::{Failed, Http1Body};
-use hyper::body::Incoming;
+use http1::Failed;
 use hyper::upgrade::OnUpgrade;
+pub(crate) use pod_body::PodBody;
 use pool::Pool;
-use std::pin::Pin;
+use std::future::Future;
+use std::io::ErrorKind;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 /// New connections that may close before they took a request.
 const CLOSED_AT_ONCE_MAX: usize = 2;
@@ -51,21 +56,6 @@ pub(crate) struct Prepared {
     contract: Contract,
     protocol: Protocol,
     upgrade: Option<(HeaderValue, OnUpgrade)>,
-}
-
-/// Why a pod brought no answer.
-pub(crate) enum Failure {
-    /// The request may go elsewhere: none of it was sent, or no byte came back and to send it again does no harm.
-    Elsewhere {
-        /// The request, as it was.
-        request: Box<Prepared>,
-        /// What was wrong with the pod.
-        cause: String,
-        /// Whether the pod may have acted on it.
-        may_have_run: bool,
-    },
-    /// Something may have been sent.
-    Final(Refusal),
 }
 
 impl Prepared {
@@ -97,7 +87,8 @@ impl Prepared {
     /// # Cancel safety
     /// Dropping the future aborts the exchange: the pod's connection or stream is closed.
     pub(crate) async fn send(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        headers::address(&mut self.head, self.contract, &pool.host, self.protocol).map_err(Failure::Final)?;
+        headers::address(&mut self.head, self.contract, &pool.host, self.protocol)
+            .map_err(|refusal| Failure::Final { refusal, evidence: Evidence::None })?;
         match self.protocol {
             _ if self.upgrade.is_some() => self.send_upgrade(pool).await,
             Protocol::Http1 => self.send_http1(pool).await,
@@ -108,14 +99,17 @@ impl Prepared {
     async fn send_http1(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let mut closed_at_once = 0;
         loop {
-            let connection = match pool.http1().await {
+            let lost = pool.lost();
+            let connection = match connected(pool.http1(), pool.lost()).await {
                 Ok(connection) => connection,
                 Err(error) => return Err(self.unreachable(&error)),
             };
             let reused = connection.reused;
             let copy = self.is_repeatable().then(|| copy_of(&self.head));
             let rest = self.rest();
-            match connection.exchange(Request::from_parts(self.head, self.body), pool).await {
+            let exchange = connection.exchange(Request::from_parts(self.head, self.body), pool);
+            let Some(answered) = unless_lost(exchange, lost).await else { return Err(rest.gone(pool, copy)) };
+            match answered {
                 Ok(response) => return Ok(finish(response.map(PodBody::Http1))),
                 Err(Failed { unsent: Some(request), error }) => {
                     self = rest.with(request);
@@ -127,15 +121,13 @@ impl Prepared {
                 Err(Failed { error, .. }) => match copy {
                     Some(head) if is_stale(&error) => {
                         self = rest.with(Request::from_parts(head, RequestBody::Empty));
-                        if !reused {
-                            return Err(Failure::Elsewhere {
-                                request: self,
-                                cause: cause_of(&error),
-                                may_have_run: true,
-                            });
+                        let evidence = evidence_of(&error, reused);
+                        if !reused || evidence != Evidence::None {
+                            let evidence = if evidence == Evidence::None { Evidence::Out } else { evidence };
+                            return Err(self.repeatable(&error, evidence));
                         }
                     }
-                    _ => return Err(lost(pool, &error)),
+                    _ => return Err(broken(pool, &error, evidence_of(&error, reused))),
                 },
             }
         }
@@ -144,13 +136,17 @@ impl Prepared {
     async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let mut closed_at_once = 0;
         loop {
-            let connection = match pool.http2().await {
+            let lost = pool.lost();
+            let connection = match connected(pool.http2(), pool.lost()).await {
                 Ok(connection) => connection,
                 Err(error) => return Err(self.unreachable(&error)),
             };
+            let worked = connection.has_answered();
             let rest = self.rest();
             let copy = self.is_repeatable().then(|| copy_of(&self.head));
-            match connection.exchange(Request::from_parts(self.head, self.body)).await {
+            let exchange = connection.exchange(Request::from_parts(self.head, self.body));
+            let Some(answered) = unless_lost(exchange, lost).await else { return Err(rest.gone(pool, copy)) };
+            match answered {
                 Ok(response) => return Ok(finish(response.map(PodBody::Http2))),
                 Err(Failed { unsent: Some(request), error }) => {
                     self = rest.with(request);
@@ -162,23 +158,31 @@ impl Prepared {
                 Err(Failed { error, .. }) => match copy {
                     Some(head) if is_stale(&error) => {
                         let request = rest.with(Request::from_parts(head, RequestBody::Empty));
-                        return Err(Failure::Elsewhere { request, cause: cause_of(&error), may_have_run: true });
+                        let evidence = match evidence_of(&error, worked) {
+                            Evidence::None => Evidence::Out,
+                            more => more,
+                        };
+                        return Err(request.repeatable(&error, evidence));
                     }
-                    _ => return Err(lost(pool, &error)),
+                    _ => return Err(broken(pool, &error, evidence_of(&error, worked))),
                 },
             }
         }
     }
 
     async fn send_upgrade(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        let connection = match pool.dial_http1().await {
+        let lost = pool.lost();
+        let connection = match connected(pool.dial_http1(), pool.lost()).await {
             Ok(connection) => connection,
             Err(error) => return Err(self.unreachable(&error)),
         };
         let asked = self.upgrade.take();
-        let mut response = match connection.upgrade(Request::from_parts(self.head, self.body)).await {
-            Ok(response) => response,
-            Err(Failed { error, .. }) => return Err(lost(pool, &error)),
+        let rest = self.rest();
+        let exchange = connection.upgrade(Request::from_parts(self.head, self.body));
+        let mut response = match unless_lost(exchange, lost).await {
+            Some(Ok(response)) => response,
+            Some(Err(Failed { error, .. })) => return Err(broken(pool, &error, evidence_of(&error, false))),
+            None => return Err(rest.gone(pool, None)),
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(finish(response.map(PodBody::Http1)));
@@ -205,11 +209,16 @@ impl Prepared {
     }
 
     fn unreachable(self: Box<Self>, error: &std::io::Error) -> Failure {
-        Failure::Elsewhere { cause: format!("connect: {error}"), request: self, may_have_run: false }
+        let cause = format!("connect: {error}");
+        Failure::Elsewhere { cause, request: self, may_have_run: false, evidence: Evidence::Out }
     }
 
     fn unsent(self: Box<Self>, error: &hyper::Error) -> Failure {
-        Failure::Elsewhere { cause: error.to_string(), request: self, may_have_run: false }
+        Failure::Elsewhere { cause: error.to_string(), request: self, may_have_run: false, evidence: Evidence::Out }
+    }
+
+    fn repeatable(self: Box<Self>, error: &hyper::Error, evidence: Evidence) -> Failure {
+        Failure::Elsewhere { cause: cause_of(error), request: self, may_have_run: true, evidence }
     }
 
     fn rest(&self) -> Rest {
@@ -228,6 +237,37 @@ impl Rest {
         let (head, body) = request.into_parts();
         Box::new(Prepared { head, body, contract: self.contract, protocol: self.protocol, upgrade: None })
     }
+
+    /// The pod was found gone while its answer was waited for. `copy` is the head of a repeatable request.
+    fn gone(self, pool: &Pool, copy: Option<request::Parts>) -> Failure {
+        let cause = "it answers neither bytes nor a connect".to_owned();
+        match copy {
+            Some(head) => Failure::Elsewhere {
+                request: self.with(Request::from_parts(head, RequestBody::Empty)),
+                cause,
+                may_have_run: true,
+                evidence: Evidence::Out,
+            },
+            None => Failure::Final { refusal: Refusal::Pod { dest: pool.address, cause }, evidence: Evidence::Out },
+        }
+    }
+}
+
+/// What `exchange` brings, unless the pod is lost meanwhile.
+async fn unless_lost<T>(exchange: impl Future<Output = T>, lost: impl Future<Output = ()>) -> Option<T> {
+    tokio::select! {
+        biased; // What has come counts.
+        answered = exchange => Some(answered),
+        () = lost => None,
+    }
+}
+
+/// A connection, unless the pod is lost meanwhile: many may wait for theirs.
+async fn connected<T>(
+    connection: impl Future<Output = std::io::Result<T>>,
+    lost: impl Future<Output = ()>,
+) -> std::io::Result<T> {
+    unless_lost(connection, lost).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
 }
 
 fn copy_of(head: &request::Parts) -> request::Parts {
@@ -239,31 +279,10 @@ fn copy_of(head: &request::Parts) -> request::Parts {
     copy
 }
 
-/// Whether the pod closed the connection instead of answering.
-fn is_stale(error: &hyper::Error) -> bool {
-    error.is_incomplete_message() || error.is_closed() || io_cause(error).is_some()
-}
-
-fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
-    std::error::Error::source(error).and_then(|source| source.downcast_ref())
-}
-
-fn lost(pool: &Pool, error: &hyper::Error) -> Failure {
-    Failure::Final(Refusal::Pod { dest: pool.address, cause: cause_of(error) })
-}
-
-/// An error and what is behind it.
-fn cause_of(error: &hyper::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
 fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
     let protocol = headers.get(UPGRADE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).unwrap_or_default();
     let cause = format!("backend tried to switch protocol {protocol:?} when {requested:?} was requested");
-    Failure::Final(Refusal::Pod { dest: pool.address, cause })
+    Failure::Final { refusal: Refusal::Pod { dest: pool.address, cause }, evidence: Evidence::None }
 }
 
 /// Makes a pod's response fit for the client.
@@ -271,43 +290,4 @@ fn finish<B>(mut response: Response<B>) -> Response<B> {
     headers::strip_response(response.headers_mut());
     *response.version_mut() = Version::HTTP_11; // hyper writes what the client's connection speaks.
     response
-}
-
-/// The body of a pod's response.
-pub(crate) enum PodBody {
-    /// Over HTTP/1.1.
-    Http1(Http1Body),
-    /// Over HTTP/2.
-    Http2(Incoming),
-    /// The connection became a tunnel: no data, and no end before the tunnel's.
-    Tunnel,
-}
-
-impl Body for PodBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        match self.get_mut() {
-            Self::Http1(body) => Pin::new(body).poll_frame(cx),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx),
-            Self::Tunnel => Poll::Pending,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Http1(body) => body.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
-            Self::Tunnel => false,
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Http1(body) => body.size_hint(),
-            Self::Http2(body) => body.size_hint(),
-            Self::Tunnel => SizeHint::default(),
-        }
-    }
 }

@@ -7,6 +7,7 @@
 //!
 //! - At most `idle_max` idle HTTP/1.1 connections (upstream: 100 for each address); the surplus is closed on return.
 //! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle.
+//! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program.
 //! - At most [`DIALS_MAX`] connects under way: released at once, thousands of held requests would overflow the pod's
 //!   accept queue and wait for retransmissions. Whoever waits takes a connection that came back meanwhile.
 //!
@@ -14,7 +15,7 @@
 //!
 //! A second HTTP/2 connection where the pod's stream limit is reached: requests wait for a stream instead.
 
-use super::dial;
+use super::dial::{PodStream, silence_max};
 use super::http1::Http1;
 use super::http2::Http2;
 use dashmap::DashMap;
@@ -22,14 +23,22 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Connects under way to one address. Half of the smallest accept queue in common use (128).
 const DIALS_MAX: usize = 64;
+
+/// Longest wait for a connect to an address where none has succeeded: long enough for one retransmission (1 s).
+const DIAL_UNMEASURED: Duration = Duration::from_millis(1500);
+
+/// Shortest wait for a silent pod's answer to a connect, on top of the silence before.
+const ASK_MIN: Duration = Duration::from_millis(200);
 
 /// How long a connection may stay idle.
 const IDLE_MAX: Duration = Duration::from_secs(90);
@@ -47,6 +56,9 @@ pub(crate) struct Pool {
     #[expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
     idle: Mutex<Vec<Box<Http1>>>,
     dials: Semaphore,
+    /// The fastest connect so far, in microseconds; `u64::MAX` before the first.
+    round_trip: AtomicU64,
+    lost: Notify,
     http2: Mutex<Option<Http2>>,
     http2_dial: tokio::sync::Mutex<()>,
 }
@@ -61,9 +73,57 @@ impl Pool {
             idle_max,
             idle: Mutex::default(),
             dials: Semaphore::new(DIALS_MAX),
+            round_trip: AtomicU64::new(u64::MAX),
+            lost: Notify::new(),
             http2: Mutex::default(),
             http2_dial: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Connects, within `timeout`.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn connect(&self, timeout: Duration) -> io::Result<PodStream> {
+        let stream = PodStream::connect(self.address, timeout).await?;
+        let micros = u64::try_from(stream.round_trip.as_micros()).unwrap_or(u64::MAX);
+        self.round_trip.fetch_min(micros, Ordering::Relaxed);
+        Ok(stream)
+    }
+
+    async fn dial(&self) -> io::Result<PodStream> {
+        let timeout = match self.round_trip.load(Ordering::Relaxed) {
+            u64::MAX => DIAL_UNMEASURED,
+            micros => silence_max(Duration::from_micros(micros)),
+        };
+        self.connect(timeout).await
+    }
+
+    /// Ready if the pod is found gone from now on. Made before a request is sent, so that none is missed.
+    pub(crate) fn lost(&self) -> Notified<'_> {
+        self.lost.notified()
+    }
+
+    /// Whether the pod's kernel answers a connect, and be it with a refusal.
+    pub(crate) async fn is_answering(&self) -> bool {
+        let round_trip = match self.round_trip.load(Ordering::Relaxed) {
+            u64::MAX => Duration::ZERO,
+            micros => Duration::from_micros(micros),
+        };
+        let timeout = silence_max(round_trip).min((round_trip * 4).max(ASK_MIN));
+        match self.connect(timeout).await {
+            Ok(_) => true,
+            Err(error) => !matches!(
+                error.kind(),
+                io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
+            ),
+        }
+    }
+
+    /// The pod is gone: every request that waits for its answer is told.
+    pub(crate) fn set_lost(&self) {
+        self.close();
+        self.lost.notify_waiters();
     }
 
     /// An idle HTTP/1.1 connection that the pod has not closed.
@@ -78,7 +138,7 @@ impl Pool {
 
     /// Takes back an idle connection.
     pub(crate) fn put(&self, mut connection: Box<Http1>) {
-        connection.reused = true;
+        connection.exchange_over();
         connection.idle_since = Instant::now();
         let mut idle = self.idle.lock();
         if idle.len() < self.idle_max {
@@ -115,7 +175,7 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn dial_http1(&self) -> io::Result<Box<Http1>> {
-        let stream = dial::connect(self.address).await?;
+        let stream = self.dial().await?;
         Http1::new(stream).await.map_err(io::Error::other)
     }
 
@@ -131,7 +191,7 @@ impl Pool {
         if let Some(connection) = self.open_http2() {
             return Ok(connection);
         }
-        let stream = dial::connect(self.address).await?;
+        let stream = self.dial().await?;
         let connection = Http2::new(stream).await.map_err(io::Error::other)?;
         self.put_http2(connection.clone());
         Ok(connection)
@@ -150,7 +210,7 @@ impl Pool {
         http2.clone()
     }
 
-    /// Closes every idle connection: the address is somebody else's from now on.
+    /// Closes every idle connection, because the pod failed or is no more. What is in flight runs on.
     pub(crate) fn close(&self) {
         self.idle.lock().clear();
         *self.http2.lock() = None;

@@ -5,7 +5,7 @@
 //! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod. If
 //! the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the
 //! head of the queue. So does, once, a request that is safe to repeat and was sent to a pod that broke off without a byte
-//! of a response. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
+//! of a response. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
 //! # Bounds
 //!
@@ -25,12 +25,13 @@
 use crate::body::Guarded;
 use crate::cold_start::ColdStart;
 use crate::exchange::Call;
-use crate::forward::pool::Pools;
-use crate::forward::{Failure, PodBody, Prepared};
+use crate::forward::pool::{Pool, Pools};
+use crate::forward::{Evidence, Failure, PodBody, Prepared};
 use crate::metrics::{Metrics, Raised};
 use crate::options::OnColdStart;
 use crate::refusal::Refusal;
 use crate::revision::Revision;
+use crate::stats::StatSink;
 use activator_core::breaker;
 use activator_core::hold::HeldBytes;
 use activator_core::throttler::{Admitted, Permit};
@@ -60,6 +61,7 @@ struct Shared {
     pools: Arc<Pools>,
     budget: Arc<HeldBytes>,
     metrics: Metrics,
+    sink: StatSink,
     on_cold_start: Option<OnColdStart>,
 }
 
@@ -75,9 +77,10 @@ impl Hold {
         pools: Arc<Pools>,
         budget: Arc<HeldBytes>,
         metrics: Metrics,
+        sink: StatSink,
         on_cold_start: Option<OnColdStart>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { pools, budget, metrics, on_cold_start }) }
+        Self { shared: Arc::new(Shared { pools, budget, metrics, sink, on_cold_start }) }
     }
 }
 
@@ -129,7 +132,7 @@ async fn admit(shared: &Shared, call: &Call) -> Result<(Admitted, bool), Refusal
 /// Sends to one pod after the other, until one has taken it. Returns also when the one that answered was given it.
 async fn send(
     shared: &Shared,
-    revision: &Revision,
+    revision: &Arc<Revision>,
     mut admitted: Admitted,
     mut prepared: Box<Prepared>,
 ) -> Result<(Response<Guarded<PodBody, Place>>, Instant), Refusal> {
@@ -141,7 +144,13 @@ async fn send(
             let picked = admitted.pick(&mut rand::rng());
             match picked {
                 Ok(permit) => break permit,
-                Err(nowhere) => admitted = nowhere.requeue().await.map_err(refusal)?,
+                Err(nowhere) => {
+                    let waiting = nowhere.requeue();
+                    if revision.is_cold() {
+                        shared.sink.still_waiting(revision);
+                    }
+                    admitted = waiting.await.map_err(refusal)?;
+                }
             }
         };
         let pool = shared.pools.get(permit.destination().address());
@@ -151,14 +160,15 @@ async fn send(
                 let place = Place { _permit: permit, _active: active };
                 return Ok((response.map(|body| Guarded::new(body, place)), released));
             }
-            Err(Failure::Final(refusal)) => {
+            Err(Failure::Final { refusal, evidence }) => {
                 if let Refusal::Pod { dest, cause, .. } = &refusal {
                     tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
+                    take_out(revision, &pool, &permit, cause, evidence);
                 }
                 return Err(refusal);
             }
-            Err(Failure::Elsewhere { request, cause, may_have_run }) => {
-                revision.pod_failed(permit.destination(), &cause);
+            Err(Failure::Elsewhere { request, cause, may_have_run, evidence }) => {
+                take_out(revision, &pool, &permit, &cause, evidence);
                 if attempts == ATTEMPTS_MAX || (may_have_run && repeated) {
                     return Err(Refusal::Pod { dest: pool.address, cause });
                 }
@@ -168,6 +178,13 @@ async fn send(
                 prepared = request;
             }
         }
+    }
+}
+
+fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
+    if evidence != Evidence::None {
+        revision.pod_failed(permit.destination(), cause, evidence);
+        pool.close(); // Its probe makes a new connection, and so does the first request after that.
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod bounds;
 mod cold_start;
+mod departure;
 mod http;
 mod kubernetes;
 mod pods;
 mod rig;
+mod silence;

@@ -228,6 +228,15 @@ impl Pod {
         F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
         R: Future<Output = Response<AnyBody>> + Send + 'static,
     {
+        Self::watched(listener, |_| {}, handler)
+    }
+
+    /// As [`Pod::on`], and shows every accepted connection to `watch`.
+    pub(crate) fn watched<F, R>(listener: TcpListener, watch: impl Fn(&TcpStream) + Send + 'static, handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Response<AnyBody>> + Send + 'static,
+    {
         let address = listener.local_addr().expect("bound");
         let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (accepted, received) = (connections.clone(), requests.clone());
@@ -236,6 +245,7 @@ impl Pod {
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
                 accepted.fetch_add(1, Ordering::SeqCst);
+                watch(&stream);
                 let (handler, received) = (handler.clone(), received.clone());
                 serving.spawn(async move {
                     let service = hyper::service::service_fn(move |request| {

@@ -8,6 +8,9 @@
 //!   less of each, since the signal said them already.
 //! - A window with an average of exactly 0 and nothing in flight is reported, and then the revision is idle again.
 //!
+//! - A request that was given to a pod, lost it and found no other may be said once more, by a **reminder** `{1, 0}`: at most
+//!   one for each report, which then says one less of concurrency.
+//!
 //! # The signal arrives
 //!
 //! A signal that nobody received wakes nobody. It is therefore owed until a connection has carried it: the sender takes it as
@@ -73,10 +76,21 @@ enum State {
 struct Tracked {
     stats: RequestStats,
     signal: SignalState,
-    /// The signal was sent by itself, and no report has discounted it yet.
-    discount: bool,
+    /// What was sent by itself, and no report has discounted yet.
+    discount: Discount,
     /// The window in which the first request arrived has been reported, whether or not anybody received it.
     first_window_over: bool,
+}
+
+/// What the next report must not say again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Discount {
+    #[default]
+    None,
+    /// The first signal: a request's presence and its arrival.
+    Arrival,
+    /// A reminder: a request's presence.
+    Presence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +151,7 @@ impl RevisionStats {
                 inner.state = State::Tracked(Tracked {
                     stats,
                     signal: SignalState::Owed,
-                    discount: false,
+                    discount: Discount::None,
                     first_window_over: false,
                 });
                 inner.life += 1;
@@ -159,8 +173,24 @@ impl RevisionStats {
         let State::Tracked(tracked) = &mut inner.state else { return None };
         let signal = tracked.take_signal(self, life)?;
         // Later windows never count the first arrival, so there is nothing to take out of them.
-        tracked.discount = !tracked.first_window_over;
+        if !tracked.first_window_over {
+            tracked.discount = Discount::Arrival;
+        }
         Some(signal)
+    }
+
+    /// Takes a reminder, unless there was a signal or one since the last report. What it says is always concurrency 1 and
+    /// count 0. If it is dropped unconfirmed, the first signal is owed again.
+    pub fn reminder(self: &Arc<Self>) -> Option<Signal> {
+        let mut inner = self.inner.lock();
+        let life = inner.life;
+        let State::Tracked(tracked) = &mut inner.state else { return None };
+        let due = tracked.signal == SignalState::Sent && tracked.discount == Discount::None;
+        due.then(|| {
+            tracked.signal = SignalState::Sending;
+            tracked.discount = Discount::Presence;
+            Signal { stats: Arc::clone(self), life, confirmed: false }
+        })
     }
 
     /// Ends the window; `None` while idle.
@@ -171,10 +201,14 @@ impl RevisionStats {
         let State::Tracked(tracked) = &mut inner.state else { return None };
         let window = tracked.stats.report(now);
         tracked.first_window_over = true;
-        let discount = if std::mem::take(&mut tracked.discount) { 1.0 } else { 0.0 };
+        let (presence, arrival) = match std::mem::take(&mut tracked.discount) {
+            Discount::None => (0.0, 0.0),
+            Discount::Arrival => (1.0, 1.0),
+            Discount::Presence => (1.0, 0.0),
+        };
         let report = Report {
-            average_concurrency: (window.average_concurrency - discount).max(0.0),
-            request_count: window.request_count - discount,
+            average_concurrency: (window.average_concurrency - presence).max(0.0),
+            request_count: window.request_count - arrival,
             signal: tracked.take_signal(self, life),
         };
         if window.average_concurrency == 0.0 && tracked.stats.concurrency() == 0 {
@@ -229,7 +263,9 @@ impl Drop for Signal {
         if same_life && tracked.signal == SignalState::Sending {
             tracked.signal = if self.confirmed { SignalState::Sent } else { SignalState::Owed };
             // What was not sent needs no discount; if a report took it already, the signal said again makes up for it.
-            tracked.discount &= self.confirmed;
+            if !self.confirmed {
+                tracked.discount = Discount::None;
+            }
         }
     }
 }

@@ -175,3 +175,21 @@ fn parallel_requests_are_all_counted() {
     let report = revision.stats.report().expect("tracked");
     assert_eq!((report.request_count, revision.stats.concurrency()), (4000.0, 0));
 }
+
+#[test]
+fn a_reminder_is_said_once_for_each_report_and_discounted() {
+    let mut revision = Revision::new();
+    assert!(revision.stats.reminder().is_none(), "nothing is in flight");
+    revision.enter();
+    assert!(revision.stats.reminder().is_none(), "the first signal is owed");
+    revision.stats.signal().expect("owed").confirm();
+    assert!(revision.stats.reminder().is_none(), "the signal has said it");
+    revision.at(1000.0);
+    assert_eq!(revision.report(), Some((0.0, 0.0)));
+    revision.stats.reminder().expect("a report has passed").confirm();
+    assert!(revision.stats.reminder().is_none());
+    revision.at(2000.0);
+    assert_eq!(revision.report(), Some((0.0, 0.0)), "the reminder has said it");
+    drop(revision.stats.reminder().expect("a report has passed"));
+    assert!(revision.stats.signal().is_some(), "a reminder that was lost is a signal that is owed");
+}

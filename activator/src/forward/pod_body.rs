@@ -1,0 +1,47 @@
+//! A response's body as a pod sends it. Frames pass through; its end gives the pod's connection back.
+
+use super::http1::Http1Body;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The body of a pod's response.
+pub(crate) enum PodBody {
+    /// Over HTTP/1.1.
+    Http1(Http1Body),
+    /// Over HTTP/2.
+    Http2(Incoming),
+    /// The connection became a tunnel: no data, and no end before the tunnel's.
+    Tunnel,
+}
+
+impl Body for PodBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Http1(body) => Pin::new(body).poll_frame(cx),
+            Self::Http2(body) => Pin::new(body).poll_frame(cx),
+            Self::Tunnel => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+            Self::Tunnel => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+            Self::Tunnel => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Pods that are told to end, and the requests that are on their way to them: what a pod never took is sent elsewhere,
+//! whatever its method.
+
+use crate::rig::{self, Answer, Pod, Rig, listen, patient};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+async fn post(rig: &Rig, text: &'static str) -> Answer {
+    let request = rig::post("/").body(Full::new(Bytes::from_static(text.as_bytes()))).expect("a request");
+    Answer::read(patient(rig.client().await.send_request(request)).await.expect("an answer")).await
+}
+
+/// A pod that answers with what it was sent.
+async fn parrot() -> Pod {
+    Pod::start(|request: Request<Incoming>| async move {
+        Response::new(rig::full(request.into_body().collect().await.expect("a whole body").to_bytes()))
+    })
+    .await
+}
+
+/// Goal: the port is closed and Kubernetes has not said so yet: a POST goes to the next pod with its body.
+#[tokio::test]
+async fn a_post_that_was_refused_is_sent_elsewhere() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let (leaving, next) = (parrot().await, parrot().await);
+    rig.pods(&[leaving.address]).await;
+    assert_eq!(post(&rig, "first").await.body, "first");
+    let left = leaving.address;
+    leaving.kill().await;
+    let (answer, ()) = tokio::join!(post(&rig, "second"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.pods(&[left, next.address]).await;
+    });
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "second"));
+    assert_eq!(next.requests(), 1);
+}
+
+/// A pod that closes each connection after its first answer without having announced it. Counts what it has closed.
+async fn closing() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = listen().await;
+    let (address, closed) = (listener.local_addr().expect("bound"), Arc::new(AtomicUsize::new(0)));
+    let count = closed.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.ends_with(b"body") && stream.read_buf(&mut request).await.unwrap_or(0) > 0 {}
+            if request.ends_with(b"body") {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("open");
+                drop(stream);
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    (address, closed)
+}
+
+/// Goal: a connection that the pod closed while it was idle is not written to: no POST is lost to it.
+#[tokio::test]
+async fn a_post_never_meets_a_connection_that_was_closed_while_idle() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let (address, closed) = closing().await;
+    rig.pods(&[address]).await;
+    for sent in 1..=10 {
+        assert_eq!(post(&rig, "body").await.status, StatusCode::OK, "the {sent}th");
+        rig::until(|| closed.load(Ordering::SeqCst) == sent).await;
+    }
+}
+
+/// Goal: a pod that is listed no more, because it terminates, loses its idle connections at once, so that no request can
+/// meet it on one; what is in flight there ends where it runs.
+#[tokio::test]
+async fn a_terminating_pods_idle_connections_are_closed_at_once() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let listener = listen().await;
+    let (address, next) = (listener.local_addr().expect("bound"), parrot().await);
+    rig.pods(&[address]).await;
+    let taken = async || {
+        let (mut stream, _) = listener.accept().await.expect("dialled");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            stream.read_buf(&mut request).await.expect("open");
+        }
+        stream
+    };
+    let (first, second, leave) = (rig.get("app.ns", "/"), rig.get("app.ns", "/"), async {
+        let (mut idle, mut busy) = (taken().await, taken().await);
+        idle.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nidle").await.expect("open");
+        rig.until(|load| load.in_flight == 1).await;
+        rig.pods(&[next.address]).await;
+        assert_eq!(patient(idle.read(&mut [0])).await.expect("closed, not reset"), 0);
+        busy.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbusy").await.expect("open");
+    });
+    let (first, second, ()) = patient(async { tokio::join!(first, second, leave) }).await;
+    let mut bodies = [first.body, second.body];
+    bodies.sort();
+    assert_eq!(bodies, ["busy", "idle"]);
+    assert_eq!(post(&rig, "after").await.body, "after");
+}

@@ -1,0 +1,240 @@
+//! Pods that are there and yet not: their kernel says nothing any more, their program is slow, or they break off.
+//!
+//! A silent pod is made with a socket filter that drops every packet before TCP sees it, on the listener and on each
+//! connection: nothing is acknowledged and nothing refused, as when a node has lost its network. It needs no rights.
+
+use crate::rig::{self, Pod, Rig, listen, patient};
+use bytes::Bytes;
+use common::backend::Protocol;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use socket2::{SockFilter, SockRef, Socket};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// The bound is a second; the rest is for machines that are busy with other tests.
+const SOON: Duration = Duration::from_millis(2500);
+
+/// A pod that can fall silent. It never answers `/wait`.
+struct Mute {
+    pod: Pod,
+    sockets: Arc<Mutex<Vec<Socket>>>,
+}
+
+impl Mute {
+    async fn start() -> Self {
+        let listener = listen().await;
+        let sockets = Arc::new(Mutex::new(vec![SockRef::from(&listener).try_clone().expect("a descriptor")]));
+        let accepted = sockets.clone();
+        let pod = Pod::watched(
+            listener,
+            move |stream| {
+                let socket = SockRef::from(stream).try_clone().expect("a descriptor");
+                accepted.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+            },
+            |request: Request<Incoming>| async move {
+                if request.uri().path() == "/wait" {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await; // So that requests at once use connections of their own.
+                Response::new(rig::full("mute"))
+            },
+        );
+        Self { pod, sockets }
+    }
+
+    /// From now on no packet reaches it.
+    fn fall_silent(&self) {
+        const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
+        for socket in self.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
+        }
+    }
+}
+
+/// Sends `count` requests at once, and answers each one's status and time.
+async fn burst(rig: &Arc<Rig>, count: usize) -> Vec<(StatusCode, Duration)> {
+    let mut sent = JoinSet::new();
+    for _ in 0..count {
+        let rig = rig.clone();
+        sent.spawn(async move {
+            let start = Instant::now();
+            (rig.get("app.ns", "/").await.status, start.elapsed())
+        });
+    }
+    patient(sent.join_all()).await
+}
+
+/// Goal: one of two pods falls silent. No GET fails, nor does one that waited there; a POST that waited there is told, and
+/// all of it within the bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let rig = Arc::new(Rig::start().await);
+        rig.revision(|backend| backend.protocol = protocol).await;
+        let mute = Mute::start().await;
+        rig.pods(&[mute.pod.address]).await;
+        burst(&rig, 8).await;
+        let waiting = |method: Method| {
+            let rig = rig.clone();
+            tokio::spawn(async move {
+                let answer = rig.send(Request::builder().method(method).uri("/wait").header("host", "app.ns")).await;
+                (answer, Instant::now())
+            })
+        };
+        let (get, post) = (waiting(Method::GET), waiting(Method::POST));
+        rig::until(|| mute.pod.requests() == 10).await;
+        let other = Pod::saying("other").await;
+        rig.pods(&[mute.pod.address, other.address]).await;
+        rig::until(|| other.connections.load(Ordering::SeqCst) > 0).await;
+
+        mute.fall_silent();
+        let silent = Instant::now();
+        for (status, took) in burst(&rig, 16).await {
+            assert_eq!(status, StatusCode::OK, "{protocol:?}");
+            assert!(took < SOON, "{protocol:?}: {took:?}");
+        }
+        let (answer, at) = patient(get).await.expect("no panic");
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "other"), "{protocol:?}");
+        assert!(at - silent < SOON, "{protocol:?}: {:?}", at - silent);
+        let (answer, at) = patient(post).await.expect("no panic");
+        assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{protocol:?}: {}", answer.body);
+        assert_eq!(answer.header("x-zeroscale-origin"), "activator", "{protocol:?}");
+        assert!(at - silent < SOON, "{protocol:?}: {:?}", at - silent);
+        let seen = mute.pod.requests();
+        burst(&rig, 8).await;
+        assert_eq!(mute.pod.requests(), seen, "it gets nothing new");
+    }
+}
+
+/// Goal: a request whose only pod is gone tells the autoscaler at once that it waits, and is answered by the next pod.
+/// Method: a report that says concurrency 1 by itself takes a whole second's window, so two attestations.
+#[tokio::test]
+async fn a_request_that_lost_its_only_pod_says_so_at_once() {
+    let mut rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let first = Pod::saying("first").await;
+    let address = first.address;
+    rig.pods(&[address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "first");
+    while rig.stats.try_recv().is_ok() {}
+    loop {
+        // The report that discounts the first signal.
+        let message = patient(rig.stats.recv()).await.expect("connected");
+        if message.stat.is_some_and(|stat| stat.request_count == 0.0) {
+            break;
+        }
+    }
+    first.kill().await;
+    let request = {
+        let mut client = rig.client::<Empty<Bytes>>().await;
+        tokio::spawn(async move {
+            let request = Request::get("/").header("host", "app.ns").body(Empty::new()).expect("a request");
+            rig::Answer::read(client.send_request(request).await.expect("an answer")).await
+        })
+    };
+    let mut attestations = 0;
+    loop {
+        let message = patient(rig.stats.recv()).await.expect("connected");
+        match message.stat {
+            None => attestations += 1,
+            Some(stat) if (stat.average_concurrent_requests, stat.request_count) == (1.0, 0.0) => break,
+            // The revision may have gone idle meanwhile: then this is a first request.
+            Some(stat) if (stat.average_concurrent_requests, stat.request_count) == (1.0, 1.0) => break,
+            Some(_) => {}
+        }
+    }
+    assert!(attestations <= 1, "{attestations} seconds have passed");
+    let next = Pod::saying("next").await;
+    rig.pods(&[address, next.address]).await;
+    assert_eq!(patient(request).await.expect("no panic").body, "next");
+}
+
+/// Goal: a program that takes its time is no silent pod: neither with its answer, nor with reading an upload.
+#[tokio::test]
+async fn a_slow_program_is_left_alone() {
+    const UPLOAD: usize = 16 * 1024 * 1024;
+    const PAUSE: Duration = Duration::from_millis(2500);
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    let pod = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("dialled");
+        for _ in 0..2 {
+            let mut first = [0; 16];
+            stream.read_exact(&mut first).await.expect("a request");
+            // The kernel's buffers fill up meanwhile, and its window closes.
+            tokio::time::sleep(PAUSE).await;
+            let wanted = if first.starts_with(b"POST") { UPLOAD } else { 0 };
+            let (mut body, mut buffer) = (0, vec![0; 64 * 1024]);
+            let mut head = first.to_vec();
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                head.push(stream.read_u8().await.expect("the head"));
+            }
+            while body < wanted {
+                body += stream.read(&mut buffer).await.expect("the upload");
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("open");
+        }
+        stream
+    });
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "ok");
+    let upload = rig::post("/").body(Full::new(Bytes::from(vec![b'x'; UPLOAD]))).expect("a request");
+    let answer = patient(rig.client().await.send_request(upload)).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+    drop(patient(pod).await.expect("one connection, two requests"));
+}
+
+/// Goal: a response that breaks off is never taken for a whole one, in whatever way its length is told.
+#[tokio::test]
+async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
+    let heads = [
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nparts",
+    ];
+    for head in heads {
+        for version_2 in [false, true] {
+            let rig = Rig::start().await;
+            rig.revision(|_| {}).await;
+            let listener = listen().await;
+            rig.pods(&[listener.local_addr().expect("bound")]).await;
+            let (hang_up, hung_up) = tokio::sync::oneshot::channel::<()>();
+            tokio::spawn(async move {
+                let (mut stream, _) = listener.accept().await.expect("dialled");
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await.expect("a request");
+                stream.write_all(head.as_bytes()).await.expect("open");
+                let _ = hung_up.await;
+            });
+            let (first, rest) = first_and_rest(&rig, version_2, hang_up).await;
+            assert_eq!(first, "parts");
+            assert!(rest.is_err(), "{head:?} to HTTP/2: {version_2}: ended cleanly");
+        }
+    }
+}
+
+/// The first frame of the answer, then, when the pod has hung up, the rest.
+async fn first_and_rest(
+    rig: &Rig,
+    version_2: bool,
+    hang_up: tokio::sync::oneshot::Sender<()>,
+) -> (Bytes, Result<Bytes, hyper::Error>) {
+    let target = if version_2 { "http://app.ns/" } else { "/" };
+    let request = Request::get(target).header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
+    let response = if version_2 {
+        patient(rig::http2_client(rig.address).await.send_request(request)).await
+    } else {
+        patient(rig.client().await.send_request(request)).await
+    };
+    let mut body = response.expect("a head").into_body();
+    let first = patient(body.frame()).await.expect("a frame").expect("whole").into_data().expect("data");
+    drop(hang_up);
+    (first, patient(body.collect()).await.map(http_body_util::Collected::to_bytes))
+}
