@@ -1,3 +1,5 @@
+//! The history keeps changes, extends equal decisions, and never outgrows its bound.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! When a decision is news, and when a stat wakes a sleeper.
+
 use std::time::Duration;
 
 use common::scaling::{Aggregation, ScalingMetric};

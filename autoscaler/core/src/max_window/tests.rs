@@ -1,3 +1,5 @@
+//! The running maximum against upstream's rows and a plain model.
+
 use proptest::prelude::*;
 
 use super::*;

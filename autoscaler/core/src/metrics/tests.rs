@@ -1,3 +1,5 @@
+//! What is recorded, what is refused, and when there is no answer.
+
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);

@@ -1,3 +1,5 @@
+//! Linear and weighted windows against upstream's rows and a plain model.
+
 use proptest::prelude::*;
 
 use super::*;
