@@ -273,8 +273,11 @@ impl Plane {
             counters: IngestCounters::new(&metrics),
         });
         let counters = here.counters.clone();
-        let peers =
-            Peers::new(shares.clone(), resolver.clone(), stat_port, here.clone(), counters, tokens.stop.clone());
+        // Only in a Knative install buckets have Services: see `announce`.
+        let services = (options.mode == Mode::Knative)
+            .then(|| format!("{}.svc.{}", options.system_namespace, options.cluster_domain));
+        let stop = tokens.stop.clone();
+        let peers = Peers::new(shares.clone(), resolver.clone(), stat_port, services, here.clone(), counters, stop);
         let namespace = options.system_namespace.clone();
         let ingest = Ingest::new(namespace, shares.clone(), here, attestations.clone(), peers.clone());
         let scrapes = metrics.register(

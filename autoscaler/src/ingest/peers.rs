@@ -10,9 +10,11 @@
 //! left after [`KEEP`] (upstream's intent: 30 attempts at 500 ms) is dropped, an attestation when it is no longer worth
 //! anything. All drops are counted.
 //!
-//! # Not here
+//! # Two ways
 //!
-//! The bucket's Service as a second way to its holder, which upstream tries where a mesh hides pod addresses.
+//! A holder is dialled at its address first. In a Knative install the Services of its buckets come second, since a mesh may
+//! hide pod addresses; standalone has no such Services. A link is made anew when its holder's buckets change, as a Service
+//! follows its bucket.
 
 use super::attest::HEARD_WITHIN;
 use super::counters::{Dropped, IngestCounters};
@@ -59,6 +61,8 @@ struct Shared {
     resolver: Arc<dyn Resolve>,
     /// Where every instance's stat server listens.
     port: u16,
+    /// What follows a bucket's name in its Service's host name; none where buckets have no Services.
+    services: Option<String>,
     local: Arc<dyn Local>,
     counters: IngestCounters,
     peers: Mutex<HashMap<Holder, Arc<Peer>>>,
@@ -68,6 +72,8 @@ struct Shared {
 }
 
 struct Peer {
+    /// Where it may be reached, in order.
+    urls: Vec<String>,
     queue: Queue,
     retired: CancellationToken,
 }
@@ -84,17 +90,21 @@ struct Waiting {
 }
 
 impl Peers {
-    /// No links yet; [`Peers::run`] makes them. `port`: where every instance's stat server listens.
+    /// No links yet; [`Peers::run`] makes them. `port`: where every instance's stat server listens. `services`: domain of
+    /// the buckets' Services (`NAMESPACE.svc.DOMAIN`), if they have any.
     pub fn new(
         shares: Shares,
         resolver: Arc<dyn Resolve>,
         port: u16,
+        services: Option<String>,
         local: Arc<dyn Local>,
         counters: IngestCounters,
         shutdown: CancellationToken,
     ) -> Self {
         let (peers, ownerless) = (Mutex::default(), Queue::default());
-        Self { shared: Arc::new(Shared { shares, resolver, port, local, counters, peers, ownerless, shutdown }) }
+        Self {
+            shared: Arc::new(Shared { shares, resolver, port, services, local, counters, peers, ownerless, shutdown }),
+        }
     }
 
     /// Sends a stat to the holder of its bucket.
@@ -140,16 +150,26 @@ impl Peers {
     /// Links exist for exactly those who hold a bucket.
     fn follow_leases(&self) {
         let holders = self.shared.shares.others();
-        for holder in &holders {
-            self.peer(holder);
-        }
         self.shared.peers.lock().retain(|holder, peer| {
-            let stays = holders.contains(holder);
+            let stays = holders.contains(holder) && peer.urls == self.urls(holder);
             if !stays {
                 peer.retired.cancel(); // Its task gives back what waits.
             }
             stays
         });
+        for holder in &holders {
+            self.peer(holder);
+        }
+    }
+
+    /// Where a holder may be reached, in order.
+    fn urls(&self, holder: &Holder) -> Vec<String> {
+        let Shared { shares, services, port, .. } = &*self.shared;
+        let mut urls = vec![format!("ws://{}", SocketAddr::new(holder.pod_ip, *port))];
+        if let Some(domain) = services {
+            urls.extend(shares.buckets_of(holder).iter().map(|bucket| format!("ws://{bucket}.{domain}:{port}")));
+        }
+        urls
     }
 
     fn reroute(&self, waiting: Waiting) {
@@ -170,7 +190,8 @@ impl Peers {
         if let Some(peer) = peers.get(holder) {
             return peer.clone();
         }
-        let peer = Arc::new(Peer { queue: Queue::default(), retired: self.shared.shutdown.child_token() });
+        let (urls, queue, retired) = (self.urls(holder), Queue::default(), self.shared.shutdown.child_token());
+        let peer = Arc::new(Peer { urls, queue, retired });
         peers.insert(holder.clone(), peer.clone());
         tokio::spawn(self.clone().carry(holder.clone(), peer.clone()));
         peer
@@ -178,10 +199,10 @@ impl Peers {
 
     /// Carries one peer's queue until it is retired; then gives back what is left.
     async fn carry(self, holder: Holder, peer: Arc<Peer>) {
-        let url = format!("ws://{}", SocketAddr::new(holder.pod_ip, self.shared.port));
         let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
         let config = Config { headers: vec![mark], ..Config::default() };
-        match DurableSender::start(vec![url], self.shared.resolver.clone(), config, peer.retired.child_token()) {
+        match DurableSender::start(peer.urls.clone(), self.shared.resolver.clone(), config, peer.retired.child_token())
+        {
             Ok(link) => self.drain(&link, &peer).await,
             Err(error) => tracing::error!(%holder, %error, "peer cannot be linked"),
         }

@@ -13,10 +13,14 @@ use common::ownership::{Holder, bucket_names};
 use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
 use common::stat::WireStatMessages;
 use common_runtime::lease::{Assign, Ownership};
-use common_runtime::resolve::Dns;
+use common_runtime::resolve::{Dns, Resolve};
 use common_runtime::telemetry::Metrics;
 use common_runtime::websocket::{Config, DurableSender};
+use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -36,13 +40,28 @@ struct Instance {
     attestations: Arc<Attestations>,
     here: Arc<Here>,
     ingest: Arc<Ingest>,
+    names: Names,
     shutdown: CancellationToken,
+}
+
+/// Services of buckets, which lead nowhere until they are told to. Addresses lead to themselves.
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<HashMap<String, SocketAddr>>>);
+
+impl Resolve for Names {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let found = match host.parse::<IpAddr>() {
+            Ok(ip) => Some(SocketAddr::new(ip, port)),
+            Err(_) => self.0.lock().get(host).copied(),
+        };
+        Box::pin(async move { found.map(|a| vec![a]).ok_or_else(|| io::ErrorKind::NotFound.into()) })
+    }
 }
 
 impl Instance {
     /// An instance on `ip`; port 0 takes a free one.
     async fn start(name: &str, ip: [u8; 4], port: u16) -> Self {
-        let shutdown = CancellationToken::new();
+        let (shutdown, names) = (CancellationToken::new(), Names::default());
         let server = StatServer::bind((ip, port).into()).await.expect("bind");
         let address = server.local_addr().expect("address");
         let (assign, ownership) = Ownership::by_hand(2);
@@ -70,13 +89,14 @@ impl Instance {
         let counters = IngestCounters::default();
         let here = Arc::new(Here { collector, multiscaler, clock, counters: counters.clone() });
         let (port, token) = (address.port(), shutdown.clone());
-        let peers = Peers::new(shares.clone(), Arc::new(Dns), port, here.clone(), counters, token);
+        let (resolver, services) = (Arc::new(names.clone()), Some("knative-serving.svc.cluster.local".to_owned()));
+        let peers = Peers::new(shares.clone(), resolver, port, services, here.clone(), counters, token);
         let namespace = "knative-serving".to_owned();
         let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
         tokio::spawn(async move { peers.run().await });
         tokio::spawn(server.serve(ingest.clone(), Counters::default(), shutdown.clone()));
         let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
-        Self { me, address, assign, attention, attestations, here, ingest, shutdown }
+        Self { me, address, assign, attention, attestations, here, ingest, names, shutdown }
     }
 
     /// A stat stream into this instance, as an activator's, or another autoscaler's.
@@ -254,4 +274,28 @@ async fn an_unreachable_owner_costs_only_its_own_stats() {
     assert_eq!(first.here.counters.dropped_total(Dropped::Expired), 0, "still kept");
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(first.here.counters.dropped_total(Dropped::Expired), 1);
+}
+
+/// Goal: a holder whose address cannot be dialled, as in a mesh, is reached by the Service of a bucket that it holds, also
+/// of one that it gains later.
+#[tokio::test]
+async fn a_holder_is_reached_by_its_buckets_service_second() {
+    let (first, second) = pair().await;
+    let hidden = Holder { pod_name: "as-1".into(), pod_ip: [127, 0, 0, 9].into() };
+    let services = ["autoscaler-bucket-00-of-02", "autoscaler-bucket-01-of-02"];
+    let service = |bucket: usize| format!("{}.knative-serving.svc.cluster.local", services[bucket]);
+    first.names.0.lock().insert(service(1), second.address);
+    first.assign.set(1, Some(hidden.clone()), false);
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
+    assert!(first.ingest.frame(frame(&[message(SECOND)]), from));
+    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+
+    // Its bucket goes to another, and it gains the other one: the former Service would refuse the link.
+    for instance in [&first, &second] {
+        instance.assign.set(0, Some(hidden.clone()), instance.me == second.me);
+        instance.assign.set(1, None, false);
+    }
+    first.names.0.lock().insert(service(0), second.address);
+    assert!(first.ingest.frame(frame(&[message(FIRST)]), from));
+    assert_eq!(within(second.attention.next()).await.name(), FIRST);
 }
