@@ -13,7 +13,8 @@
 //! ```
 //!
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
-//! [`history::History`] keeps why each revision has the scale it has.
+//! [`history::History`] keeps why each revision has the scale it has. [`hpa`] is another controller's rules, Kubernetes'
+//! HorizontalPodAutoscaler, and shares nothing with the rest.
 //!
 //! # Not here
 //!
@@ -23,6 +24,7 @@ pub mod active;
 pub mod bounds;
 pub mod decider;
 pub mod history;
+pub mod hpa;
 pub mod inform;
 pub mod max_window;
 pub mod metrics;

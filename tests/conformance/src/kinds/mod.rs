@@ -13,6 +13,15 @@ mod bucket_owner;
 mod capacity;
 mod config;
 mod decider;
+mod hpa;
+mod hpa_memory;
+mod hpa_normalize;
+mod hpa_pods;
+mod hpa_reconcile;
+mod hpa_resource;
+mod hpa_spec;
+mod hpa_status;
+mod hpa_total;
 mod max_window;
 mod num_activators;
 mod pipeline;
@@ -37,6 +46,13 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "capacity", expected: WANT, check: Check::Pure(capacity::check) },
     Kind { name: "config", expected: WANT, check: Check::Pure(config::check) },
     Kind { name: "decider", expected: WANT, check: Check::Pure(decider::check) },
+    Kind { name: "hpa_external", expected: WANT, check: Check::Pure(hpa_total::check_external) },
+    Kind { name: "hpa_normalize", expected: WANT_AND_DEFAULTED, check: Check::Pure(hpa_normalize::check) },
+    Kind { name: "hpa_normalize_legacy", expected: WANT, check: Check::Pure(hpa_normalize::check_legacy) },
+    Kind { name: "hpa_object", expected: WANT, check: Check::Pure(hpa_total::check_object) },
+    Kind { name: "hpa_pods", expected: WANT, check: Check::Pure(hpa_pods::check) },
+    Kind { name: "hpa_reconcile", expected: WANT_AND_ADMISSION, check: Check::Pure(hpa_reconcile::check) },
+    Kind { name: "hpa_resource", expected: WANT, check: Check::Pure(hpa_resource::check) },
     Kind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
     Kind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
     Kind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },
@@ -55,6 +71,10 @@ const WANT: &[&str] = &["want"];
 const MESSAGES: &[&str] = &["messages"];
 /// So do damaged ones, which also say that they are.
 const WANT_AND_MESSAGES: &[&str] = &["want", "messages"];
+/// What the API server makes of a behavior.
+const WANT_AND_DEFAULTED: &[&str] = &["want", "behavior_defaulted"];
+/// The same, and whether it would accept the object.
+const WANT_AND_ADMISSION: &[&str] = &["want", "behavior_defaulted", "api_valid"];
 
 /// One kind of case.
 pub struct Kind {

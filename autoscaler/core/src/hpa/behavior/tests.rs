@@ -1,0 +1,237 @@
+//! The numeric cases of the reference for behaviors, and properties.
+
+use proptest::prelude::*;
+
+use super::super::memory::ScaleEvent;
+use super::super::spec::Policy as Spec;
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+fn ago(seconds: u64) -> Timestamp {
+    NOW - Duration::from_secs(seconds)
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// `P4/15 %100/60`: pods or percent in a period.
+fn policies(text: &str) -> Option<Vec<Spec>> {
+    let policy = |word: &str| {
+        let (amount, period) = word[1..].split_once('/').expect(word);
+        let kind = if word.starts_with('P') { "Pods" } else { "Percent" };
+        Spec::new(kind, amount.parse().expect(word), period.parse().expect(word))
+    };
+    (!text.is_empty()).then(|| text.split(' ').map(policy).collect())
+}
+
+fn rules(up: &str, down: &str, windows: (i32, i32), select: Option<&str>) -> Rules {
+    let direction = |text, window| {
+        let (policies, select_policy) = (policies(text), select.map(str::to_owned));
+        Some(ScalingRules { stabilization_window_seconds: Some(window), select_policy, policies, tolerance: None })
+    };
+    let behavior = Behavior { scale_up: direction(up, windows.0), scale_down: direction(down, windows.1) };
+    Rules::of(&behavior, Duration::ZERO)
+}
+
+/// Changes and their ages.
+fn events(list: &[(i32, u64)]) -> Vec<ScaleEvent> {
+    list.iter().map(|&(change, age)| ScaleEvent { change, at: ago(age), outdated: false }).collect()
+}
+
+type Ages<'a> = &'a [(i32, u64)];
+
+#[test]
+fn the_rates_of_the_reference() {
+    use Limit::{ScaleDown, ScaleUp, TooFew, TooMany, WithinRange};
+    const UP: Ages<'_> = &[(1, 100), (5, 60), (9, 20)];
+    const DOWN: Ages<'_> = &[(1, 100), (5, 60), (9, 20)];
+    // ((current, proposed), (min, max), up policies, down policies, up events, down events, replicas, limit)
+    for ((current, proposed), (min, max), up, down, ups, downs, replicas, limit) in [
+        ((100, 1000), (100, 150), "", "", &[][..], &[][..], 150, TooMany),
+        ((3, 1000), (1, 2000), "%1/60", "", &[], &[], 4, ScaleUp),
+        ((1000, 3), (3, 2000), "", "P20/60", &[], &[], 980, ScaleDown),
+        ((10, 50), (1, 1000), "", "", &[], &[], 20, ScaleUp),
+        ((10, 500), (1, 1000), "P100/60 %100/60", "", &[], &[], 110, ScaleUp),
+        ((10, 500), (1, 1000), "P2/60 %100/60", "", &[], &[], 20, ScaleUp),
+        ((10, 50), (1, 1000), "P100/60", "", &[], &[], 50, WithinRange),
+        ((10, 50), (1, 1000), "P10000/60", "", &[], &[], 50, WithinRange),
+        ((10, 50), (1, 1000), "P30/60", "", &[], &[], 40, ScaleUp),
+        ((10, 50), (1, 1000), "%200/60", "", &[], &[], 30, ScaleUp),
+        ((100, 2), (1, 1000), "", "P20/60 %1/60", &[], &[], 80, ScaleDown),
+        ((100, 2), (1, 1000), "", "P2/60 %1/60", &[], &[], 98, ScaleDown),
+        ((10, 0), (1, 1000), "", "P100/60", &[], &[], 1, TooFew),
+        ((10, 2), (5, 1000), "", "%100/60", &[], &[], 5, TooFew),
+        ((10, 2), (1, 1000), "", "P5/60", &[], &[], 5, ScaleDown),
+        ((10, 5), (1, 1000), "", "%50/60", &[], &[], 5, WithinRange),
+        ((100, 500), (1, 200), "P300/60", "", UP, &[], 200, TooMany),
+        ((100, 500), (1, 200), "%10000/60", "", UP, &[], 200, TooMany),
+        ((100, 500), (1, 1000), "P5/120", "", UP, &[], 100, ScaleUp),
+        ((100, 500), (1, 1000), "P150/120", "", UP, &[], 235, ScaleUp),
+        ((100, 500), (1, 1000), "%200/120", "", UP, &[], 255, ScaleUp),
+        ((6, 24), (1, 1000), "%300/300", "", &[(4, 60)], &[(2, 60)], 16, ScaleUp),
+        ((10, 5), (1, 1000), "", "", &[], DOWN, 5, WithinRange),
+        ((100, 0), (1, 1000), "", "P115/120", &[], DOWN, 1, TooFew),
+        ((100, 0), (5, 1000), "", "P130/120", &[], DOWN, 5, TooFew),
+        ((100, 0), (5, 1000), "", "%100/120", &[], DOWN, 5, TooFew),
+        ((100, 2), (1, 1000), "", "P5/120", &[], DOWN, 100, ScaleDown),
+        ((100, 0), (1, 1000), "", "%50/120", &[], &[(2, 100), (4, 60), (6, 20)], 56, ScaleDown),
+        ((10, 1), (1, 1000), "", "%50/180", &[(2, 60)], &[(4, 60)], 6, ScaleDown),
+        ((100, 0), (1, 1000), "", "%10/120", &[], &[(10, 100), (10, 60), (10, 20)], 100, ScaleDown),
+        ((10, 5), (1, 1000), "", "%1000/120", &[], &[(10, 100), (10, 60), (10, 20)], 5, WithinRange),
+    ] {
+        let memory = Memory { scale_ups: events(ups), scale_downs: events(downs), ..Memory::default() };
+        let got = rules(up, down, (0, 0), None).bound(&memory, &Demand { current, proposed, min, max }, NOW);
+        assert_eq!(got, (replicas, limit), "{current} to {proposed}, up {up}, down {down}");
+    }
+}
+
+#[test]
+fn the_select_policy_picks_the_change() {
+    let memory = Memory::default();
+    let limits = |current, select| {
+        let rules = rules("P2/60 %50/60", "P2/60 %50/60", (0, 0), Some(select));
+        (rules.scale_up_limit(&memory, current, NOW), rules.scale_down_limit(&memory, current, NOW))
+    };
+    assert_eq!((limits(1, "Min").0, limits(5, "Min").1), (2, 3));
+    assert_eq!((limits(1, "Max").0, limits(5, "Max").1), (3, 2));
+    assert_eq!(limits(7, "Disabled"), (7, 7));
+    assert_eq!(limits(7, "Other"), limits(7, "Max"));
+    let rules = rules("P2/60", "P2/60", (0, 0), Some("Disabled"));
+    let bound = |proposed| rules.bound(&memory, &Demand { current: 7, proposed, min: 1, max: 10 }, NOW);
+    assert_eq!((bound(9), bound(3)), ((7, Limit::ScaleUp), (7, Limit::ScaleDown)));
+}
+
+#[test]
+fn the_windows_of_the_reference() {
+    // (history, current, proposed, (up window, down window), stabilized, history after)
+    for (history, current, proposed, windows, stabilized, after) in [
+        (&[][..], 100, 5, (0, 0), 5, &[5][..]),
+        (&[(4, 120), (5, 60)], 100, 3, (0, 180), 5, &[4, 5, 3]),
+        (&[(4, 120), (5, 60)], 1, 7, (300, 0), 4, &[4, 5, 7]),
+        (&[(1, 120), (2, 60)], 100, 3, (300, 0), 3, &[1, 2, 3]),
+        (&[(4, 120), (5, 60)], 1, 3, (0, 300), 3, &[4, 5, 3]),
+        (&[(10, 600), (9, 540)], 100, 3, (0, 0), 3, &[10, 3]),
+        (&[(10, 600), (9, 540)], 1, 100, (0, 0), 100, &[10, 100]),
+        (&[(10, 600), (4, 60), (5, 120), (9, 540)], 100, 3, (0, 180), 5, &[10, 4, 5, 3]),
+        (&[(10, 6000), (6, 60), (5, 120), (9, 180)], 1, 100, (300, 0), 5, &[100, 6, 5, 9]),
+        (&[(2, 6000), (3, 180)], 2, 1, (300, 300), 2, &[1, 3]),
+        (&[(2, 6000), (1, 180)], 2, 3, (300, 300), 2, &[3, 1]),
+    ] {
+        let recommendation = |&(replicas, age): &(i32, u64)| Recommendation { replicas, at: ago(age) };
+        let mut memory = Memory { recommendations: history.iter().map(recommendation).collect(), ..Memory::default() };
+        let demand = Demand { current, proposed, min: 1, max: 1000 };
+        let rules = rules("", "", windows, None);
+        assert_eq!(rules.stabilize(&mut memory, &demand, NOW), stabilized, "{history:?}, {current} to {proposed}");
+        assert_eq!(memory.recommendations.iter().map(|r| r.replicas).collect::<Vec<_>>(), after, "{history:?}");
+    }
+}
+
+/// Goal: the order of floating-point operations is upstream's.
+#[test]
+fn the_floating_point_edges_of_the_reference() {
+    let memory = Memory::default();
+    for (current, percent, replicas) in [(100, 10, 111), (50, 10, 56), (1000, 14, 1141)] {
+        let rules = rules(&format!("%{percent}/60"), "", (0, 0), None);
+        assert_eq!(rules.scale_up_limit(&memory, current, NOW), replicas, "{percent} % up from {current}");
+    }
+    for (current, percent, replicas) in [(10, 90, 0), (10, 80, 1), (100, 55, 44), (1000, 7, 929)] {
+        let rules = rules("", &format!("%{percent}/60"), (0, 0), None);
+        assert_eq!(rules.scale_down_limit(&memory, current, NOW), replicas, "{percent} % down from {current}");
+    }
+}
+
+/// Decides every `interval` for a proposal that does not change, carrying out what is decided.
+fn course(rules: &Rules, start: i32, proposed: i32, interval: u64, steps: u64) -> Vec<i32> {
+    let (mut memory, mut current) = (Memory::default(), start);
+    let step = |i: u64| {
+        let now = NOW + seconds(i * interval);
+        let demand = Demand { current, proposed, min: 0, max: i32::MAX };
+        let replicas = rules.decide(&mut memory, &demand, now).replicas;
+        remember(&mut memory, Some(rules), current, replicas, now);
+        current = replicas;
+        current
+    };
+    (0..steps).map(step).collect()
+}
+
+#[test]
+fn an_unlimited_demand_takes_the_steps_of_the_reference() {
+    let defaults = rules("", "", (0, 0), None);
+    assert_eq!(course(&defaults, 1, i32::MAX, 15, 6), [5, 10, 20, 40, 80, 160]);
+    assert_eq!(course(&defaults, 3, i32::MAX, 15, 3), [7, 14, 28]);
+    assert_eq!(course(&defaults, 0, i32::MAX, 15, 1), [4]);
+    let slow = rules("", "%10/60", (0, 0), None);
+    assert_eq!(course(&slow, 100, 1, 60, 7), [90, 81, 72, 64, 57, 51, 45]);
+    let half = rules("%50/60", "%25/60", (0, 0), None);
+    assert_eq!(course(&half, 2, 100, 60, 2), [3, 5]);
+    assert_eq!(course(&half, 7, 1, 60, 2), [5, 3]);
+    let one = rules("P1/60", "", (0, 0), None);
+    assert_eq!(course(&one, 1, 9, 15, 6), [2, 2, 2, 2, 3, 3], "the first step at once, the next after the period");
+}
+
+/// Goal: the odd case that the module names.
+#[test]
+fn a_percentage_leads_nowhere_from_zero() {
+    assert_eq!(course(&rules("%900/15", "", (0, 0), None), 0, 50, 15, 2), [0, 0]);
+}
+
+#[test]
+fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
+    let rules = Rules::of(&Behavior::default(), Duration::from_millis(1_900));
+    assert_eq!((rules.up.window, rules.down.window), (Duration::ZERO, seconds(1)));
+}
+
+proptest! {
+    /// Goal: whatever is asked for, no period sees more change than each of its policies allows, if the strictest wins.
+    #[test]
+    fn a_policys_limit_is_never_exceeded_in_its_period(
+        policies in prop::collection::vec((1_i32..8, prop::sample::select(vec![15_u64, 30, 60, 120])), 1..4),
+        steps in prop::collection::vec((1_u64..40, 1_i32..60), 1..60),
+    ) {
+        let text: Vec<_> = policies.iter().map(|(pods, period)| format!("P{pods}/{period}")).collect();
+        let text = text.join(" ");
+        let rules = rules(&text, &text, (0, 0), Some("Min"));
+        let (mut memory, mut current, mut now) = (Memory::default(), 20, NOW);
+        let mut changes: Vec<(Timestamp, i32)> = Vec::new();
+        for (pause, proposed) in steps {
+            now = now + seconds(pause);
+            let demand = Demand { current, proposed, min: 1, max: 100 };
+            let replicas = rules.decide(&mut memory, &demand, now).replicas;
+            if replicas == current {
+                continue;
+            }
+            remember(&mut memory, Some(&rules), current, replicas, now);
+            changes.push((now, replicas - current));
+            let grows = replicas > current;
+            current = replicas;
+            for (pods, period) in &policies {
+                let recent = changes.iter().filter(|(at, _)| *at > now - seconds(*period));
+                let net: i32 = recent.map(|(_, change)| change).sum();
+                let change = if grows { net } else { -net };
+                prop_assert!(change <= *pods, "{change} in {period} s under {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_larger_proposal_never_means_fewer_pods(
+        current in 5_i32..50, proposed in 0_i32..100, more in 0_i32..50, windows in (0_i32..400, 0_i32..400),
+        history in prop::collection::vec((0_i32..100, 0_u64..600), 0..10), change in 0_i32..5,
+    ) {
+        let rules = rules("P4/60 %50/15", "P3/30", windows, None);
+        let memory = Memory {
+            recommendations: history.iter().map(|&(replicas, age)| Recommendation { replicas, at: ago(age) }).collect(),
+            scale_ups: events(&[(change, 10)]),
+            scale_downs: events(&[(change, 20)]),
+        };
+        let demand = Demand { current, proposed, min: 2, max: 80 };
+        let decide = |proposed| rules.decide(&mut memory.clone(), &Demand { proposed, ..demand }, NOW).replicas;
+        prop_assert!(decide(proposed) <= decide(proposed + more));
+        let legacy = |proposed| {
+            super::super::legacy::decide(&mut memory.clone(), &Demand { proposed, ..demand }, seconds(300), NOW).replicas
+        };
+        prop_assert!(legacy(proposed) <= legacy(proposed + more));
+    }
+}

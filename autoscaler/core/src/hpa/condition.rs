@@ -1,0 +1,108 @@
+//! Conditions of an autoscaler's status.
+//!
+//! A list keeps the order in which types were first set. The time of a condition moves when its status changes and only
+//! then; reason and message are always the latest.
+
+use common::time::Timestamp;
+
+/// What a condition is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConditionType {
+    /// The scale can be read and written.
+    AbleToScale,
+    /// Metrics can be had, and scaling is not disabled.
+    ScalingActive,
+    /// A limit changed the recommendation.
+    ScalingLimited,
+    /// This controller, and nobody else, scaled to zero.
+    ScaledToZero,
+    /// One that this controller did not set.
+    Other(String),
+}
+
+impl ConditionType {
+    /// As in the API.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::AbleToScale => "AbleToScale",
+            Self::ScalingActive => "ScalingActive",
+            Self::ScalingLimited => "ScalingLimited",
+            Self::ScaledToZero => "ScaledToZero",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&str> for ConditionType {
+    fn from(name: &str) -> Self {
+        match name {
+            "AbleToScale" => Self::AbleToScale,
+            "ScalingActive" => Self::ScalingActive,
+            "ScalingLimited" => Self::ScalingLimited,
+            "ScaledToZero" => Self::ScaledToZero,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What it is about.
+    pub kind: ConditionType,
+    /// None: Unknown, which this controller never writes.
+    pub status: Option<bool>,
+    /// One word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// When the status last changed.
+    pub last_transition: Option<Timestamp>,
+}
+
+/// Sets one, in its place or at the end.
+pub fn set(
+    list: &mut Vec<Condition>,
+    kind: ConditionType,
+    status: bool,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) {
+    let place = list.iter().position(|condition| condition.kind == kind).unwrap_or_else(|| {
+        let (reason, message) = (String::new(), String::new());
+        list.push(Condition { kind, status: None, reason, message, last_transition: None });
+        list.len() - 1
+    });
+    let condition = &mut list[place];
+    if condition.status != Some(status) {
+        condition.last_transition = Some(now);
+    }
+    condition.status = Some(status);
+    reason.clone_into(&mut condition.reason);
+    condition.message = message;
+}
+
+/// Whether one of that type is True.
+pub fn is_true(list: &[Condition], kind: &ConditionType) -> bool {
+    list.iter().any(|condition| condition.kind == *kind && condition.status == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_moves_with_the_status_alone() {
+        let (early, late) = (Timestamp::from_secs(1), Timestamp::from_secs(2));
+        let mut list = Vec::new();
+        set(&mut list, ConditionType::AbleToScale, true, "A", "a".into(), early);
+        set(&mut list, ConditionType::ScalingActive, true, "B", "b".into(), early);
+        set(&mut list, ConditionType::AbleToScale, true, "C", "c".into(), late);
+        assert_eq!((list[0].reason.as_str(), list[0].message.as_str()), ("C", "c"));
+        assert_eq!(list[0].last_transition, Some(early));
+        set(&mut list, ConditionType::AbleToScale, false, "D", "d".into(), late);
+        assert_eq!((list.len(), list[0].last_transition), (2, Some(late)));
+        assert!(!is_true(&list, &ConditionType::AbleToScale) && is_true(&list, &ConditionType::ScalingActive));
+    }
+}

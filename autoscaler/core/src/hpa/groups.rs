@@ -1,0 +1,160 @@
+//! Which pods count in what way. The first row that fits:
+//!
+//! | Pod | Group |
+//! |---|---|
+//! | being deleted, or failed | ignored |
+//! | pending | unready |
+//! | without a value | missing |
+//! | measured in cpu, and unready by the rule below | unready |
+//! | any other | ready |
+//!
+//! A fresh pod's cpu says little, so for `cpu` its readiness is looked at:
+//!
+//! | Situation | Unready if |
+//! |---|---|
+//! | no Ready condition or no start time | always |
+//! | started less than the initialization period ago | not ready, or the sample's window began before the condition changed |
+//! | started longer ago | not ready, and so since less than the readiness delay after the start: it never was ready |
+//!
+//! A condition of status Unknown is not "not ready". The values of ignored and unready pods are dropped; values of pods
+//! that nobody knows stay.
+
+use std::collections::BTreeSet;
+
+use common::time::Timestamp;
+
+use super::options::Options;
+use super::pod::{Phase, Pod};
+use super::usage::{Sample, Samples};
+
+/// Pods by how they count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups<'a> {
+    /// How many count fully.
+    pub ready: usize,
+    /// Not up yet: count as idle when growing, not at all when shrinking.
+    pub unready: BTreeSet<&'a str>,
+    /// Up but not measured: count as idle when growing, as busy when shrinking.
+    pub missing: BTreeSet<&'a str>,
+    /// Do not count.
+    pub ignored: BTreeSet<&'a str>,
+}
+
+/// How readiness is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Judge<'a> {
+    /// The time.
+    pub now: Timestamp,
+    /// The controller's.
+    pub options: &'a Options,
+    /// The resource measured is cpu.
+    pub cpu: bool,
+}
+
+impl Judge<'_> {
+    /// Sorts `pods` by how they count.
+    pub fn group<'a>(&self, pods: &[&'a Pod], samples: &Samples<'_>) -> Groups<'a> {
+        let mut groups = Groups::default();
+        for pod in pods {
+            let name = pod.name.as_str();
+            if pod.deleting || pod.phase == Phase::Failed {
+                groups.ignored.insert(name);
+            } else if pod.phase == Phase::Pending {
+                groups.unready.insert(name);
+            } else if let Some(sample) = samples.get(name) {
+                if self.cpu && self.is_unready(pod, sample) {
+                    groups.unready.insert(name);
+                } else {
+                    groups.ready += 1;
+                }
+            } else {
+                groups.missing.insert(name);
+            }
+        }
+        groups
+    }
+
+    fn is_unready(&self, pod: &Pod, sample: &Sample) -> bool {
+        let (Some(ready), Some(start)) = (pod.ready, pod.start_time) else { return true };
+        let not_ready = ready.status == Some(false);
+        if start + self.options.cpu_initialization_period > self.now {
+            not_ready || sample.timestamp < ready.last_transition + sample.window
+        } else {
+            not_ready && start + self.options.initial_readiness_delay > ready.last_transition
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::hpa::pod::Readiness;
+
+    const NOW: i64 = 1_700_000_000;
+
+    /// Seconds before now.
+    fn ago(seconds: i64) -> Timestamp {
+        Timestamp::from_secs(NOW - seconds)
+    }
+
+    fn group(pod: &Pod, sample: Option<(i64, u64)>, cpu: bool) -> &'static str {
+        let options = Options {
+            cpu_initialization_period: Duration::from_secs(120),
+            initial_readiness_delay: Duration::from_secs(10),
+            ..Options::default()
+        };
+        let sample =
+            sample.map(|(age, window)| Sample { value: 1, timestamp: ago(age), window: Duration::from_secs(window) });
+        let samples = sample.map(|sample| (pod.name.as_str(), sample)).into_iter().collect();
+        let groups = Judge { now: ago(0), options: &options, cpu }.group(&[pod], &samples);
+        match (groups.ready, groups.unready.len(), groups.missing.len(), groups.ignored.len()) {
+            (1, 0, 0, 0) => "ready",
+            (0, 1, 0, 0) => "unready",
+            (0, 0, 1, 0) => "missing",
+            (0, 0, 0, 1) => "ignored",
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_groups_of_the_reference() {
+        let started = |age: i64, ready: Option<(bool, i64)>| Pod {
+            name: "p".into(),
+            phase: Phase::Running,
+            start_time: Some(ago(age)),
+            ready: ready.map(|(status, age)| Readiness { status: Some(status), last_transition: ago(age) }),
+            ..Pod::default()
+        };
+        let phase = |phase| Pod { phase, ..started(0, None) };
+        let present = Some((0, 60));
+        for (pod, sample, cpu, wanted) in [
+            (phase(Phase::Succeeded), present, false, "ready"),
+            (started(0, None), present, true, "unready"),
+            (Pod { start_time: None, ..started(0, Some((true, 0))) }, present, true, "unready"),
+            (started(60, Some((true, 30))), Some((0, 30)), true, "ready"),
+            (started(60, Some((true, 30))), Some((0, 60)), true, "unready"),
+            (started(60, Some((false, 30))), Some((0, 30)), true, "unready"),
+            (started(120, Some((true, 30))), Some((0, 60)), true, "ready"),
+            (started(600, Some((false, 594))), present, true, "unready"),
+            (started(600, Some((false, 590))), present, true, "ready"),
+            (started(600, Some((false, 540))), present, true, "ready"),
+            (started(600, Some((false, 594))), present, false, "ready"),
+            (started(180, Some((true, 180))), Some((120, 60)), true, "ready"),
+            (started(180, Some((true, 180))), None, true, "missing"),
+            (phase(Phase::Pending), None, true, "unready"),
+            (Pod { deleting: true, ..phase(Phase::Pending) }, present, true, "ignored"),
+            (phase(Phase::Failed), present, true, "ignored"),
+        ] {
+            assert_eq!(group(&pod, sample, cpu), wanted, "{pod:?}");
+        }
+    }
+
+    #[test]
+    fn a_readiness_that_nobody_knows_is_not_unreadiness() {
+        let ready = Some(Readiness { status: None, last_transition: ago(60) });
+        let pod = Pod { phase: Phase::Running, start_time: Some(ago(60)), ready, ..Pod::default() };
+        assert_eq!(group(&pod, Some((0, 60)), true), "ready");
+    }
+}

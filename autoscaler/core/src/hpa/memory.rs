@@ -1,0 +1,133 @@
+//! What is remembered of an autoscaler between reconciliations: recommendations and changes of the scale.
+//!
+//! Both lists recycle one entry that no longer matters for each new one, the last of them, so they hold about as many
+//! entries as fit their windows and are not in order of time. Their order can be seen in [`Memory`] alone.
+//!
+//! The memory starts empty: after a restart the first recommendation is the scale as it is found, and no change counts
+//! against any limit. A removed autoscaler's memory is its keeper's to drop.
+
+use std::time::Duration;
+
+use common::time::Timestamp;
+
+/// Everything remembered of one autoscaler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What the metrics asked for, before stabilization and limits.
+    pub recommendations: Vec<Recommendation>,
+    /// Changes upwards. Only kept with a behavior.
+    pub scale_ups: Vec<ScaleEvent>,
+    /// Changes downwards. Only kept with a behavior.
+    pub scale_downs: Vec<ScaleEvent>,
+}
+
+/// What the metrics asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recommendation {
+    /// How many replicas.
+    pub replicas: i32,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A change of the scale by this controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScaleEvent {
+    /// By how many replicas; never negative.
+    pub change: i32,
+    /// When.
+    pub at: Timestamp,
+    /// It was older than the longest period when another was stored, so its place may be taken. It counts by its age
+    /// all the same.
+    pub outdated: bool,
+}
+
+impl Memory {
+    /// Remembers the scale as it is found first.
+    pub fn seed(&mut self, replicas: i32, at: Timestamp) {
+        if self.recommendations.is_empty() {
+            self.recommendations.push(Recommendation { replicas, at });
+        }
+    }
+
+    /// Remembers a recommendation, in the place of the last one that is `old`.
+    pub(super) fn recommend(&mut self, new: Recommendation, old: impl Fn(&Recommendation) -> bool) {
+        recycle(&mut self.recommendations, new, old);
+    }
+
+    /// Remembers a change of the scale; `longest` is the longest period of its direction's policies.
+    pub fn scaled(&mut self, from: i32, to: i32, at: Timestamp, longest: Duration) {
+        let events = if to > from { &mut self.scale_ups } else { &mut self.scale_downs };
+        for event in events.iter_mut().filter(|event| event.at < at - longest) {
+            event.outdated = true;
+        }
+        let change = to.wrapping_sub(from).wrapping_abs();
+        recycle(events, ScaleEvent { change, at, outdated: false }, |event| event.outdated);
+    }
+
+    /// Replicas added and removed less than `period` ago.
+    pub(super) fn changes(&self, now: Timestamp, period: Duration) -> (i32, i32) {
+        let sum = |events: &[ScaleEvent]| {
+            let young = events.iter().filter(|event| event.at > now - period);
+            young.fold(0_i32, |sum, event| sum.wrapping_add(event.change))
+        };
+        (sum(&self.scale_ups), sum(&self.scale_downs))
+    }
+}
+
+fn recycle<T>(list: &mut Vec<T>, new: T, old: impl Fn(&T) -> bool) {
+    match list.iter().rposition(old) {
+        Some(place) => list[place] = new,
+        None => list.push(new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+    fn ago(seconds: u64) -> Timestamp {
+        NOW - Duration::from_secs(seconds)
+    }
+
+    fn events(list: &[(i32, u64)]) -> Vec<ScaleEvent> {
+        list.iter().map(|(change, age)| ScaleEvent { change: *change, at: ago(*age), outdated: false }).collect()
+    }
+
+    /// The table of the reference: a change of 5 after what is stored; the sum is of the last 60 s, before storing.
+    #[test]
+    fn a_change_takes_the_place_of_the_last_outdated_one() {
+        for (before, longest, after, sum) in [
+            (&[][..], 60, &[5][..], 0),
+            (&[(7, 61)], 60, &[5], 0),
+            (&[(7, 58)], 60, &[7, 5], 7),
+            (&[(7, 61), (6, 59)], 60, &[5, 6], 6),
+            (&[(8, 29), (6, 59), (7, 61), (9, 61)], 60, &[8, 6, 7, 5], 14),
+            (&[(7, 58), (6, 59)], 120, &[7, 6, 5], 13),
+        ] {
+            for up in [true, false] {
+                let mut memory = Memory::default();
+                let (from, to) = if up { (10, 15) } else { (15, 10) };
+                *(if up { &mut memory.scale_ups } else { &mut memory.scale_downs }) = events(before);
+                let (added, removed) = memory.changes(NOW, Duration::from_secs(60));
+                assert_eq!(if up { added } else { removed }, sum, "{before:?}");
+                memory.scaled(from, to, NOW, Duration::from_secs(longest));
+                let stored = if up { &memory.scale_ups } else { &memory.scale_downs };
+                assert_eq!(stored.iter().map(|event| event.change).collect::<Vec<_>>(), after, "{before:?}");
+            }
+        }
+        let mut memory = Memory { scale_ups: events(&[(7, 61), (9, 61)]), ..Memory::default() };
+        memory.scaled(1, 6, NOW, Duration::from_secs(60));
+        assert!(memory.scale_ups[0].outdated, "marked, and left for the next");
+    }
+
+    #[test]
+    fn only_an_empty_memory_is_seeded() {
+        let mut memory = Memory::default();
+        memory.seed(3, NOW);
+        memory.seed(4, NOW);
+        assert_eq!(memory.recommendations, [Recommendation { replicas: 3, at: NOW }]);
+    }
+}

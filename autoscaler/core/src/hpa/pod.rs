@@ -1,0 +1,245 @@
+//! The pods of a target, and what they request.
+//!
+//! # Requests
+//!
+//! A utilization is a share of what pods request, so every pod that the selector finds needs a request, dead ones
+//! included; one without fails the metric. Containers and sidecars (init containers that restart) count, other init
+//! containers do not.
+//!
+//! - With requests for the pod as a whole (cpu, memory or huge pages), and unless one container is measured: that
+//!   request, or without one for this resource what the scheduler would reserve for the containers (the sum, or an init
+//!   container with the sidecars started before it, if larger), plus the pod's overhead. Containers may lack a request
+//!   here.
+//! - Otherwise the sum over all containers, or over those of one name; each must have a request.
+//!
+//! Amounts are in thousandths, rounded up for each container before they are added; sums wrap.
+
+use std::collections::BTreeMap;
+
+use common::time::Timestamp;
+
+use super::error::CalculationError;
+use super::selector::Labels;
+
+/// Amounts of resources, in thousandths: 250 is 250m of cpu, one byte is 1000.
+pub type Resources = BTreeMap<String, i64>;
+
+/// A pod of the target's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// `status.startTime`.
+    pub start_time: Option<Timestamp>,
+    /// The Ready condition.
+    pub ready: Option<Readiness>,
+    /// Ordinary containers.
+    pub containers: Vec<Container>,
+    /// Init containers, in order.
+    pub init_containers: Vec<InitContainer>,
+    /// Requests of the pod as a whole (`spec.resources.requests`).
+    pub requests: Resources,
+    /// `spec.overhead`.
+    pub overhead: Resources,
+}
+
+/// Where a pod is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Not all containers run.
+    Pending,
+    /// Running.
+    Running,
+    /// All containers are done, well.
+    Succeeded,
+    /// All containers are done, one badly.
+    Failed,
+    /// Nobody can say.
+    #[default]
+    Unknown,
+}
+
+/// The Ready condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Its status; none: Unknown.
+    pub status: Option<bool>,
+    /// When the status last changed.
+    pub last_transition: Timestamp,
+}
+
+/// A container and its requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// Its requests.
+    pub requests: Resources,
+}
+
+/// An init container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitContainer {
+    /// The container.
+    pub container: Container,
+    /// It is a sidecar: its restart policy is Always.
+    pub restarts: bool,
+}
+
+impl Pod {
+    /// Whether it runs and is ready. A pod on its way out may be.
+    pub fn is_ready(&self) -> bool {
+        self.phase == Phase::Running && self.ready.is_some_and(|ready| ready.status == Some(true))
+    }
+
+    /// The request of `resource`, of one container or of the pod.
+    ///
+    /// # Errors
+    /// Something that counts has no request, or no container has that name.
+    pub fn request(&self, container: Option<&str>, resource: &str) -> Result<i64, CalculationError> {
+        match container {
+            None if self.requests.keys().any(|name| counts_for_pods(name)) => self.whole_request(resource),
+            _ => self.sum_of_containers(container, resource),
+        }
+    }
+
+    fn sum_of_containers(&self, only: Option<&str>, resource: &str) -> Result<i64, CalculationError> {
+        let sidecars = self.init_containers.iter().filter(|init| init.restarts).map(|init| &init.container);
+        let mut counted =
+            self.containers.iter().chain(sidecars).filter(|c| only.is_none_or(|name| c.name == name)).peekable();
+        if let (Some(name), None) = (only, counted.peek()) {
+            return Err(CalculationError::NoContainer { container: name.to_owned(), pod: self.name.clone() });
+        }
+        counted.try_fold(0_i64, |sum, container| {
+            let missing = || CalculationError::NoRequest {
+                resource: resource.to_owned(),
+                container: container.name.clone(),
+                pod: self.name.clone(),
+            };
+            container.requests.get(resource).map(|request| sum.wrapping_add(*request)).ok_or_else(missing)
+        })
+    }
+
+    fn whole_request(&self, resource: &str) -> Result<i64, CalculationError> {
+        let own = self.requests.get(resource).copied().filter(|_| counts_for_pods(resource));
+        let overhead = self.overhead.get(resource).copied();
+        let sum = [own.or_else(|| self.reserved(resource)), overhead].into_iter().flatten().reduce(i64::wrapping_add);
+        sum.ok_or_else(|| CalculationError::NoPodRequest { resource: resource.to_owned(), pod: self.name.clone() })
+    }
+
+    /// What the scheduler reserves for the containers, if one of them requests the resource.
+    fn reserved(&self, resource: &str) -> Option<i64> {
+        let add = |sum: Option<i64>, request: Option<i64>| match (sum, request) {
+            (Some(sum), Some(request)) => Some(sum.wrapping_add(request)),
+            (sum, request) => sum.or(request),
+        };
+        let of = |container: &Container| container.requests.get(resource).copied();
+        let mut running = self.containers.iter().map(of).fold(None, add);
+        let (mut sidecars, mut starting) = (None, None);
+        for init in &self.init_containers {
+            let request = of(&init.container);
+            if init.restarts {
+                running = add(running, request);
+                sidecars = add(sidecars, request);
+                starting = starting.max(sidecars);
+            } else {
+                starting = starting.max(add(request, sidecars));
+            }
+        }
+        running.max(starting)
+    }
+}
+
+/// Whether a resource can be requested for a pod as a whole.
+fn counts_for_pods(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+}
+
+/// The request of each pod, by name.
+///
+/// # Errors
+/// The first pod's that has none.
+pub fn requests<'a>(
+    pods: &[&'a Pod],
+    container: Option<&str>,
+    resource: &str,
+) -> Result<BTreeMap<&'a str, i64>, CalculationError> {
+    pods.iter().map(|pod| Ok((pod.name.as_str(), pod.request(container, resource)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(name: &str, cpu: Option<i64>) -> Container {
+        Container { name: name.into(), requests: cpu.map(|cpu| ("cpu".to_owned(), cpu)).into_iter().collect() }
+    }
+
+    fn pod(containers: &[(&str, Option<i64>)], whole: Option<i64>) -> Pod {
+        Pod {
+            name: "p".into(),
+            containers: containers.iter().map(|(name, cpu)| container(name, *cpu)).collect(),
+            requests: whole.map(|cpu| ("cpu".to_owned(), cpu)).into_iter().collect(),
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn the_requests_of_the_reference() {
+        let both = [("c1", Some(100)), ("c2", Some(50))];
+        let one = [("c1", None), ("c2", Some(50))];
+        let missing = "missing request for cpu in container c1 of Pod p";
+        for (pod, container, wanted) in [
+            (pod(&both, None), None, Ok(150)),
+            (pod(&both, Some(800)), None, Ok(800)),
+            (pod(&one, None), None, Err(missing)),
+            (pod(&one, Some(800)), None, Ok(800)),
+            (pod(&one, Some(800)), Some("c1"), Err(missing)),
+            (pod(&both, Some(800)), Some("c1"), Ok(100)),
+            (pod(&both, None), Some("other"), Err("container other not found in Pod p")),
+        ] {
+            let got = pod.request(container, "cpu").map_err(|e| e.to_string());
+            assert_eq!(got, wanted.map_err(str::to_owned), "{pod:?} {container:?}");
+        }
+    }
+
+    #[test]
+    fn sidecars_count_and_other_init_containers_do_not() {
+        let init = |name, cpu, restarts| InitContainer { container: container(name, Some(cpu)), restarts };
+        let mut pod = pod(&[("c1", Some(100))], None);
+        pod.init_containers = vec![init("setup", 20, false), init("side", 50, true)];
+        assert_eq!(pod.request(None, "cpu"), Ok(150));
+        assert_eq!(pod.request(Some("side"), "cpu"), Ok(50));
+        assert!(pod.request(Some("setup"), "cpu").is_err(), "not one that counts");
+    }
+
+    /// Goal: a pod-level request of one resource changes how the others are found.
+    #[test]
+    fn with_a_request_for_the_pod_the_rest_is_what_the_scheduler_reserves() {
+        let init = |name, cpu, restarts| InitContainer { container: container(name, Some(cpu)), restarts };
+        let mut pod = pod(&[("c1", Some(100)), ("c2", None)], None);
+        pod.requests = [("memory".to_owned(), 1)].into();
+        assert_eq!(pod.request(None, "cpu"), Ok(100), "c2 may lack one now");
+        pod.init_containers = vec![init("side", 50, true), init("setup", 300, false)];
+        assert_eq!(pod.request(None, "cpu"), Ok(350), "setup runs beside the sidecar");
+        pod.overhead = [("cpu".to_owned(), 7)].into();
+        assert_eq!(pod.request(None, "cpu"), Ok(357));
+        let error = pod.request(None, "hugepages-2Mi").map_err(|e| e.to_string());
+        assert_eq!(error, Err("missing pod-level request for hugepages-2Mi in Pod p".into()));
+        pod.requests = [("example.com/gpu".to_owned(), 1)].into();
+        assert!(pod.request(None, "cpu").is_err(), "a resource that pods cannot request changes nothing");
+    }
+
+    #[test]
+    fn one_pod_without_a_request_fails_them_all() {
+        let (good, bad) = (pod(&[("c", Some(1))], None), pod(&[("c", None)], None));
+        assert_eq!(requests(&[&good], None, "cpu"), Ok([("p", 1)].into()));
+        assert!(requests(&[&good, &bad], None, "cpu").is_err());
+    }
+}

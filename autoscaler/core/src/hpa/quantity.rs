@@ -1,0 +1,257 @@
+//! Kubernetes' quantities: exact decimal numbers with a suffix, like `250m`, `1.5Gi` or `2e3`.
+//!
+//! A quantity is kept in billionths, its finest unit; what is finer is rounded away from zero when read. The replica
+//! arithmetic works in thousandths ([`Quantity::milli`]), again rounded away from zero, and a tolerance is a
+//! floating-point number made from the canonical mantissa times a power of ten ([`Quantity::approximate`]), which is
+//! not always the nearest one: 0.57 becomes 0.5700000000000001.
+//!
+//! Two quantities are equal if their values are, whatever they were written with.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Billionths in one.
+const ONE: i128 = 1_000_000_000;
+/// Largest whole number a quantity holds; larger ones become this.
+const LARGEST: i128 = i64::MAX as i128;
+
+/// How a quantity is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// `n u m`, none, `k M G T P E`: powers of 1000.
+    #[default]
+    Decimal,
+    /// `Ki Mi Gi Ti Pi Ei`: powers of 1024; decimal below 1024 and for what is not whole.
+    Binary,
+}
+
+/// An exact number and how it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    nanos: i128,
+    format: Format,
+}
+
+/// A text that is no quantity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no quantity: a decimal number with one of the suffixes n u m k M G T P E Ki Mi Gi Ti Pi Ei is expected"
+)]
+pub struct NotAQuantity(String);
+
+impl Quantity {
+    /// From thousandths.
+    pub const fn from_milli(milli: i64, format: Format) -> Self {
+        Self { nanos: milli as i128 * 1_000_000, format }
+    }
+
+    /// In thousandths, rounded away from zero and capped to 64 bits.
+    pub fn milli(self) -> i64 {
+        let (quotient, rest) = (self.nanos / 1_000_000, self.nanos % 1_000_000);
+        (quotient + rest.signum()).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+    }
+
+    /// Whether it is greater than zero.
+    pub fn is_positive(self) -> bool {
+        self.nanos > 0
+    }
+
+    /// Whether it is less than zero.
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    /// As a floating-point number: the canonical mantissa times its power of ten, in that order.
+    pub fn approximate(self) -> f64 {
+        for (unit, factor) in [(ONE, None), (1_000_000, Some(1e-3)), (1_000, Some(1e-6))] {
+            if self.nanos % unit == 0 {
+                let mantissa = (self.nanos / unit) as f64;
+                return factor.map_or(mantissa, |factor| mantissa * factor);
+            }
+        }
+        self.nanos as f64 * 1e-9
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        if self.format == Format::Binary && self.nanos % ONE == 0 && (self.nanos / ONE).abs() >= 1024 {
+            return reduce(f, self.nanos / ONE, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]);
+        }
+        reduce(f, self.nanos, 1000, &["n", "u", "m", "", "k", "M", "G", "T", "P", "E"])
+    }
+}
+
+/// Writes `value` with the largest suffix that leaves it whole.
+fn reduce(f: &mut fmt::Formatter<'_>, mut value: i128, base: i128, suffixes: &[&str]) -> fmt::Result {
+    let mut rank = 0;
+    while rank + 1 < suffixes.len() && value % base == 0 {
+        value /= base;
+        rank += 1;
+    }
+    write!(f, "{value}{}", suffixes[rank])
+}
+
+impl FromStr for Quantity {
+    type Err = NotAQuantity;
+
+    fn from_str(text: &str) -> Result<Self, NotAQuantity> {
+        read(text).ok_or_else(|| NotAQuantity(text.to_owned()))
+    }
+}
+
+fn read(text: &str) -> Option<Quantity> {
+    let (negative, unsigned) = match text.strip_prefix(['-', '+']) {
+        Some(rest) => (text.starts_with('-'), rest),
+        None => (false, text),
+    };
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let (multiplier, power, format) = scale(suffix)?;
+    // digits * multiplier * 10^power billionths.
+    let digits = whole.trim_start_matches('0').to_owned() + fraction;
+    let power = power + 9 - i32::try_from(fraction.len()).ok()?;
+    let nanos = billionths(&digits, multiplier, power);
+    let capped = nanos.min(LARGEST * ONE);
+    Some(Quantity { nanos: if negative { -capped } else { capped }, format })
+}
+
+/// A suffix as a factor, a power of ten, and a format.
+fn scale(suffix: &str) -> Option<(i128, i32, Format)> {
+    let binary = |rank: u32| Some((1_i128 << (10 * rank), 0, Format::Binary));
+    let decimal = |power: i32| Some((1, power, Format::Decimal));
+    match suffix {
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => decimal(0),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        _ => decimal(suffix.strip_prefix(['e', 'E'])?.parse().ok()?),
+    }
+}
+
+/// `digits * multiplier * 10^power`, rounded up, saturating.
+fn billionths(digits: &str, multiplier: i128, power: i32) -> i128 {
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return 0;
+    }
+    // Digits past the 38th are far beyond a billionth of the largest quantity, or count as one more in the last place.
+    let Ok(mantissa) = digits.parse::<i128>() else {
+        let (head, rest) = digits.split_at(30);
+        let lifted = i32::try_from(rest.len()).unwrap_or(i32::MAX);
+        let up = rest.bytes().any(|digit| digit != b'0');
+        let head = head.parse::<i128>().unwrap_or(i128::MAX / 2) + i128::from(up);
+        return scaled(head, multiplier, power.saturating_add(lifted));
+    };
+    scaled(mantissa, multiplier, power)
+}
+
+fn scaled(mantissa: i128, multiplier: i128, power: i32) -> i128 {
+    let product = mantissa.saturating_mul(multiplier);
+    let tens = |n: i32| 10_i128.checked_pow(n.unsigned_abs());
+    match (power >= 0, tens(power)) {
+        (true, Some(tens)) => product.saturating_mul(tens),
+        (true, None) => i128::MAX,
+        (false, Some(tens)) => product / tens + i128::from(product % tens != 0),
+        (false, None) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_in_thousandths_rounded_away_from_zero() {
+        for (text, milli) in [
+            ("0", 0),
+            ("1", 1000),
+            ("250m", 250),
+            ("100n", 1),
+            ("-100n", -1),
+            ("12345678n", 13),
+            ("0.0001", 1),
+            ("1.5", 1500),
+            (".5", 500),
+            ("+2", 2000),
+            ("20480Ki", 20_971_520_000),
+            ("1.5Ki", 1_536_000),
+            ("2e3", 2_000_000),
+            ("2E", i64::MAX),
+            ("1e-3", 1),
+            ("9223372036854775807", i64::MAX),
+            ("9223372036854775807m", i64::MAX),
+            ("1e99", i64::MAX),
+            ("1e-99", 1),
+        ] {
+            assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
+        }
+        for text in ["", ".", "x", "1x", "1.2.3", "1 ", "--1", "1Kib", "e3"] {
+            assert_eq!(text.parse::<Quantity>(), Err(NotAQuantity(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_quantity_is_written_with_the_largest_suffix_that_leaves_it_whole() {
+        for (milli, format, text) in [
+            (100, Format::Decimal, "100m"),
+            (1, Format::Decimal, "1m"),
+            (1000, Format::Decimal, "1"),
+            (20_000_000, Format::Decimal, "20k"),
+            (-1500, Format::Decimal, "-1500m"),
+            (0, Format::Binary, "0"),
+            (1000, Format::Binary, "1"),
+            (1_000_000, Format::Binary, "1k"),
+            (1_024_000, Format::Binary, "1Ki"),
+            (134_217_728_000, Format::Binary, "128Mi"),
+            (1_234_567_333, Format::Binary, "1234567333m"),
+        ] {
+            assert_eq!(Quantity::from_milli(milli, format).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_tolerance_is_a_mantissa_times_a_power_of_ten() {
+        for (text, value) in
+            [("0.57", 570.0 * 0.001), ("0.05", 0.05), ("100u", 100.0 * 1e-6), ("2", 2.0), ("1500m", 1.5)]
+        {
+            let got = text.parse::<Quantity>().map(Quantity::approximate);
+            assert_eq!(got.map(f64::to_bits), Ok(f64::to_bits(value)), "{text}");
+        }
+        assert_eq!("0.57".parse::<Quantity>().map(Quantity::approximate), Ok(0.570_000_000_000_000_1));
+    }
+
+    #[test]
+    fn equal_values_are_equal_however_written() {
+        let quantity = |text: &str| text.parse::<Quantity>();
+        assert_eq!(quantity("1Ki"), quantity("1024"));
+        assert_ne!(quantity("1Ki"), quantity("1k"));
+    }
+}

@@ -1,0 +1,195 @@
+//! The middle steps: whose pods, what the metrics say, and what stabilization and limits make of it.
+
+use super::writing::{self, Plan};
+use super::{Action, ErrorLabel, Finish, MetricRun, Pass, Scale, Step};
+use crate::hpa::combine::{Combined, Outcome, combine};
+use crate::hpa::condition::ConditionType;
+use crate::hpa::decision::Demand;
+use crate::hpa::legacy;
+use crate::hpa::measure::Scene;
+use crate::hpa::pod::Pod;
+use crate::hpa::request::{self, Reading, Request};
+use crate::hpa::selector::Selector;
+use crate::hpa::selectors::Selectors;
+use crate::hpa::status::{Event, MetricStatus};
+use crate::hpa::tolerance::Tolerances;
+
+/// List the pods that [`SelectPods::selector`] finds in the autoscaler's namespace.
+#[derive(Debug)]
+pub struct SelectPods<'a> {
+    pass: Pass<'a>,
+    scale: Scale,
+    selector: Selector,
+}
+
+/// Ask [`Measure::requests`].
+#[derive(Debug)]
+pub struct Measure<'a> {
+    pass: Pass<'a>,
+    scale: Scale,
+    pods: Vec<Pod>,
+}
+
+/// Reads the scale's selector.
+pub(super) fn select(pass: Pass<'_>, scale: Scale) -> Step<'_> {
+    if scale.selector.is_empty() {
+        let message = "the HPA target's scale is missing a selector";
+        return unselected(pass, &scale, ("SelectorRequired", "InvalidSelector"), "selector is required", message);
+    }
+    match Selector::parse(&scale.selector) {
+        Ok(selector) => Step::SelectPods(SelectPods { pass, scale, selector }),
+        Err(e) => {
+            let e = format!("couldn't convert selector into a corresponding internal selector object: {e}");
+            unselected(pass, &scale, ("InvalidSelector", "InvalidSelector"), &e, &e)
+        }
+    }
+}
+
+/// Sets the condition that says what is wrong with the selector.
+fn unselected<'a>(
+    mut pass: Pass<'a>,
+    scale: &Scale,
+    (event, reason): (&'static str, &str),
+    error: &str,
+    message: &str,
+) -> Step<'a> {
+    pass.events.push(Event::warning(event, error.to_owned()));
+    pass.set(ConditionType::ScalingActive, false, reason, message);
+    Step::Finish(unmeasured(pass, scale, error, Vec::new()))
+}
+
+/// No proposal: the numbers that are known are reported, and nothing moves.
+fn unmeasured(mut pass: Pass<'_>, scale: &Scale, error: &str, metrics: Vec<MetricStatus>) -> Finish {
+    let desired = pass.status.desired_replicas;
+    pass.report(scale.spec_replicas, desired, metrics);
+    let reference = pass.reference();
+    let returned =
+        format!("failed to compute desired number of replicas based on listed metrics for {reference}: {error}");
+    Finish::failed(pass, returned, Some(Event::warning("FailedComputeMetricsReplicas", error.to_owned())))
+}
+
+impl<'a> SelectPods<'a> {
+    /// What the target's pods have in common.
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// Goes on with the pods of the namespace; those that are not selected do not matter.
+    pub fn answered(self, pods: Result<Vec<Pod>, String>, selectors: &mut Selectors) -> Step<'a> {
+        let Self { pass, scale, selector } = self;
+        let (namespace, name) = (pass.autoscaler.namespace, pass.autoscaler.name);
+        selectors.put(namespace, name, selector.clone());
+        let mut pods = match pods {
+            Ok(pods) => pods,
+            Err(e) => return Step::Finish(unmeasured(pass, &scale, &e, Vec::new())),
+        };
+        pods.retain(|pod| selector.matches(&pod.labels));
+        let rivals = selectors.selecting(namespace, &pods);
+        if rivals.len() > 1 {
+            let rivals: Vec<_> = rivals.into_iter().map(|name| format!("{namespace}/{name}")).collect();
+            let (selector, rivals) = (&scale.selector, rivals.join(" "));
+            let e = format!("pods by selector {selector} are controlled by multiple HPAs: [{rivals}]");
+            return unselected(pass, &scale, ("AmbiguousSelector", "AmbiguousSelector"), &e, &e);
+        }
+        Step::Measure(Measure { pass, scale, pods })
+    }
+}
+
+impl<'a> Measure<'a> {
+    /// What to ask for each metric, in order; none where asking is of no use.
+    pub fn requests(&self) -> Vec<Option<Request>> {
+        let metrics = &self.pass.autoscaler.spec.metrics;
+        metrics.iter().map(|metric| request::request(metric, &self.scale.selector)).collect()
+    }
+
+    /// Goes on with the answers, in the order of the requests.
+    pub fn answered(self, readings: &[Reading]) -> Step<'a> {
+        let Self { mut pass, scale, pods } = self;
+        let combined = measured(&pass, &scale, &pods, readings);
+        let spec = pass.autoscaler.spec;
+        pass.runs = runs(&pass, &combined);
+        let events = combined.failures.iter().map(|f| Event::warning(f.reason, f.inner.clone()));
+        pass.events.extend(events);
+        let error = combined.error();
+        let (proposed, metric) = match combined.outcome {
+            Outcome::Proposed { replicas, metric } => {
+                let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
+                pass.set(ConditionType::ScalingActive, true, "ValidMetricFound", message);
+                (replicas.max(0), if replicas > 0 { metric } else { String::new() })
+            }
+            Outcome::NoMetrics => (0, String::new()),
+            Outcome::Failed => {
+                if let Some(first) = combined.failures.first() {
+                    let message = format!("the HPA was unable to compute the replica count: {}", first.inner);
+                    pass.set(ConditionType::ScalingActive, false, first.reason, message);
+                }
+                return Step::Finish(unmeasured(pass, &scale, &error.unwrap_or_default(), combined.statuses));
+            }
+        };
+        let current = scale.spec_replicas;
+        let mut reason = if proposed > current {
+            format!("{metric} above target")
+        } else if proposed < current {
+            "All metrics below target".to_owned()
+        } else {
+            String::new()
+        };
+        let mut desired = normalize(&mut pass, current, proposed);
+        if current == 0 && spec.min() != 0 && pass.is_ours_at_zero() && desired < spec.min() {
+            desired = spec.min();
+            if reason.is_empty() {
+                reason = "Current number of replicas below Spec.MinReplicas".into();
+            }
+        }
+        let plan = Plan { current, desired, reason, metrics: combined.statuses, partial_error: error };
+        writing::carry_out(pass, plan)
+    }
+}
+
+fn measured(pass: &Pass<'_>, scale: &Scale, pods: &[Pod], readings: &[Reading]) -> Combined {
+    let spec = pass.autoscaler.spec;
+    let pods: Vec<&Pod> = pods.iter().collect();
+    let scene = Scene {
+        now: pass.now,
+        options: pass.options,
+        tolerances: Tolerances::of(spec.behavior.as_ref(), pass.options, pass.gates),
+        namespace: pass.autoscaler.namespace,
+        spec_replicas: scale.spec_replicas,
+        status_replicas: scale.status_replicas,
+        pods: &pods,
+    };
+    combine(&scene, &spec.metrics, readings)
+}
+
+/// Stabilizes and limits, and sets the conditions that say how.
+fn normalize(pass: &mut Pass<'_>, current: i32, proposed: i32) -> i32 {
+    let spec = pass.autoscaler.spec;
+    let demand = Demand { current, proposed, min: spec.min(), max: spec.max_replicas };
+    let decision = match pass.rules() {
+        Some(rules) => rules.decide(pass.memory, &demand, pass.now),
+        None => legacy::decide(pass.memory, &demand, pass.options.downscale_stabilization, pass.now),
+    };
+    let (stabilization, limit) = (decision.stabilization, decision.limit);
+    pass.set(ConditionType::AbleToScale, true, stabilization.reason(), stabilization.message());
+    pass.set(ConditionType::ScalingLimited, decision.is_limited(), limit.reason(), limit.message());
+    decision.replicas
+}
+
+/// What the controller's own metrics count: proposals go up or down from the replicas of the stored status.
+fn runs(pass: &Pass<'_>, combined: &Combined) -> Vec<MetricRun> {
+    let before = pass.autoscaler.status.current_replicas;
+    let mut failures = combined.failures.iter();
+    let metrics = pass.autoscaler.spec.metrics.iter().zip(&combined.proposals);
+    metrics
+        .map(|(metric, proposal)| {
+            let (action, error) = match proposal {
+                Some(replicas) => (Action::between(before, *replicas), ErrorLabel::None),
+                None if failures.next().is_some_and(|f| f.reason == "InvalidMetricSourceType") => {
+                    (Action::None, ErrorLabel::Spec)
+                }
+                None => (Action::None, ErrorLabel::Internal),
+            };
+            MetricRun { kind: metric.kind.clone(), action, error }
+        })
+        .collect()
+}

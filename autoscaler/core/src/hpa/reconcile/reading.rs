@@ -1,0 +1,103 @@
+//! The first step: the scale, and what follows from its replicas alone.
+
+use super::measuring;
+use super::writing::{self, Plan};
+use super::{Finish, Pass, Step};
+use crate::hpa::condition::ConditionType;
+use crate::hpa::spec::ObjectReference;
+use crate::hpa::status::Event;
+
+/// A target's scale.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scale {
+    /// `spec.replicas`.
+    pub spec_replicas: i32,
+    /// `status.replicas`.
+    pub status_replicas: i32,
+    /// `status.selector`, as text.
+    pub selector: String,
+}
+
+/// Why there is no scale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScaleError {
+    /// Nobody knows the target's kind.
+    Kind(String),
+    /// It could not be read.
+    Read(String),
+}
+
+/// Read the scale of [`ReadScale::target`].
+#[derive(Debug)]
+pub struct ReadScale<'a>(Pass<'a>);
+
+pub(super) fn begin(pass: Pass<'_>) -> Step<'_> {
+    match pass.autoscaler.spec.scale_target.group() {
+        Ok(_) => Step::ReadScale(ReadScale(pass)),
+        Err(e) => {
+            let error = format!("invalid API version in scale target reference: {e}");
+            let finish = unreadable(pass, &e, error);
+            Step::Finish(finish.with_spec_error())
+        }
+    }
+}
+
+impl<'a> ReadScale<'a> {
+    /// What is scaled. Only the group of its API version matters.
+    pub fn target(&self) -> &'a ObjectReference {
+        &self.0.autoscaler.spec.scale_target
+    }
+
+    /// Goes on with the scale.
+    pub fn answered(self, scale: Result<Scale, ScaleError>) -> Step<'a> {
+        let mut pass = self.0;
+        let scale = match scale {
+            Ok(scale) => scale,
+            Err(ScaleError::Kind(e)) => {
+                let error = format!("unable to determine resource for scale target reference: {e}");
+                return Step::Finish(unreadable(pass, &e, error));
+            }
+            Err(ScaleError::Read(e)) => {
+                let error = format!("failed to query scale subresource for {}: {e}", pass.reference());
+                return Step::Finish(unreadable(pass, &e, error));
+            }
+        };
+        let message = "the HPA controller was able to get the target's current scale";
+        pass.set(ConditionType::AbleToScale, true, "SucceededGetScale", message);
+        let current = scale.spec_replicas;
+        pass.memory.seed(current, pass.now);
+        let (min, max) = (pass.autoscaler.spec.min(), pass.autoscaler.spec.max_replicas);
+        let jump = |desired, reason: &str| Plan { current, desired, reason: reason.to_owned(), ..Plan::default() };
+        if current == 0 {
+            if is_wakeable(&pass, min) { measuring::select(pass, scale) } else { Step::Finish(disabled(pass)) }
+        } else if current > max {
+            writing::carry_out(pass, jump(max, "Current number of replicas above Spec.MaxReplicas"))
+        } else if current < min {
+            writing::carry_out(pass, jump(min, "Current number of replicas below Spec.MinReplicas"))
+        } else {
+            measuring::select(pass, scale)
+        }
+    }
+}
+
+fn is_wakeable(pass: &Pass<'_>, min: i32) -> bool {
+    pass.is_ours_at_zero() && (min != 0 || pass.autoscaler.spec.has_pod_independent_metric())
+}
+
+fn disabled(mut pass: Pass<'_>) -> Finish {
+    let message = "scaling is disabled since the replica count of the target is zero";
+    pass.set(ConditionType::ScalingActive, false, "ScalingDisabled", message);
+    if !pass.gates.scale_to_zero {
+        pass.forget_zero();
+    }
+    pass.report(0, 0, Vec::new());
+    Finish::done(pass, 0, None)
+}
+
+/// The status keeps all but the condition.
+fn unreadable(mut pass: Pass<'_>, why: &str, error: String) -> Finish {
+    pass.events.push(Event::warning("FailedGetScale", why.to_owned()));
+    let message = format!("the HPA controller was unable to get the target's current scale: {why}");
+    pass.set(ConditionType::AbleToScale, false, "FailedGetScale", message);
+    Finish::failed(pass, error, None)
+}

@@ -1,0 +1,307 @@
+//! Whole passes: the tables of the reference. The limit that legacy rules put on growth is the real one here.
+
+use super::*;
+use crate::hpa::behavior::Rules;
+use crate::hpa::memory::Recommendation;
+use crate::hpa::selectors::Selectors;
+use crate::hpa::spec::{MetricSpec, Policy, ScalingRules};
+use crate::hpa::world::{NOW, World, bogus, cpu, external, object, pods_metric, world};
+
+const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
+const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
+const JUMP: &str = "+SucceededRescale";
+
+/// Checks the desired replicas, the conditions, and the labels.
+#[track_caller]
+fn expect(mut world: World, desired: i32, conditions: &str, labels: &str) {
+    let seen = world.pass();
+    assert_eq!(
+        (seen.desired, seen.conditions.join(" ").as_str(), format!("{},{}", seen.action, seen.error).as_str()),
+        (desired, conditions, labels)
+    );
+}
+
+#[test]
+fn metrics_scale_up() {
+    let unready = |usage: [i64; 3], states: [char; 3]| {
+        let mut world = world((2, 6), 3, vec![cpu(30)]);
+        world.pods = states.into_iter().zip(usage).map(|(state, usage)| (state, usage, 1000)).collect();
+        world
+    };
+    expect(unready([300, 500, 700], ['r', 'r', 'r']), 5, OK, "scale_up,none");
+    expect(unready([300, 500, 700], ['u', 'r', 'r']), 4, OK, "scale_up,none");
+    expect(unready([400, 500, 700], ['r', 'u', 'u']), 3, HELD, "none,none");
+    let mut dead = world((2, 6), 2, vec![cpu(30)]);
+    dead.pods = vec![('r', 500, 1000), ('r', 700, 1000), ('f', 9, 1000), ('f', 9, 1000)];
+    expect(dead, 4, OK, "scale_up,none");
+    let mut pods = world((2, 6), 3, vec![pods_metric(15_000)]);
+    pods.values = Ok(vec![50_000, 15_000, 30_000]);
+    expect(pods, 6, "+SucceededRescale +ValidMetricFound +TooManyReplicas", "scale_up,none");
+    expect(world((2, 6), 3, vec![object("AverageValue", 10_000)]).total(40_000), 4, OK, "scale_up,none");
+    expect(world((2, 6), 3, vec![external(6_666, 0)]).total(8_600), 4, OK, "scale_up,none");
+    expect(world((2, 6), 3, vec![external(0, 2_222)]).total(8_600), 4, OK, "scale_up,none");
+}
+
+#[test]
+fn metrics_scale_down_unless_the_past_disagrees() {
+    let low = [100, 300, 500, 250, 250];
+    expect(world((2, 6), 5, vec![cpu(50)]).using(&low), 3, OK, "scale_down,none");
+    let mut fresh = world((2, 6), 5, vec![cpu(50)]).using(&low);
+    fresh.memory = Memory::default();
+    expect(fresh, 5, "+ScaleDownStabilized +ValidMetricFound -DesiredWithinRange", "none,none");
+    let up = ScalingRules { stabilization_window_seconds: Some(30), ..ScalingRules::default() };
+    expect(world((2, 6), 5, vec![cpu(50)]).using(&low).behaving(Some(up), None), 3, OK, "scale_down,none");
+    expect(world((2, 6), 5, vec![object("Value", 20_000)]).total(12_000), 3, OK, "scale_down,none");
+    expect(world((2, 6), 5, vec![object("AverageValue", 20_000)]).total(60_000), 3, OK, "scale_down,none");
+    expect(world((2, 6), 5, vec![external(14_400, 0)]).total(8_600), 3, OK, "scale_down,none");
+    expect(world((2, 6), 5, vec![external(0, 3_000)]).total(8_600), 3, OK, "scale_down,none");
+    let mut mixed = world((1, 5), 4, vec![cpu(100)]);
+    mixed.pods = vec![('r', 50, 100); 3];
+    let at = |replicas, age| Recommendation { replicas, at: NOW - std::time::Duration::from_secs(age) };
+    mixed.memory.recommendations = vec![at(10, 600), at(4, 60)];
+    expect(mixed, 4, "+ScaleDownStabilized +ValidMetricFound -DesiredWithinRange", "none,none");
+}
+
+#[test]
+fn within_tolerance_the_scale_holds() {
+    let busy = || {
+        let mut world = world((1, 5), 3, vec![cpu(100)]);
+        world.pods = vec![('r', 1010, 900), ('r', 1030, 1000), ('r', 1020, 1100)];
+        world
+    };
+    let tolerating = |text: &str| ScalingRules { tolerance: text.parse().ok(), ..ScalingRules::default() };
+    expect(busy(), 3, HELD, "none,none");
+    expect(busy().behaving(Some(tolerating("0.01")), None), 4, OK, "scale_up,none");
+    let mut closed = busy().behaving(Some(tolerating("0.01")), None);
+    closed.gates.configurable_tolerance = false;
+    expect(closed, 3, HELD, "none,none");
+    let idle = world((1, 5), 3, vec![cpu(100)]).using(&[300; 3]);
+    expect(idle.behaving(None, Some(tolerating("0.9"))), 3, HELD, "none,none");
+    expect(world((2, 6), 4, vec![external(8_666, 0)]).total(8_600), 4, HELD, "none,none");
+    expect(world((2, 6), 4, vec![external(0, 2_200)]).total(8_600), 4, HELD, "none,none");
+    expect(world((2, 6), 4, vec![object("AverageValue", 2_200)]).total(8_600), 4, HELD, "none,none");
+    let mut surge = world((1, 8), 4, vec![cpu(50)]).using(&[500; 5]);
+    surge.scale = surge.scale.map(|scale| Scale { status_replicas: 5, ..scale });
+    expect(surge, 4, HELD, "none,none");
+}
+
+#[test]
+fn bounds_are_kept_with_and_without_metrics() {
+    for usage in [[10, 95, 10], [0, 0, 0]] {
+        let conditions = "+SucceededRescale +ValidMetricFound +TooFewReplicas";
+        expect(world((2, 5), 3, vec![cpu(90)]).using(&usage), 2, conditions, "scale_down,none");
+    }
+    expect(world((0, 5), 3, vec![cpu(90)]).using(&[0; 3]), 0, OK, "scale_down,none");
+    let mut most = world((2, 5), 3, vec![cpu(90)]);
+    most.pods = vec![('r', 8000, 900), ('r', 9500, 1000), ('r', 1000, 1100)];
+    expect(most, 5, "+SucceededRescale +ValidMetricFound +TooManyReplicas", "scale_up,none");
+    expect(world((3, 5), 0, vec![cpu(90)]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
+    expect(world((3, 5), 2, vec![cpu(90)]), 3, JUMP, "scale_up,none");
+    expect(world((3, 5), 10, vec![cpu(90)]), 5, JUMP, "scale_down,none");
+    let missing = world((2, 6), 4, vec![cpu(100)]).using(&[400, 95, -1, -1]);
+    expect(missing, 3, OK, "scale_down,none");
+    let mut few = world((1, 5), 4, vec![cpu(50)]);
+    few.pods = vec![('r', 200, 200)];
+    expect(few, 2, OK, "scale_down,none");
+}
+
+#[test]
+fn policies_limit_growth() {
+    let limited = |max, reason: &str| {
+        let policies = Some(vec![Policy::new("Percent", 700, 60)]);
+        let up = ScalingRules { policies, ..ScalingRules::default() };
+        let mut world = world((1, max), 3, vec![cpu(10)]).behaving(Some(up), None);
+        world.pods = vec![('r', 1000, 100), ('r', 2000, 100), ('r', 3000, 100)];
+        (world, format!("+SucceededRescale +ValidMetricFound +{reason}"))
+    };
+    let (world, conditions) = limited(100, "ScaleUpLimit");
+    expect(world, 24, &conditions, "scale_up,none");
+    let (world, conditions) = limited(20, "TooManyReplicas");
+    expect(world, 20, &conditions, "scale_up,none");
+}
+
+#[test]
+fn a_jump_into_the_bounds_is_remembered_with_a_behavior() {
+    let mut world = world((3, 5), 10, vec![cpu(90)]).behaving(None, None);
+    assert_eq!(world.pass().desired, 5);
+    assert_eq!(world.memory.scale_downs.iter().map(|e| e.change).collect::<Vec<_>>(), [5]);
+    assert_eq!(world.memory.recommendations.len(), 1, "no recommendation was made");
+}
+
+#[test]
+fn metrics_that_fail_leave_everything_as_it_is() {
+    let failed = |reason: &str| format!("+SucceededGetScale -{reason}");
+    for (metric, reason) in [
+        (cpu(50), "FailedGetResourceMetric"),
+        (pods_metric(1000), "FailedGetPodsMetric"),
+        (object("Value", 1000), "FailedGetObjectMetric"),
+        (external(1000, 0), "FailedGetExternalMetric"),
+        (bogus(), "InvalidMetricSourceType"),
+    ] {
+        let mut world = world((1, 100), 3, vec![metric]);
+        (world.values, world.total) = (Err("down".into()), Err("down".into()));
+        expect(world, 3, &failed(reason), "none,internal");
+    }
+    let mut empty = world((2, 6), 4, vec![cpu(50)]);
+    empty.pods = vec![('r', -1, 1000); 4];
+    expect(empty, 4, &failed("FailedGetResourceMetric"), "none,internal");
+    let mut unrequested = world((1, 5), 1, vec![cpu(50)]);
+    unrequested.pods = vec![('r', 200, 0)];
+    expect(unrequested, 1, &failed("FailedGetResourceMetric"), "none,internal");
+}
+
+#[test]
+fn a_partial_failure_blocks_scaling_down_and_nothing_else() {
+    let up = |other: MetricSpec| {
+        let mut world = world((2, 6), 3, vec![cpu(30), other]).using(&[300, 400, 500]);
+        world.total = Err("down".into());
+        world
+    };
+    expect(up(bogus()), 4, OK, "scale_up,internal");
+    expect(up(external(1000, 0)), 4, OK, "scale_up,internal");
+    let down = |other: MetricSpec| {
+        let mut world = world((2, 6), 5, vec![cpu(50), other]).using(&[100, 300, 500, 250, 250]);
+        world.total = Err("down".into());
+        world
+    };
+    expect(down(bogus()), 5, "+SucceededGetScale -InvalidMetricSourceType", "none,internal");
+    expect(down(external(1000, 0)), 5, "+SucceededGetScale -FailedGetExternalMetric", "none,internal");
+    expect(world((0, 6), 0, vec![cpu(50), bogus()]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
+    let mut both = world((1, 5), 3, vec![cpu(10), pods_metric(15_000)]).using(&[100, 200, 300]);
+    both.values = Ok(vec![20_000, 10_000, 30_000]);
+    expect(both, 5, "+SucceededRescale +ValidMetricFound +TooManyReplicas", "scale_up,none");
+}
+
+#[test]
+fn how_each_metric_went_is_counted() {
+    let mut world = world((2, 6), 3, vec![cpu(30), bogus(), external(1000, 0)]).using(&[300, 400, 500]);
+    world.total = Err("down".into());
+    let (spec, status, options) = (world.spec.clone(), world.status.clone(), Options::default());
+    let mut memory = std::mem::take(&mut world.memory);
+    let mut selectors = Selectors::default();
+    let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
+    let Step::ReadScale(ask) = start(autoscaler, &options, world.gates, &mut memory, NOW) else { panic!("scale") };
+    let Step::SelectPods(ask) = ask.answered(world.scale.clone()) else { panic!("pods") };
+    let Step::Measure(ask) = ask.answered(Ok(world.objects()), &mut selectors) else { panic!("metrics") };
+    let readings: Vec<_> = ask.requests().into_iter().map(|request| world.read(request)).collect();
+    let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
+    let Step::Finish(finish) = ask.answered(WriteResult::Written) else { panic!("the end") };
+    let runs = finish.conclude(Ok(())).metrics;
+    let runs: Vec<_> = runs.iter().map(|r| (r.kind.as_str(), r.action.as_str(), r.error.as_str())).collect();
+    assert_eq!(runs, [("Resource", "scale_up", "none"), ("Bogus", "none", "spec"), ("External", "none", "internal")]);
+}
+
+#[test]
+fn a_selector_must_be_there_be_readable_and_be_ones_own() {
+    let selecting = |selector: &str| {
+        let mut world = world((1, 100), 3, vec![cpu(30)]).using(&[300, 500, 700]);
+        world.scale = world.scale.map(|scale| Scale { selector: selector.into(), ..scale });
+        world
+    };
+    let invalid = "+SucceededGetScale -InvalidSelector";
+    expect(selecting(""), 3, invalid, "none,internal");
+    expect(selecting("cheddar cheese"), 3, invalid, "none,internal");
+    assert_eq!(
+        selecting("").pass().events,
+        ["SelectorRequired: selector is required", "FailedComputeMetricsReplicas: selector is required",]
+    );
+    let beside = |rival| World { rival: Some(rival), ..selecting("app=web") };
+    expect(beside("app=other"), 5, OK, "scale_up,none");
+    for rival in ["app=web", "app in (web,other)"] {
+        expect(beside(rival), 3, "+SucceededGetScale -AmbiguousSelector", "none,internal");
+    }
+    let text = "pods by selector app=web are controlled by multiple HPAs: [shop/rival shop/web]";
+    assert_eq!(beside("app").pass().events[0], format!("AmbiguousSelector: {text}"));
+}
+
+#[test]
+fn a_scale_that_cannot_be_read_changes_its_condition_alone() {
+    for error in [ScaleError::Read("down".into()), ScaleError::Kind("down".into())] {
+        let mut world = world((1, 100), 3, vec![cpu(30)]);
+        world.status.desired_replicas = 7;
+        world.scale = Err(error);
+        let seen = world.pass();
+        assert_eq!((seen.desired, seen.conditions.join(" ")), (7, "-FailedGetScale".into()));
+        assert_eq!((seen.events, seen.error), (vec!["FailedGetScale: down".to_owned()], "internal"));
+    }
+    let mut malformed = world((1, 100), 3, vec![cpu(30)]);
+    malformed.spec.scale_target.api_version = "a/b/c".into();
+    let seen = malformed.pass();
+    assert_eq!((seen.conditions.join(" ").as_str(), seen.error), ("-FailedGetScale", "spec"));
+}
+
+#[test]
+fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
+    let busy = |writes: Vec<WriteResult>| {
+        let mut world = world((1, 6), 3, vec![cpu(50)]).using(&[600, 700, 800]);
+        world.writes = writes;
+        world.pass()
+    };
+    let conflict = || WriteResult::Conflict("modified".into());
+    let seen = busy(vec![conflict()]);
+    assert_eq!((seen.desired, seen.attempts, seen.action, seen.error), (5, 2, "scale_up", "none"));
+    let failed = "-FailedUpdateScale +ValidMetricFound -DesiredWithinRange";
+    for (writes, attempts) in [(vec![conflict(); 9], 5), (vec![WriteResult::Failed("no".into())], 1)] {
+        let seen = busy(writes);
+        assert_eq!((seen.desired, seen.attempts, seen.action, seen.error), (3, attempts, "none", "internal"));
+        assert_eq!(seen.conditions.join(" "), failed);
+        assert!(seen.events[0].starts_with(
+            "FailedRescale: New size: 5; reason: cpu resource utilization (percentage of request) above target; error: "
+        ));
+    }
+}
+
+#[test]
+fn a_status_that_would_not_change_is_not_written() {
+    let mut world = world((2, 6), 2, vec![cpu(50)]).using(&[500, 500]);
+    assert!(world.pass().written);
+    world.now = NOW + std::time::Duration::from_secs(15);
+    let seen = world.pass();
+    assert!(!seen.written && seen.events.is_empty(), "{seen:?}");
+}
+
+#[test]
+fn an_event_names_the_size_and_the_reason() {
+    let mut world = world((1, 5), 1, vec![cpu(50)]);
+    world.pods = vec![('r', 200, 200)];
+    let text = "SuccessfulRescale: New size: 2; reason: cpu resource utilization (percentage of request) above target";
+    assert_eq!(world.pass().events, [text]);
+}
+
+/// Metric by metric: the gate, the marker, and what has a say at zero.
+#[test]
+fn zero_is_left_only_by_who_put_the_target_there() {
+    let value = |min: i32, current, target, total| world((min, 5), current, vec![object("Value", target)]).total(total);
+    let awake = "-NotScaledToZero +SucceededRescale +ValidMetricFound";
+    let within = format!("{awake} -DesiredWithinRange");
+    expect(value(0, 0, 15_000, 20_000).with_gate().marked(), 2, &within, "scale_up,none");
+    expect(value(0, 0, 1_000, 1_000).with_gate().marked(), 1, &within, "scale_up,none");
+    expect(value(2, 0, 15_000, 10_000).with_gate().marked(), 2, &format!("{awake} +TooFewReplicas"), "scale_up,none");
+    let disabled = "+SucceededGetScale -ScalingDisabled";
+    expect(value(0, 0, 15_000, 20_000).with_gate(), 0, disabled, "none,none");
+    expect(world((1, 5), 0, vec![cpu(50)]).with_gate(), 0, disabled, "none,none");
+    expect(world((1, 5), 0, vec![cpu(50)]), 0, disabled, "none,none");
+    for min in [0, 2] {
+        expect(value(min, 0, 15_000, 20_000).marked(), 0, disabled, "none,none");
+    }
+    let asleep = format!("{OK} +ScaledToZero");
+    expect(value(0, 5, 20_000, 0).with_gate(), 0, &asleep, "scale_down,none");
+    let queue = world((0, 5), 5, vec![external(14_400, 0)]).total(0);
+    expect(queue.with_gate(), 0, &asleep, "scale_down,none");
+    expect(value(0, 5, 20_000, 0), 0, OK, "scale_down,none");
+    let growing = || world((1, 5), 3, vec![cpu(30)]).using(&[300, 500, 700]).marked();
+    expect(growing().with_gate(), 5, &format!("-NotScaledToZero {OK}"), "scale_up,none");
+    expect(growing(), 5, OK, "scale_up,none");
+}
+
+/// Goal: `minReplicas` lifts a waking target even where a limit would hold it.
+#[test]
+fn waking_goes_to_the_minimum_at_once() {
+    let policies = Some(vec![Policy::new("Percent", 100, 60)]);
+    let up = ScalingRules { policies, ..ScalingRules::default() };
+    let mut world = world((2, 5), 0, vec![object("Value", 1_000)]).total(9_000).with_gate().marked();
+    world = world.behaving(Some(up), None);
+    let rules = world.spec.behavior.as_ref().map(|b| Rules::of(b, std::time::Duration::ZERO));
+    assert_eq!(rules.map(|rules| rules.scale_up_limit(&Memory::default(), 0, NOW)), Some(0));
+    assert_eq!(world.pass().desired, 2);
+}

@@ -1,0 +1,118 @@
+//! The last step: the scale is written, up to five times if others write it too.
+
+use super::{Action, Finish, Pass, Step};
+use crate::hpa::behavior;
+use crate::hpa::condition::ConditionType;
+use crate::hpa::status::{Event, MetricStatus};
+
+/// How often a write is tried that meets conflicts.
+const ATTEMPTS: u32 = 5;
+
+/// What was decided.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) current: i32,
+    pub(super) desired: i32,
+    /// Why, for the event.
+    pub(super) reason: String,
+    pub(super) metrics: Vec<MetricStatus>,
+    /// Of metrics that failed while others sufficed.
+    pub(super) partial_error: Option<String>,
+}
+
+/// Write [`WriteScale::replicas`] to `spec.replicas` of the scale.
+///
+/// After a conflict this step comes again: read the scale anew, and write the same number. The pause in between is
+/// [`WriteScale::PAUSE`].
+#[derive(Debug)]
+pub struct WriteScale<'a> {
+    pass: Pass<'a>,
+    plan: Plan,
+    attempt: u32,
+}
+
+/// How a write went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteResult {
+    /// Written.
+    Written,
+    /// Somebody else wrote first.
+    Conflict(String),
+    /// It failed otherwise.
+    Failed(String),
+}
+
+/// Writes if there is something to change.
+pub(super) fn carry_out(mut pass: Pass<'_>, plan: Plan) -> Step<'_> {
+    let Plan { current, desired, .. } = plan;
+    if desired != current {
+        return Step::WriteScale(WriteScale { pass, plan, attempt: 1 });
+    }
+    pass.report(current, current, plan.metrics);
+    Step::Finish(Finish::done(pass, current, plan.partial_error))
+}
+
+impl<'a> WriteScale<'a> {
+    /// How long to wait before the write after a conflict, give or take a tenth.
+    pub const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
+    /// The replicas to write.
+    pub fn replicas(&self) -> i32 {
+        self.plan.desired
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Goes on with the outcome.
+    pub fn answered(self, result: WriteResult) -> Step<'a> {
+        let Self { pass, plan, attempt } = self;
+        match result {
+            WriteResult::Written => Step::Finish(written(pass, plan)),
+            WriteResult::Conflict(_) if attempt < ATTEMPTS => {
+                Step::WriteScale(WriteScale { pass, plan, attempt: attempt + 1 })
+            }
+            WriteResult::Conflict(e) | WriteResult::Failed(e) => Step::Finish(unwritten(pass, plan, &e)),
+        }
+    }
+}
+
+fn unwritten(mut pass: Pass<'_>, plan: Plan, why: &str) -> Finish {
+    let Plan { current, desired, reason, metrics, .. } = plan;
+    pass.events.push(Event::warning("FailedRescale", format!("New size: {desired}; reason: {reason}; error: {why}")));
+    let message = format!("the HPA controller was unable to update the target scale: {why}");
+    pass.set(ConditionType::AbleToScale, false, "FailedUpdateScale", message);
+    let before = pass.status.desired_replicas;
+    pass.report(current, before, metrics);
+    let error = format!("failed to rescale {}: {why}", pass.reference());
+    Finish::failed(pass, error, None)
+}
+
+fn written(mut pass: Pass<'_>, plan: Plan) -> Finish {
+    let Plan { current, desired, reason, metrics, partial_error } = plan;
+    let message = format!("the HPA controller was able to update the target scale to {desired}");
+    pass.set(ConditionType::AbleToScale, true, "SucceededRescale", message);
+    pass.events.push(Event::normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}")));
+    let rules = pass.rules();
+    behavior::remember(pass.memory, rules.as_ref(), current, desired, pass.now);
+    mark_zero(&mut pass, current, desired);
+    pass.report(current, desired, metrics);
+    pass.status.last_scale_time = Some(pass.now);
+    Finish::done(pass, desired, partial_error).with_action(Action::between(current, desired))
+}
+
+/// Keeps the condition that says whether this controller scaled to zero.
+fn mark_zero(pass: &mut Pass<'_>, current: i32, desired: i32) {
+    let spec = pass.autoscaler.spec;
+    if !pass.gates.scale_to_zero {
+        pass.forget_zero();
+    } else if current > 0 && desired == 0 && spec.min() == 0 && spec.has_pod_independent_metric() {
+        let message = "the HPA controller scaled the workload to zero";
+        pass.set(ConditionType::ScaledToZero, true, "ScaledToZero", message);
+    } else {
+        let message = "the HPA controller did not scale the workload to zero";
+        pass.set(ConditionType::ScaledToZero, false, "NotScaledToZero", message);
+    }
+}

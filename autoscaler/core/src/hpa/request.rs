@@ -1,0 +1,187 @@
+//! What the metrics APIs are to be asked, and what they answered.
+
+use super::error::{Api, FetchError};
+use super::selector::LabelSelector;
+use super::spec::{Metric, MetricSpec, MetricTarget, ObjectReference, Source};
+use super::usage::{PodUsage, PodValue};
+
+/// One question for one metric of a spec. Selectors are texts, empty where nothing is required.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The usage of all pods that the target's selector finds. The same for every resource and container: ask once.
+    Usage {
+        /// Of the target's pods.
+        selector: String,
+    },
+    /// A custom metric of those pods.
+    Pods {
+        /// The metric's name.
+        metric: String,
+        /// Of the target's pods.
+        selector: String,
+        /// Of the metric's series.
+        metric_selector: String,
+    },
+    /// A custom metric of an object.
+    Object {
+        /// The object; none: the autoscaler's own namespace.
+        object: Option<ObjectReference>,
+        /// The metric's name.
+        metric: String,
+        /// Of the metric's series.
+        metric_selector: String,
+    },
+    /// An external metric.
+    External {
+        /// The metric's name.
+        metric: String,
+        /// Of the metric's series.
+        metric_selector: String,
+    },
+}
+
+/// The answer to a [`Request`]. A failure says what went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing was asked.
+    None,
+    /// To [`Request::Usage`].
+    Usage(Result<Vec<PodUsage>, String>),
+    /// To [`Request::Pods`].
+    Pods(Result<Vec<PodValue>, String>),
+    /// To [`Request::Object`], in thousandths; exactly one value is expected.
+    Object(Result<Vec<i64>, String>),
+    /// To [`Request::External`], in thousandths.
+    External(Result<Vec<i64>, String>),
+}
+
+impl Reading {
+    /// Pods' usage; there is at least one.
+    ///
+    /// # Errors
+    /// The request failed, or nothing was in the answer.
+    pub fn usage(&self) -> Result<&[PodUsage], FetchError> {
+        some(Api::Resource, if let Self::Usage(answer) = self { Some(answer) } else { None })
+    }
+
+    /// Values of a pods metric; there is at least one.
+    ///
+    /// # Errors
+    /// The request failed, or nothing was in the answer.
+    pub fn pods(&self) -> Result<&[PodValue], FetchError> {
+        some(Api::Custom, if let Self::Pods(answer) = self { Some(answer) } else { None })
+    }
+
+    /// Values of an external metric; there is at least one.
+    ///
+    /// # Errors
+    /// The request failed, or nothing was in the answer.
+    pub fn external(&self) -> Result<&[i64], FetchError> {
+        some(Api::External, if let Self::External(answer) = self { Some(answer) } else { None })
+    }
+
+    /// The value of an object's metric.
+    ///
+    /// # Errors
+    /// The request failed, or there is not exactly one value.
+    pub fn object(&self) -> Result<i64, FetchError> {
+        let values = all(Api::Custom, if let Self::Object(answer) = self { Some(answer) } else { None })?;
+        match values {
+            [value] => Ok(*value),
+            _ => {
+                let count = values.len();
+                let why =
+                    format!("the custom metrics API server returned {count} results when we asked for exactly one");
+                Err(FetchError::Failed { api: Api::Custom, why })
+            }
+        }
+    }
+}
+
+fn all<T>(api: Api, answer: Option<&Result<Vec<T>, String>>) -> Result<&[T], FetchError> {
+    match answer {
+        Some(Ok(values)) => Ok(values),
+        Some(Err(why)) => Err(FetchError::Failed { api, why: why.clone() }),
+        None => Err(FetchError::Failed { api, why: "it was not asked".into() }),
+    }
+}
+
+fn some<T>(api: Api, answer: Option<&Result<Vec<T>, String>>) -> Result<&[T], FetchError> {
+    let values = all(api, answer)?;
+    if values.is_empty() { Err(FetchError::Empty(api)) } else { Ok(values) }
+}
+
+/// The question to ask for a metric; none if it is malformed, and fails whatever the answer.
+pub fn request(metric: &MetricSpec, selector: &str) -> Option<Request> {
+    let text = |metric: &Metric| metric.selector.as_ref().map_or(Ok(String::new()), LabelSelector::text).ok();
+    let share = |target: &MetricTarget| target.average_value.is_some() || target.average_utilization.is_some();
+    let total = |target: &MetricTarget| target.average_value.is_some() || target.value.is_some();
+    let selector = selector.to_owned();
+    match metric.source() {
+        Source::Resource(source) if share(&source.target) => Some(Request::Usage { selector }),
+        Source::ContainerResource(source) if share(&source.target) => Some(Request::Usage { selector }),
+        Source::Pods(source) => {
+            Some(Request::Pods { metric: source.metric.name.clone(), selector, metric_selector: text(&source.metric)? })
+        }
+        Source::Object(source) if total(&source.target) => Some(Request::Object {
+            object: Some(&source.described_object).filter(|object| !is_namespace(object)).cloned(),
+            metric: source.metric.name.clone(),
+            metric_selector: text(&source.metric)?,
+        }),
+        Source::External(source) if total(&source.target) => {
+            Some(Request::External { metric: source.metric.name.clone(), metric_selector: text(&source.metric)? })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a metric describes a namespace; which one is not looked at, the autoscaler's own is meant.
+fn is_namespace(object: &ObjectReference) -> bool {
+    object.kind == "Namespace" && object.group() == Ok("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hpa::spec::{ObjectSource, ResourceSource};
+
+    #[test]
+    fn a_metric_of_a_namespace_is_asked_of_the_own_one() {
+        let metric = |api_version: &str, kind: &str| {
+            let described_object =
+                ObjectReference { api_version: api_version.into(), kind: kind.into(), name: "elsewhere".into() };
+            let target = MetricTarget { value: "1".parse().ok(), ..MetricTarget::default() };
+            let object = Some(ObjectSource { described_object, target, ..ObjectSource::default() });
+            let metric = MetricSpec { kind: "Object".into(), object, ..MetricSpec::default() };
+            let Some(Request::Object { object, .. }) = request(&metric, "") else { panic!("no request") };
+            object.map(|object| object.name)
+        };
+        assert_eq!(metric("v1", "Namespace"), None);
+        assert_eq!(metric("example.com/v1", "Namespace").as_deref(), Some("elsewhere"));
+        assert_eq!(metric("v1", "Service").as_deref(), Some("elsewhere"));
+    }
+
+    #[test]
+    fn what_fails_anyway_is_not_asked() {
+        let resource = Some(ResourceSource { name: "cpu".into(), target: MetricTarget::default() });
+        let metric = MetricSpec { kind: "Resource".into(), resource, ..MetricSpec::default() };
+        assert_eq!(request(&metric, "app=web"), None);
+        assert_eq!(request(&MetricSpec { kind: "Bogus".into(), ..metric }, "app=web"), None);
+    }
+
+    #[test]
+    fn an_answer_without_values_is_an_error() {
+        let text = |e: FetchError| e.to_string();
+        assert_eq!(
+            Reading::Usage(Ok(Vec::new())).usage().map_err(text),
+            Err("no metrics returned from resource metrics API".into())
+        );
+        assert_eq!(
+            Reading::External(Err("busy".into())).external().map_err(text),
+            Err("unable to fetch metrics from external metrics API: busy".into())
+        );
+        assert_eq!(Reading::Object(Ok(vec![7])).object(), Ok(7));
+        assert!(Reading::Object(Ok(vec![1, 2])).object().is_err());
+        assert!(Reading::None.pods().is_err());
+    }
+}

@@ -1,0 +1,238 @@
+//! Label selectors: the text form of a scale's status, and the structured form of a metric.
+//!
+//! ```text
+//! selector    = [ requirement *( "," requirement ) ]
+//! requirement = key | "!" key | key op value | key ("in" | "notin") "(" value *( "," value ) ")"
+//! op          = "=" | "==" | "!=" | ">" | "<"
+//! ```
+//! An empty text selects everything. A key that is absent satisfies `!=` and `notin`. Error texts are Kubernetes',
+//! because they are shown to users in a condition and an event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+mod lexer;
+mod parser;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// What labels must satisfy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector(Vec<Requirement>);
+
+/// One condition on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Requirement {
+    key: String,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Test {
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
+    Exists,
+    Absent,
+    Above(i64),
+    Below(i64),
+}
+
+impl Selector {
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// Says what was found and what was expected in its place.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        parser::parse(text).map(Self)
+    }
+
+    /// Whether all requirements hold for `labels`.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|requirement| requirement.holds(labels.get(&requirement.key).map(String::as_str)))
+    }
+}
+
+impl Requirement {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|v| v.parse::<i64>().ok());
+        match &self.test {
+            Test::In(values) => value.is_some_and(|v| values.contains(v)),
+            Test::NotIn(values) => value.is_none_or(|v| !values.contains(v)),
+            Test::Exists => value.is_some(),
+            Test::Absent => value.is_none(),
+            Test::Above(bound) => number().is_some_and(|v| v > *bound),
+            Test::Below(bound) => number().is_some_and(|v| v < *bound),
+        }
+    }
+}
+
+/// A metric's selector. Only its operators matter here: the metrics API does the selecting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    /// Labels and the value of each.
+    pub match_labels: Labels,
+    /// Further conditions.
+    pub match_expressions: Vec<Expression>,
+}
+
+/// A condition of a [`LabelSelector`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    /// For `In` and `NotIn`.
+    pub values: Vec<String>,
+}
+
+impl LabelSelector {
+    /// The text that the metrics APIs take, keys in order; empty if nothing is required.
+    ///
+    /// # Errors
+    /// An operator that there is not, or values that its operator cannot have.
+    pub fn text(&self) -> Result<String, String> {
+        let mut parts: Vec<(&str, String)> =
+            self.match_labels.iter().map(|(key, value)| (key.as_str(), format!("{key}={value}"))).collect();
+        for expression in &self.match_expressions {
+            parts.push((&expression.key, expression.text()?));
+        }
+        parts.sort_by(|a, b| a.0.cmp(b.0));
+        Ok(parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Expression {
+    fn text(&self) -> Result<String, String> {
+        let Self { key, operator, values } = self;
+        let sorted = || values.iter().map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+        match operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => Err(format!(
+                "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty ({key})"
+            )),
+            "In" => Ok(format!("{key} in ({})", sorted().join(","))),
+            "NotIn" => Ok(format!("{key} notin ({})", sorted().join(","))),
+            "Exists" | "DoesNotExist" if !values.is_empty() => Err(format!(
+                "values: Invalid value: {values:?}: values set must be empty for exists and does not exist"
+            )),
+            "Exists" => Ok(key.clone()),
+            "DoesNotExist" => Ok(format!("!{key}")),
+            other => Err(format!("{other:?} is not a valid label selector operator")),
+        }
+    }
+}
+
+/// As the controller prints a selector within a metric's name.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("&LabelSelector{MatchLabels:map[string]string{")?;
+        for (key, value) in &self.match_labels {
+            write!(f, "{key}: {value},")?;
+        }
+        f.write_str("},MatchExpressions:[]LabelSelectorRequirement{")?;
+        for Expression { key, operator, values } in &self.match_expressions {
+            let values = values.join(" ");
+            write!(f, "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")?;
+        }
+        f.write_str("},}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(text: &str) -> Labels {
+        text.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
+    }
+
+    #[test]
+    fn a_selector_matches_as_its_requirements_say() {
+        for (selector, object, matches) in [
+            ("", "", true),
+            ("app=web", "app=web,tier=a", true),
+            ("app=web", "app=other", false),
+            ("app == web , tier!=b", "app=web", true),
+            ("app,!tier", "app=x", true),
+            ("app,!tier", "app=x,tier=y", false),
+            ("app in (web,other)", "app=other", true),
+            ("app in (web,other)", "tier=other", false),
+            ("app notin (web)", "", true),
+            ("app notin (web)", "app=web", false),
+            ("app in (,web)", "app=", true),
+            ("in in (in,notin)", "in=notin", true),
+            ("size>3,size<5", "size=4", true),
+            ("size>3", "size=3", false),
+            ("size>3", "size=big", false),
+            ("example.com/app=", "example.com/app=", true),
+        ] {
+            let parsed = Selector::parse(selector).expect(selector);
+            assert_eq!(parsed.matches(&labels(object)), matches, "{selector} on {object}");
+        }
+    }
+
+    #[test]
+    fn a_broken_selector_says_what_was_expected() {
+        for (selector, error) in [
+            ("app==web==", "found '==', expected: ',' or 'end of string'"),
+            ("app in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+            ("cheddar cheese", "unable to parse requirement: found 'cheese', expected: in, notin, =, ==, !=, gt, lt"),
+            ("app=web,", "found '', expected: identifier after ','"),
+            ("=web", "found '=', expected: !, identifier, or 'end of string'"),
+            ("!", "unable to parse requirement: found '', expected: identifier"),
+            ("app in web", "unable to parse requirement: found 'web' expected: '('"),
+            ("app in (a b)", "unable to parse requirement: found 'b', expected: ',' or ')'"),
+            ("app=(", "unable to parse requirement: found '(', expected: identifier"),
+        ] {
+            assert_eq!(Selector::parse(selector), Err(error.to_owned()), "{selector}");
+        }
+        for selector in ["app in ()", "app=-x", "-=x", "size>x", "a/b/c=d"] {
+            assert!(Selector::parse(selector).is_err(), "{selector}");
+        }
+    }
+
+    #[test]
+    fn a_metric_selector_becomes_text_and_names_a_bad_operator() {
+        let expression = |operator: &str, values: &[&str]| Expression {
+            key: "verb".into(),
+            operator: operator.into(),
+            values: values.iter().map(ToString::to_string).collect(),
+        };
+        for (operator, values, text) in [
+            ("In", &["b", "a"][..], Ok("queue=jobs,verb in (a,b)")),
+            ("NotIn", &["a"], Ok("queue=jobs,verb notin (a)")),
+            ("Exists", &[], Ok("queue=jobs,verb")),
+            ("DoesNotExist", &[], Ok("!verb,queue=jobs")),
+            ("Near", &["a"], Err("\"Near\" is not a valid label selector operator")),
+        ] {
+            let selector = LabelSelector {
+                match_labels: labels("queue=jobs"),
+                match_expressions: vec![expression(operator, values)],
+            };
+            let sorted = |t: &str| t.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+            match (selector.text(), text) {
+                (Ok(got), Ok(wanted)) => assert_eq!(sorted(&got), sorted(wanted)),
+                (got, wanted) => assert_eq!(got, wanted.map(str::to_owned).map_err(str::to_owned)),
+            }
+        }
+        assert_eq!(LabelSelector::default().text(), Ok(String::new()));
+    }
+
+    #[test]
+    fn a_metric_selector_is_printed_as_the_controller_does() {
+        let selector = LabelSelector {
+            match_labels: labels("verb=GET"),
+            match_expressions: vec![Expression {
+                key: "a".into(),
+                operator: "In".into(),
+                values: vec!["b".into(), "c".into()],
+            }],
+        };
+        assert_eq!(
+            selector.to_string(),
+            "&LabelSelector{MatchLabels:map[string]string{verb: GET,},MatchExpressions:\
+             []LabelSelectorRequirement{LabelSelectorRequirement{Key:a,Operator:In,Values:[b c],},},}"
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! A selector's text as tokens. Spaces separate and are dropped; the end is the empty text.
+
+/// What a word or sign is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A key, a value or an operator in words.
+    Word,
+    /// `! = == != > < ( ) ,`, and what cannot be told from them.
+    Sign,
+    /// Nothing is left.
+    End,
+}
+
+/// One word or sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token<'a> {
+    pub(super) kind: Kind,
+    pub(super) text: &'a str,
+}
+
+impl Token<'_> {
+    /// Whether it is that sign.
+    pub(super) fn is(self, sign: &str) -> bool {
+        self.kind == Kind::Sign && self.text == sign
+    }
+}
+
+const SIGNS: [&str; 9] = ["!=", "==", "!", "=", ">", "<", "(", ")", ","];
+
+/// All tokens, an [`Kind::End`] last.
+pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut rest = text.trim_start();
+    let mut tokens = Vec::new();
+    while !rest.is_empty() {
+        let (kind, length) = match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+            Some(sign) => (Kind::Sign, sign.len()),
+            None => (Kind::Word, rest.find(|c: char| c.is_whitespace() || "!=><(),".contains(c)).unwrap_or(rest.len())),
+        };
+        let (token, after) = rest.split_at(length);
+        tokens.push(Token { kind, text: token });
+        rest = after.trim_start();
+    }
+    tokens.push(Token { kind: Kind::End, text: "" });
+    tokens
+}

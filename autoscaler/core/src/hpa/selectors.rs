@@ -1,0 +1,72 @@
+//! Whose pods are whose: the selectors of all autoscalers, so that no two act on the same pods.
+//!
+//! An autoscaler is registered when it is first seen, and selects nothing until its own first pass has read its scale;
+//! what it last selected counts until it is removed. A pod that two select blocks both, and not only the younger.
+
+use std::collections::BTreeMap;
+
+use super::pod::Pod;
+use super::selector::Selector;
+
+/// The selectors of all autoscalers, by namespace and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selectors(BTreeMap<String, BTreeMap<String, Option<Selector>>>);
+
+impl Selectors {
+    /// Makes an autoscaler known; nothing happens if it is. Says whether it was new.
+    pub fn register(&mut self, namespace: &str, name: &str) -> bool {
+        let names = self.0.entry(namespace.to_owned()).or_default();
+        let new = !names.contains_key(name);
+        names.entry(name.to_owned()).or_default();
+        new
+    }
+
+    /// Forgets an autoscaler. Says whether it was known.
+    pub fn remove(&mut self, namespace: &str, name: &str) -> bool {
+        let Some(names) = self.0.get_mut(namespace) else { return false };
+        let known = names.remove(name).is_some();
+        if names.is_empty() {
+            self.0.remove(namespace);
+        }
+        known
+    }
+
+    /// What an autoscaler selects now, if it is known.
+    pub fn put(&mut self, namespace: &str, name: &str, selector: Selector) {
+        if let Some(place) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
+            *place = Some(selector);
+        }
+    }
+
+    /// Names of the autoscalers of a namespace that select one of `pods`, in order.
+    pub fn selecting(&self, namespace: &str, pods: &[Pod]) -> Vec<&str> {
+        let names = self.0.get(namespace).into_iter().flatten();
+        let selects = |selector: &Selector| pods.iter().any(|pod| selector.matches(&pod.labels));
+        names.filter(|(_, selector)| selector.as_ref().is_some_and(selects)).map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_autoscalers_that_have_looked_select() {
+        let mut selectors = Selectors::default();
+        let pods = [Pod { labels: [("app".to_owned(), "web".to_owned())].into(), ..Pod::default() }];
+        let selector = |text| Selector::parse(text).expect(text);
+        selectors.put("shop", "unknown", selector("app=web"));
+        for name in ["b", "a", "quiet", "other"] {
+            assert!(selectors.register("shop", name));
+        }
+        assert!(!selectors.register("shop", "a"));
+        selectors.put("shop", "a", selector("app in (web,x)"));
+        selectors.put("shop", "b", selector("app"));
+        selectors.put("shop", "other", selector("app=other"));
+        assert_eq!(selectors.selecting("shop", &pods), ["a", "b"]);
+        assert!(selectors.selecting("elsewhere", &pods).is_empty());
+        assert!(selectors.selecting("shop", &[]).is_empty(), "it takes a pod");
+        assert!(selectors.remove("shop", "b") && !selectors.remove("shop", "b"));
+        assert_eq!(selectors.selecting("shop", &pods), ["a"]);
+    }
+}

@@ -1,0 +1,167 @@
+//! `spec.metrics`.
+
+use super::{Core, Violations, reference, segment};
+use crate::hpa::spec::{Metric, MetricSpec, MetricTarget, Spec};
+
+const TYPES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
+const TARGET_TYPES: [&str; 3] = ["Utilization", "Value", "AverageValue"];
+
+pub(super) fn validate(found: &mut Violations, path: &str, spec: &Spec) {
+    if spec.min_replicas == Some(0) && !spec.has_pod_independent_metric() {
+        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
+        found.forbidden(path, detail);
+    }
+    for (i, metric) in spec.metrics.iter().enumerate() {
+        one(found, &format!("{path}[{i}]"), metric);
+    }
+}
+
+fn one(found: &mut Violations, path: &str, metric: &MetricSpec) {
+    if metric.kind.is_empty() {
+        found.required(&format!("{path}.type"), "must specify a metric source type");
+    }
+    if !TYPES.contains(&metric.kind.as_str()) {
+        found.unsupported(&format!("{path}.type"), &metric.kind, &TYPES);
+    }
+    let present = first_source(found, path, metric);
+    let expected = match metric.kind.as_str() {
+        "Object" => "object",
+        "Pods" => "pods",
+        "Resource" => "resource",
+        "External" => "external",
+        "ContainerResource" => "containerResource",
+        other => {
+            // Upstream says so a second time.
+            found.unsupported(&format!("{path}.type"), other, &TYPES);
+            ""
+        }
+    };
+    if !expected.is_empty() && !present.contains(&expected) {
+        found.required(&format!("{path}.{expected}"), "must populate information for the given metric source");
+    }
+    if present.len() != 1 {
+        for name in present.into_iter().filter(|name| *name != expected) {
+            found.forbidden(&format!("{path}.{name}"), "must populate the given metric source only");
+        }
+    }
+}
+
+/// Looks into the first source that is set; says which are.
+fn first_source(found: &mut Violations, path: &str, metric: &MetricSpec) -> Vec<&'static str> {
+    let mut present = Vec::new();
+    let mut is_first = |name: &'static str| {
+        present.push(name);
+        present.len() == 1
+    };
+    if let Some(source) = metric.object.as_ref().filter(|_| is_first("object")) {
+        let path = format!("{path}.object");
+        reference(found, &format!("{path}.describedObject"), &source.described_object, Core::Anything);
+        identifier(found, &path, &source.metric);
+        target(found, &path, &source.target);
+        if source.target.value.is_none() && source.target.average_value.is_none() {
+            found.required(&format!("{path}.target.averageValue"), "must set either a target value or averageValue");
+        }
+    }
+    if let Some(source) = metric.external.as_ref().filter(|_| is_first("external")) {
+        let path = format!("{path}.external");
+        identifier(found, &path, &source.metric);
+        target(found, &path, &source.target);
+        match (&source.target.value, &source.target.average_value) {
+            (None, None) => {
+                let detail = "must set either a target value for metric or a per-pod target";
+                found.required(&format!("{path}.target.averageValue"), detail);
+            }
+            (Some(_), Some(_)) => {
+                let detail = "may not set both a target value for metric and a per-pod target";
+                found.forbidden(&format!("{path}.target.value"), detail);
+            }
+            _ => {}
+        }
+    }
+    if let Some(source) = metric.pods.as_ref().filter(|_| is_first("pods")) {
+        let path = format!("{path}.pods");
+        identifier(found, &path, &source.metric);
+        target(found, &path, &source.target);
+        if source.target.average_value.is_none_or(|value| !value.is_positive()) {
+            found.required(&format!("{path}.target.averageValue"), "must specify a positive target averageValue");
+        }
+    }
+    if let Some(source) = metric.resource.as_ref().filter(|_| is_first("resource")) {
+        let path = format!("{path}.resource");
+        if source.name.is_empty() {
+            found.required(&format!("{path}.name"), "must specify a resource name");
+        }
+        target(found, &path, &source.target);
+        share(found, &path, &source.target);
+    }
+    if let Some(source) = metric.container_resource.as_ref().filter(|_| is_first("containerResource")) {
+        let path = format!("{path}.containerResource");
+        container_resource(found, &format!("{path}.name"), &source.name);
+        container(found, &format!("{path}.container"), &source.container);
+        target(found, &path, &source.target);
+        share(found, &path, &source.target);
+    }
+    present
+}
+
+fn identifier(found: &mut Violations, path: &str, metric: &Metric) {
+    segment(found, &format!("{path}.metric.name"), &metric.name, "must specify a metric name");
+}
+
+fn target(found: &mut Violations, path: &str, target: &MetricTarget) {
+    let path = format!("{path}.target");
+    let kind = target.kind.as_str();
+    if kind.is_empty() {
+        found.required(&format!("{path}.type"), "must specify a metric target type");
+    }
+    if !TARGET_TYPES.contains(&kind) {
+        found.invalid(&format!("{path}.type"), kind, "must be either Utilization, Value, or AverageValue");
+    }
+    for (name, value) in [("value", target.value), ("averageValue", target.average_value)] {
+        if let Some(value) = value.filter(|value| !value.is_positive()) {
+            found.invalid(&format!("{path}.{name}"), value.to_string().as_str(), "must be positive");
+        }
+    }
+    if let Some(percent) = target.average_utilization.filter(|percent| *percent < 1) {
+        found.invalid(&format!("{path}.averageUtilization"), percent, "must be greater than 0");
+    }
+}
+
+/// The target of a resource: one of the two that there are.
+fn share(found: &mut Violations, path: &str, target: &MetricTarget) {
+    match (target.average_utilization, target.average_value) {
+        (None, None) => {
+            let detail = "must set either a target raw value or a target utilization";
+            found.required(&format!("{path}.target.averageUtilization"), detail);
+        }
+        (Some(_), Some(_)) => {
+            let detail = "may not set both a target raw value and a target utilization";
+            found.forbidden(&format!("{path}.target.averageValue"), detail);
+        }
+        _ => {}
+    }
+}
+
+/// A resource that containers can request: a standard one, or one with a domain before it.
+fn container_resource(found: &mut Violations, path: &str, name: &str) {
+    let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    if name.is_empty() {
+        found.required(path, "must specify a resource name");
+    } else if !standard && !name.contains('/') {
+        found.invalid(path, name, "must be a standard resource for containers");
+    }
+}
+
+/// A DNS label.
+fn container(found: &mut Violations, path: &str, name: &str) {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() {
+        found.required(path, "must specify a container");
+    } else if name.len() > 63 {
+        found.invalid(path, name, "must be no more than 63 bytes");
+    } else if !name.chars().all(plain) || name.starts_with('-') || name.ends_with('-') {
+        let detail = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+                      start and end with an alphanumeric character";
+        found.invalid(path, name, detail);
+    }
+}

@@ -1,0 +1,81 @@
+//! What the API server would refuse, with its paths and its words.
+//!
+//! A spec is validated after [defaulting](super::defaults). All violations are found at once; none is reported for what
+//! is below a field that is refused whole. Of several sources in one metric only the first is looked into, in the order
+//! object, external, pods, resource, containerResource.
+//!
+//! # Not checked, as upstream
+//!
+//! Whether a target's type names the field that is set: an Object metric with type `Utilization` and a `value` is accepted,
+//! and fails when it is measured. A metric's selector. An upper bound of policies' values (1000 % down) and of tolerances.
+
+mod behavior;
+mod metrics;
+mod violation;
+
+pub use violation::{Rule, Violation};
+
+use super::options::Gates;
+use super::spec::{ObjectReference, Spec};
+use violation::Violations;
+
+/// Every violation of a spec, in upstream's order; empty if it would be accepted.
+///
+/// `stored_min_was_zero`: an update of an object whose `minReplicas` is 0 already, which may then stay so without the gate.
+pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Violation> {
+    let mut found = Violations::default();
+    let least = i32::from(!gates.scale_to_zero && !stored_min_was_zero);
+    if let Some(min) = spec.min_replicas.filter(|min| *min < least) {
+        found.invalid("spec.minReplicas", min, format!("must be greater than or equal to {least}"));
+    }
+    if spec.max_replicas == 0 {
+        found.required("spec.maxReplicas", "must be set and greater than 0");
+    } else if spec.max_replicas < 0 {
+        found.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to 1");
+    }
+    if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
+        found.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to `minReplicas`");
+    }
+    reference(&mut found, "spec.scaleTargetRef", &spec.scale_target, Core::OnlyReplicationController);
+    metrics::validate(&mut found, "spec.metrics", spec);
+    if let Some(behavior) = &spec.behavior {
+        behavior::validate(&mut found, "spec.behavior", behavior);
+    }
+    found.into_inner()
+}
+
+/// What may be of the core group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Core {
+    Anything,
+    OnlyReplicationController,
+}
+
+fn reference(found: &mut Violations, path: &str, reference: &ObjectReference, core: Core) {
+    segment(found, &format!("{path}.kind"), &reference.kind, "");
+    segment(found, &format!("{path}.name"), &reference.name, "");
+    let path = format!("{path}.apiVersion");
+    match reference.group() {
+        Err(e) => found.invalid(&path, reference.api_version.as_str(), e),
+        Ok("") if core == Core::OnlyReplicationController && reference.kind != "ReplicationController" => {
+            found.invalid(&path, reference.api_version.as_str(), "apiVersion must specify API group");
+        }
+        Ok(_) => {}
+    }
+}
+
+/// A name that becomes part of a path.
+fn segment(found: &mut Violations, path: &str, name: &str, required: &str) {
+    if name.is_empty() {
+        found.required(path, required);
+    } else if matches!(name, "." | "..") {
+        found.invalid(path, name, format!("may not be '{name}'"));
+    } else {
+        for part in ["/", "%"].into_iter().filter(|part| name.contains(part)) {
+            found.invalid(path, name, format!("may not contain '{part}'"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! Each row of the reference's validation table, with its path and its words.
+
+use super::*;
+use crate::hpa::defaults;
+use crate::hpa::quantity::Quantity;
+use crate::hpa::spec::{
+    Behavior, ContainerResourceSource, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectSource, PodsSource,
+    Policy, ResourceSource, ScalingRules,
+};
+
+fn good() -> Spec {
+    let mut spec = Spec { scale_target: reference("apps/v1", "Deployment", "web"), max_replicas: 5, ..Spec::default() };
+    defaults::fill(&mut spec);
+    spec
+}
+
+fn reference(api_version: &str, kind: &str, name: &str) -> ObjectReference {
+    ObjectReference { api_version: api_version.into(), kind: kind.into(), name: name.into() }
+}
+
+fn quantity(text: &str) -> Option<Quantity> {
+    Some(text.parse().expect(text))
+}
+
+fn target(kind: &str, value: &str, average_value: &str, average_utilization: Option<i32>) -> MetricTarget {
+    let of = |text: &str| if text.is_empty() { None } else { quantity(text) };
+    MetricTarget { kind: kind.into(), value: of(value), average_value: of(average_value), average_utilization }
+}
+
+fn metric(name: &str) -> Metric {
+    Metric { name: name.into(), selector: None }
+}
+
+/// What is said of a good spec that `change` was made to.
+fn said(gates: Gates, change: impl FnOnce(&mut Spec)) -> Vec<String> {
+    let mut spec = good();
+    change(&mut spec);
+    validate(&spec, gates, false).iter().map(ToString::to_string).collect()
+}
+
+/// What is said of a metric, without the path to it.
+fn of_metric(metric: MetricSpec) -> Vec<String> {
+    let said = said(Gates::default(), |spec| spec.metrics = vec![metric]);
+    said.into_iter().map(|text| text.replacen("spec.metrics[0].", "", 1)).collect()
+}
+
+#[test]
+fn a_good_spec_is_accepted() {
+    assert_eq!(said(Gates::default(), |_| {}), [""; 0]);
+    assert_eq!(said(Gates::default(), |spec| spec.behavior = Some(Behavior::default())), [""; 0]);
+}
+
+#[test]
+fn bounds_must_be_in_order() {
+    for (min, max, wanted) in [
+        (
+            Some(1),
+            0,
+            vec![
+                "spec.maxReplicas: Required value: must be set and greater than 0",
+                "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
+            ],
+        ),
+        (None, -1, vec!["spec.maxReplicas: Invalid value: -1: must be greater than or equal to 1"]),
+        (Some(7), 5, vec!["spec.maxReplicas: Invalid value: 5: must be greater than or equal to `minReplicas`"]),
+        (Some(-1), 5, vec!["spec.minReplicas: Invalid value: -1: must be greater than or equal to 1"]),
+    ] {
+        let got = said(Gates::default(), |spec| (spec.min_replicas, spec.max_replicas) = (min, max));
+        assert_eq!(got, wanted);
+    }
+}
+
+#[test]
+fn zero_replicas_need_the_gate_or_a_stored_zero_and_a_metric_without_pods() {
+    let zero = |spec: &mut Spec| spec.min_replicas = Some(0);
+    let external = |spec: &mut Spec| {
+        zero(spec);
+        let target = target("Value", "1", "", None);
+        let external = Some(ExternalSource { metric: metric("queue"), target });
+        spec.metrics.push(MetricSpec { kind: "External".into(), external, ..MetricSpec::default() });
+    };
+    let below = "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1";
+    let pods = "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas";
+    let open = Gates { scale_to_zero: true, ..Gates::default() };
+    assert_eq!(said(Gates::default(), external), [below]);
+    assert_eq!(said(Gates::default(), zero), [below, pods]);
+    assert_eq!(said(open, zero), [pods]);
+    assert_eq!(said(open, external), [""; 0]);
+    let mut spec = good();
+    external(&mut spec);
+    assert!(validate(&spec, Gates::default(), true).is_empty(), "it was zero already");
+}
+
+#[test]
+fn a_target_is_named_by_group_kind_and_name() {
+    let of = |reference: ObjectReference| said(Gates::default(), |spec| spec.scale_target = reference);
+    let path = "spec.scaleTargetRef";
+    for (target, wanted) in [
+        (
+            reference("apps/v1", "", ""),
+            vec![format!("{path}.kind: Required value"), format!("{path}.name: Required value")],
+        ),
+        (reference("apps/v1", "..", "a"), vec![format!("{path}.kind: Invalid value: \"..\": may not be '..'")]),
+        (reference("apps/v1", "A", "b/c"), vec![format!("{path}.name: Invalid value: \"b/c\": may not contain '/'")]),
+        (reference("apps/v1", "A", "b%"), vec![format!("{path}.name: Invalid value: \"b%\": may not contain '%'")]),
+        (
+            reference("a/b/c", "A", "b"),
+            vec![format!("{path}.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c")],
+        ),
+        (
+            reference("v1", "A", "b"),
+            vec![format!("{path}.apiVersion: Invalid value: \"v1\": apiVersion must specify API group")],
+        ),
+        (reference("v1", "ReplicationController", "b"), vec![]),
+    ] {
+        assert_eq!(of(target.clone()), wanted, "{target:?}");
+    }
+}
+
+#[test]
+fn a_metric_has_a_type_and_the_source_of_that_type_alone() {
+    let supported = r#"supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#;
+    let unknown = |value: &str| format!("type: Unsupported value: {value:?}: {supported}");
+    let resource = ResourceSource { name: "cpu".into(), target: target("Utilization", "", "", Some(50)) };
+    let pods = PodsSource { metric: metric("qps"), target: target("AverageValue", "", "1", None) };
+    let of = |kind: &str, resource: Option<&ResourceSource>, pods: Option<&PodsSource>| {
+        let (resource, pods) = (resource.cloned(), pods.cloned());
+        of_metric(MetricSpec { kind: kind.into(), resource, pods, ..MetricSpec::default() })
+    };
+    assert_eq!(of("Resource", Some(&resource), None), [""; 0]);
+    assert_eq!(
+        of("", Some(&resource), None),
+        ["type: Required value: must specify a metric source type".to_owned(), unknown(""), unknown(""),]
+    );
+    assert_eq!(of("Bogus", None, None), [unknown("Bogus"), unknown("Bogus")]);
+    let absent = "pods: Required value: must populate information for the given metric source";
+    assert_eq!(of("Pods", Some(&resource), None), [absent]);
+    let surplus = "pods: Forbidden: must populate the given metric source only";
+    assert_eq!(of("Resource", Some(&resource), Some(&pods)), [surplus]);
+    let bad = ResourceSource::default();
+    assert_eq!(of("Resource", Some(&bad), Some(&pods)), [surplus], "only the first source is looked into");
+}
+
+#[test]
+fn a_resource_has_a_name_and_one_target() {
+    let of = |name: &str, target: MetricTarget| {
+        let resource = Some(ResourceSource { name: name.into(), target });
+        of_metric(MetricSpec { kind: "Resource".into(), resource, ..MetricSpec::default() })
+    };
+    let path = "resource.target";
+    for (name, target, wanted) in [
+        (
+            "",
+            target("AverageValue", "", "1", None),
+            "resource.name: Required value: must specify a resource name".into(),
+        ),
+        ("cpu", target("", "", "1", None), format!("{path}.type: Required value: must specify a metric target type")),
+        (
+            "cpu",
+            target("Many", "", "1", None),
+            format!("{path}.type: Invalid value: \"Many\": must be either Utilization, Value, or AverageValue"),
+        ),
+        ("cpu", target("Value", "", "0", None), format!("{path}.averageValue: Invalid value: \"0\": must be positive")),
+        ("cpu", target("Value", "-1m", "1", None), format!("{path}.value: Invalid value: \"-1m\": must be positive")),
+        (
+            "cpu",
+            target("Utilization", "", "", Some(0)),
+            format!("{path}.averageUtilization: Invalid value: 0: must be greater than 0"),
+        ),
+        (
+            "cpu",
+            target("Utilization", "", "", None),
+            format!(
+                "{path}.averageUtilization: Required value: must set either a target raw value or a target utilization"
+            ),
+        ),
+        (
+            "cpu",
+            target("Utilization", "", "1", Some(1)),
+            format!("{path}.averageValue: Forbidden: may not set both a target raw value and a target utilization"),
+        ),
+    ] {
+        let got = of(name, target);
+        assert_eq!(got.first(), Some(&wanted), "{got:?}");
+    }
+}
+
+#[test]
+fn a_container_resource_is_one_that_containers_can_request() {
+    let of = |name: &str, container: &str| {
+        let (name, container) = (name.to_owned(), container.to_owned());
+        let target = target("Utilization", "", "", Some(50));
+        let container_resource = Some(ContainerResourceSource { name, container, target });
+        of_metric(MetricSpec { kind: "ContainerResource".into(), container_resource, ..MetricSpec::default() })
+    };
+    for (name, container, wanted) in [
+        ("cpu", "app", ""),
+        ("example.com/gpu", "app", ""),
+        ("", "app", "containerResource.name: Required value: must specify a resource name"),
+        ("pods", "app", "containerResource.name: Invalid value: \"pods\": must be a standard resource for containers"),
+        ("cpu", "", "containerResource.container: Required value: must specify a container"),
+    ] {
+        assert_eq!(of(name, container).join("; "), wanted);
+    }
+    assert!(
+        of("cpu", "App")[0].starts_with("containerResource.container: Invalid value: \"App\": a lowercase RFC 1123")
+    );
+}
+
+#[test]
+fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
+    let name = "metric.name: Required value: must specify a metric name";
+    let pods = |name: &str, target| {
+        let pods = Some(PodsSource { metric: metric(name), target });
+        of_metric(MetricSpec { kind: "Pods".into(), pods, ..MetricSpec::default() })
+    };
+    assert_eq!(pods("", target("AverageValue", "", "1", None)), [format!("pods.{name}")]);
+    let average = "pods.target.averageValue: Required value: must specify a positive target averageValue";
+    assert_eq!(pods("qps", target("AverageValue", "1", "", None)), [average]);
+
+    let object = |described_object, name: &str, target| {
+        let object = Some(ObjectSource { described_object, metric: metric(name), target });
+        of_metric(MetricSpec { kind: "Object".into(), object, ..MetricSpec::default() })
+    };
+    let service = reference("v1", "Service", "web");
+    assert_eq!(object(service.clone(), "hits", target("Value", "1", "1", None)), [""; 0], "both are allowed");
+    assert_eq!(object(service.clone(), "hits", target("Utilization", "1", "", None)), [""; 0], "fails at run time");
+    let neither = "object.target.averageValue: Required value: must set either a target value or averageValue";
+    assert_eq!(object(service, "hits", target("Value", "", "", None)), [neither]);
+    let kind = "object.describedObject.kind: Required value";
+    assert_eq!(object(reference("", "", "web"), "hits", target("Value", "1", "", None)), [kind], "no group is needed");
+
+    let external = |target| {
+        let external = Some(ExternalSource { metric: metric("lag"), target });
+        of_metric(MetricSpec { kind: "External".into(), external, ..MetricSpec::default() })
+    };
+    let neither =
+        "external.target.averageValue: Required value: must set either a target value for metric or a per-pod target";
+    assert_eq!(external(target("Value", "", "", None)), [neither]);
+    let both = "external.target.value: Forbidden: may not set both a target value for metric and a per-pod target";
+    assert_eq!(external(target("Value", "1", "1", None)), [both]);
+}
+
+#[test]
+fn a_behavior_keeps_to_its_ranges() {
+    let of = |rules: ScalingRules| {
+        let behavior = Behavior { scale_up: None, scale_down: Some(rules) };
+        let said = said(Gates::default(), |spec| spec.behavior = Some(behavior));
+        said.into_iter().map(|text| text.replacen("spec.behavior.scaleDown.", "", 1)).collect::<Vec<_>>()
+    };
+    let rules = || ScalingRules { policies: Some(vec![Policy::new("Percent", 1000, 1800)]), ..ScalingRules::default() };
+    let window = |seconds| ScalingRules { stabilization_window_seconds: Some(seconds), ..rules() };
+    let policy =
+        |kind, value, period| ScalingRules { policies: Some(vec![Policy::new(kind, value, period)]), ..rules() };
+    let window_path = "stabilizationWindowSeconds: Invalid value";
+    let period_path = "policies[0].periodSeconds: Invalid value";
+    for (rules, wanted) in [
+        (rules(), String::new()),
+        (window(3600), String::new()),
+        (window(-1), format!("{window_path}: -1: must be greater than or equal to zero")),
+        (window(3601), format!("{window_path}: 3601: must be less than or equal to 3600")),
+        (
+            ScalingRules { select_policy: Some("Any".into()), ..rules() },
+            r#"selectPolicy: Unsupported value: "Any": supported values: "Disabled", "Max", "Min""#.into(),
+        ),
+        (
+            ScalingRules { policies: Some(Vec::new()), ..rules() },
+            "policies: Required value: must specify at least one Policy".into(),
+        ),
+        (
+            policy("Nodes", 1, 1),
+            r#"policies[0].type: Unsupported value: "Nodes": supported values: "Percent", "Pods""#.into(),
+        ),
+        (policy("Pods", 0, 1), "policies[0].value: Invalid value: 0: must be greater than zero".into()),
+        (policy("Pods", 1, 0), format!("{period_path}: 0: must be greater than zero")),
+        (policy("Pods", 1, 1801), format!("{period_path}: 1801: must be less than or equal to 1800")),
+        (
+            ScalingRules { tolerance: quantity("-0.1"), ..rules() },
+            "tolerance: Invalid value: \"-100m\": must be greater than or equal to 0".into(),
+        ),
+        (ScalingRules { tolerance: quantity("7"), ..rules() }, String::new()),
+    ] {
+        assert_eq!(of(rules).join("; "), wanted);
+    }
+}

@@ -1,0 +1,242 @@
+//! A cluster with one autoscaler, for tests of whole passes.
+
+use common::time::Timestamp;
+
+use super::condition::{Condition, ConditionType};
+use super::defaults;
+use super::memory::{Memory, Recommendation};
+use super::options::{Gates, Options};
+use super::pod::{Container, Phase, Pod, Readiness};
+use super::quantity::{Format, Quantity};
+use super::reconcile::{Autoscaler, Scale, ScaleError, Step, WriteResult, start};
+use super::request::{Reading, Request};
+use super::selector::Selector;
+use super::selectors::Selectors;
+use super::spec::{
+    Behavior, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectReference, ObjectSource, PodsSource,
+    ResourceSource, ScalingRules, Spec,
+};
+use super::status::Status;
+use super::usage::{PodUsage, PodValue};
+
+pub(super) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+pub(super) fn quantity(milli: i64) -> Option<Quantity> {
+    Some(Quantity::from_milli(milli, Format::Decimal))
+}
+
+pub(super) fn metric(name: &str) -> Metric {
+    Metric { name: name.into(), selector: None }
+}
+
+pub(super) fn cpu(percent: i32) -> MetricSpec {
+    let target = MetricTarget { average_utilization: Some(percent), ..MetricTarget::default() };
+    let resource = Some(ResourceSource { name: "cpu".into(), target });
+    MetricSpec { kind: "Resource".into(), resource, ..MetricSpec::default() }
+}
+
+pub(super) fn pods_metric(milli: i64) -> MetricSpec {
+    let target = MetricTarget { average_value: quantity(milli), ..MetricTarget::default() };
+    let pods = Some(PodsSource { metric: metric("qps"), target });
+    MetricSpec { kind: "Pods".into(), pods, ..MetricSpec::default() }
+}
+
+pub(super) fn object(kind: &str, milli: i64) -> MetricSpec {
+    let target = MetricTarget {
+        kind: kind.into(),
+        value: quantity(milli),
+        average_value: quantity(milli),
+        ..MetricTarget::default()
+    };
+    let described_object = ObjectReference { api_version: "v1".into(), kind: "Service".into(), name: "web".into() };
+    let object = Some(ObjectSource { described_object, metric: metric("hits"), target });
+    MetricSpec { kind: "Object".into(), object, ..MetricSpec::default() }
+}
+
+pub(super) fn external(value: i64, average: i64) -> MetricSpec {
+    let of = |milli| if milli > 0 { quantity(milli) } else { None };
+    let target = MetricTarget { value: of(value), average_value: of(average), ..MetricTarget::default() };
+    let external = Some(ExternalSource { metric: metric("queue"), target });
+    MetricSpec { kind: "External".into(), external, ..MetricSpec::default() }
+}
+
+pub(super) fn bogus() -> MetricSpec {
+    MetricSpec { kind: "Bogus".into(), ..MetricSpec::default() }
+}
+
+/// A cluster with one autoscaler, and what its pass came to.
+pub(super) struct World {
+    pub(super) spec: Spec,
+    pub(super) status: Status,
+    pub(super) gates: Gates,
+    pub(super) memory: Memory,
+    pub(super) now: Timestamp,
+    pub(super) scale: Result<Scale, ScaleError>,
+    /// Usage and request of each pod, and its letter: ready, unready or failed.
+    pub(super) pods: Vec<(char, i64, i64)>,
+    pub(super) values: Result<Vec<i64>, String>,
+    pub(super) total: Result<i64, String>,
+    pub(super) rival: Option<&'static str>,
+    pub(super) writes: Vec<WriteResult>,
+}
+
+/// What is looked at.
+#[derive(Debug, PartialEq)]
+pub(super) struct Seen {
+    pub(super) desired: i32,
+    /// Type, whether True, reason.
+    pub(super) conditions: Vec<String>,
+    pub(super) action: &'static str,
+    pub(super) error: &'static str,
+    pub(super) events: Vec<String>,
+    pub(super) attempts: usize,
+    pub(super) written: bool,
+}
+
+/// An autoscaler with a memory that knows nothing, as the tables assume unless they say so.
+pub(super) fn world((min, max): (i32, i32), current: i32, metrics: Vec<MetricSpec>) -> World {
+    let target = ObjectReference { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() };
+    let spec = Spec { scale_target: target, min_replicas: Some(min), max_replicas: max, metrics, behavior: None };
+    let old = Recommendation { replicas: 0, at: NOW - std::time::Duration::from_secs(9_000) };
+    World {
+        spec,
+        status: Status { current_replicas: current, desired_replicas: current, ..Status::default() },
+        gates: Gates::default(),
+        memory: Memory { recommendations: vec![old], ..Memory::default() },
+        now: NOW,
+        scale: Ok(Scale { spec_replicas: current, status_replicas: current, selector: "app=web".into() }),
+        pods: vec![('r', 0, 1000); usize::try_from(current).unwrap_or(0)],
+        values: Ok(Vec::new()),
+        total: Ok(0),
+        rival: None,
+        writes: Vec::new(),
+    }
+}
+
+impl World {
+    pub(super) fn using(mut self, usage: &[i64]) -> Self {
+        self.pods = usage.iter().map(|usage| ('r', *usage, 1000)).collect();
+        self
+    }
+
+    pub(super) fn total(mut self, total: i64) -> Self {
+        self.total = Ok(total);
+        self
+    }
+
+    pub(super) fn behaving(mut self, up: Option<ScalingRules>, down: Option<ScalingRules>) -> Self {
+        let mut behavior = Behavior { scale_up: up, scale_down: down };
+        defaults::fill_behavior(&mut behavior);
+        self.spec.behavior = Some(behavior);
+        self
+    }
+
+    pub(super) fn with_gate(mut self) -> Self {
+        self.gates.scale_to_zero = true;
+        self
+    }
+
+    /// This controller scaled to zero, says the stored status.
+    pub(super) fn marked(mut self) -> Self {
+        let (reason, message) = ("ScaledToZero".to_owned(), String::new());
+        let kind = ConditionType::ScaledToZero;
+        self.status.conditions.push(Condition {
+            kind,
+            status: Some(true),
+            reason,
+            message,
+            last_transition: Some(NOW),
+        });
+        self
+    }
+
+    pub(super) fn objects(&self) -> Vec<Pod> {
+        let pod = |(i, (state, _, request)): (usize, &(char, i64, i64))| Pod {
+            name: format!("p{i}"),
+            labels: [("app".to_owned(), "web".to_owned())].into(),
+            phase: if *state == 'f' { Phase::Failed } else { Phase::Running },
+            start_time: Some(NOW - std::time::Duration::from_secs(3600)),
+            ready: Some(Readiness {
+                status: Some(*state != 'u'),
+                last_transition: NOW - std::time::Duration::from_secs(3600),
+            }),
+            containers: vec![Container {
+                name: "app".into(),
+                requests: (*request > 0).then(|| ("cpu".to_owned(), *request)).into_iter().collect(),
+            }],
+            ..Pod::default()
+        };
+        self.pods.iter().enumerate().map(pod).collect()
+    }
+
+    pub(super) fn read(&self, request: Option<Request>) -> Reading {
+        let usage = |(i, (_, usage, _)): (usize, &(char, i64, i64))| PodUsage {
+            pod: format!("p{i}"),
+            timestamp: NOW,
+            containers: vec![("app".to_owned(), [("cpu".to_owned(), *usage)].into())],
+            ..PodUsage::default()
+        };
+        let value = |(i, value): (usize, &i64)| PodValue { pod: format!("p{i}"), value: *value, ..PodValue::default() };
+        match request {
+            None => Reading::None,
+            Some(Request::Usage { .. }) => Reading::Usage(match &self.values {
+                Ok(_) => Ok(self.pods.iter().enumerate().filter(|(_, pod)| pod.1 >= 0).map(usage).collect()),
+                Err(e) => Err(e.clone()),
+            }),
+            Some(Request::Pods { .. }) => {
+                Reading::Pods(self.values.clone().map(|values| values.iter().enumerate().map(value).collect()))
+            }
+            Some(Request::Object { .. }) => Reading::Object(self.total.clone().map(|total| vec![total])),
+            Some(Request::External { .. }) => Reading::External(self.total.clone().map(|total| vec![total])),
+        }
+    }
+
+    /// One pass; its status is stored.
+    pub(super) fn pass(&mut self) -> Seen {
+        let mut selectors = Selectors::default();
+        selectors.register("shop", "web");
+        if let Some(rival) = self.rival {
+            selectors.register("shop", "rival");
+            selectors.put("shop", "rival", Selector::parse(rival).expect(rival));
+        }
+        let (spec, status, options, mut memory) =
+            (self.spec.clone(), self.status.clone(), Options::default(), std::mem::take(&mut self.memory));
+        let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
+        let mut step = start(autoscaler, &options, self.gates, &mut memory, self.now);
+        let mut attempts = 0;
+        let finish = loop {
+            step = match step {
+                Step::ReadScale(ask) => ask.answered(self.scale.clone()),
+                Step::SelectPods(ask) => ask.answered(Ok(self.objects()), &mut selectors),
+                Step::Measure(ask) => {
+                    let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
+                    ask.answered(&readings)
+                }
+                Step::WriteScale(ask) => {
+                    attempts += 1;
+                    assert_eq!(ask.attempt() as usize, attempts);
+                    ask.answered(self.writes.get(attempts - 1).cloned().unwrap_or(WriteResult::Written))
+                }
+                Step::Finish(finish) => break finish,
+            };
+        };
+        let written = finish.status().cloned();
+        let conclusion = finish.conclude(Ok(()));
+        self.memory = memory;
+        let is_written = written.is_some();
+        self.status = written.unwrap_or(status);
+        let shown = |c: &Condition| {
+            let status = if c.status == Some(true) { '+' } else { '-' };
+            format!("{status}{}", c.reason)
+        };
+        Seen {
+            desired: self.status.desired_replicas,
+            conditions: self.status.conditions.iter().map(shown).collect(),
+            action: conclusion.action.as_str(),
+            error: conclusion.error_label.as_str(),
+            events: conclusion.events.into_iter().map(|e| format!("{}: {}", e.reason, e.message)).collect(),
+            attempts,
+            written: is_written,
+        }
+    }
+}

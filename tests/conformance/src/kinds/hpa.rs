@@ -1,0 +1,250 @@
+//! Parts of cases that several HorizontalPodAutoscaler kinds share.
+//!
+//! Texts are for people and are not compared: the vectors' hold details of another implementation. Reasons are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use autoscaler_core::hpa::groups::Groups;
+use autoscaler_core::hpa::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
+use autoscaler_core::hpa::quantity::{Format, Quantity};
+use autoscaler_core::hpa::selector::Selector;
+use autoscaler_core::hpa::spec::MetricTarget;
+use autoscaler_core::hpa::tolerance::Tolerances;
+use autoscaler_core::hpa::usage::{PodUsage, PodValue};
+use common::time::Timestamp;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use crate::Mismatch;
+use crate::compare::equal;
+
+/// Unix nanoseconds, written as a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Time(pub(super) Timestamp);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let nanos = text.parse().map_err(|e| Error::custom(format!("{text:?} is not a number of nanoseconds: {e}")))?;
+        Ok(Self(Timestamp::from_nanos(nanos)))
+    }
+}
+
+/// A field that must be there, and may be null.
+pub(super) fn nullable<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
+    Option::deserialize(d)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PodCase {
+    name: String,
+    phase: String,
+    deleting: bool,
+    #[serde(deserialize_with = "nullable")]
+    start_time: Option<Time>,
+    #[serde(deserialize_with = "nullable")]
+    ready: Option<ReadyCase>,
+    #[serde(default)]
+    containers: Vec<ContainerCase>,
+    #[serde(default)]
+    init_containers: Vec<InitCase>,
+    #[serde(default)]
+    pod_requests: Resources,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadyCase {
+    status: String,
+    last_transition_time: Time,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ContainerCase {
+    name: String,
+    requests: Resources,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InitCase {
+    name: String,
+    requests: Resources,
+    restart_always: bool,
+}
+
+impl PodCase {
+    pub(super) fn pod(self) -> Result<Pod, Mismatch> {
+        let phase = match self.phase.as_str() {
+            "Pending" => Phase::Pending,
+            "Running" => Phase::Running,
+            "Succeeded" => Phase::Succeeded,
+            "Failed" => Phase::Failed,
+            "Unknown" => Phase::Unknown,
+            other => return Err(Mismatch::Broken(format!("no such phase: {other:?}"))),
+        };
+        let ready = self.ready.map(|ready| Readiness {
+            status: match ready.status.as_str() {
+                "True" => Some(true),
+                "False" => Some(false),
+                _ => None,
+            },
+            last_transition: ready.last_transition_time.0,
+        });
+        let container = |name, requests| Container { name, requests };
+        let init = |c: InitCase| InitContainer { container: container(c.name, c.requests), restarts: c.restart_always };
+        Ok(Pod {
+            name: self.name,
+            labels: self.labels.unwrap_or_else(|| [("app".to_owned(), "web".to_owned())].into()),
+            phase,
+            deleting: self.deleting,
+            start_time: self.start_time.map(|time| time.0),
+            ready,
+            containers: self.containers.into_iter().map(|c| container(c.name, c.requests)).collect(),
+            init_containers: self.init_containers.into_iter().map(init).collect(),
+            requests: self.pod_requests,
+            overhead: Resources::new(),
+        })
+    }
+}
+
+/// All pods of a case.
+pub(super) fn pods(cases: Vec<PodCase>) -> Result<Vec<Pod>, Mismatch> {
+    cases.into_iter().map(PodCase::pod).collect()
+}
+
+/// Those that every calculation is for.
+pub(super) fn selected(pods: &[Pod]) -> Result<Vec<&Pod>, Mismatch> {
+    let selector = Selector::parse("app=web").map_err(Mismatch::Broken)?;
+    Ok(pods.iter().filter(|pod| selector.matches(&pod.labels)).collect())
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UsageCase {
+    pod: String,
+    timestamp: Time,
+    window_seconds: u64,
+    containers: Vec<ContainerUsageCase>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ContainerUsageCase {
+    name: String,
+    usage: Resources,
+}
+
+impl From<UsageCase> for PodUsage {
+    fn from(case: UsageCase) -> Self {
+        Self {
+            pod: case.pod,
+            timestamp: case.timestamp.0,
+            window: Duration::from_secs(case.window_seconds),
+            containers: case.containers.into_iter().map(|c| (c.name, c.usage)).collect(),
+        }
+    }
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ValueCase {
+    pod: String,
+    value: i64,
+    timestamp: Time,
+    #[serde(deserialize_with = "nullable")]
+    window_seconds: Option<u64>,
+}
+
+impl From<ValueCase> for PodValue {
+    fn from(case: ValueCase) -> Self {
+        let window = case.window_seconds.map(Duration::from_secs);
+        Self { pod: case.pod, timestamp: case.timestamp.0, window, value: case.value }
+    }
+}
+
+/// A list of which `null` says that the request fails.
+pub(super) fn answer<C: Into<T>, T>(cases: Option<Vec<C>>) -> Result<Vec<T>, String> {
+    let unavailable = "the server is currently unable to handle the request";
+    cases.map(|list| list.into_iter().map(Into::into).collect()).ok_or_else(|| unavailable.to_owned())
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TargetCase {
+    r#type: String,
+    value: Option<i64>,
+    average_value: Option<i64>,
+    average_utilization: Option<i32>,
+}
+
+impl From<TargetCase> for MetricTarget {
+    fn from(case: TargetCase) -> Self {
+        let quantity = |milli| Quantity::from_milli(milli, Format::Decimal);
+        Self {
+            kind: case.r#type,
+            value: case.value.map(quantity),
+            average_value: case.average_value.map(quantity),
+            average_utilization: case.average_utilization,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToleranceCase {
+    up: f64,
+    down: f64,
+}
+
+impl From<ToleranceCase> for Tolerances {
+    fn from(case: ToleranceCase) -> Self {
+        Self { up: case.up, down: case.down }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GroupsCase {
+    ready_count: usize,
+    unready: Vec<String>,
+    missing: Vec<String>,
+    ignored: Vec<String>,
+}
+
+impl GroupsCase {
+    /// Compares groups, which have no order.
+    pub(super) fn compare(mut self, got: &Groups<'_>) -> Result<(), Mismatch> {
+        for list in [&mut self.unready, &mut self.missing, &mut self.ignored] {
+            list.sort_unstable();
+        }
+        equal("want.groups.ready_count", &self.ready_count, &got.ready)?;
+        for (name, wanted, got) in [
+            ("unready", &self.unready, &got.unready),
+            ("missing", &self.missing, &got.missing),
+            ("ignored", &self.ignored, &got.ignored),
+        ] {
+            let got: Vec<&str> = got.iter().copied().collect();
+            equal(&format!("want.groups.{name}"), wanted, &got)?;
+        }
+        Ok(())
+    }
+}
+
+/// A wanted number of which `null` says that anything goes; absent only with an error.
+pub(super) fn reported(at: &str, wanted: Option<Option<i64>>, got: i64) -> Result<(), Mismatch> {
+    match wanted {
+        Some(Some(wanted)) => equal(at, &wanted, &got),
+        Some(None) => Ok(()),
+        None => Err(Mismatch::Broken(format!("{at} is missing"))),
+    }
+}
+
+/// For `#[serde(default, deserialize_with = "present")]`: tells null from absent.
+pub(super) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(d).map(Some)
+}

@@ -1,0 +1,241 @@
+//! `hpa_reconcile`: whole reconciliations of one autoscaler in a row.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use autoscaler_core::hpa::options::{Gates, Options};
+use autoscaler_core::hpa::reconcile::{Autoscaler, Finish, Scale, ScaleError, Step, WriteResult, start};
+use autoscaler_core::hpa::request::{Reading, Request};
+use autoscaler_core::hpa::selector::Selector;
+use autoscaler_core::hpa::selectors::Selectors;
+use autoscaler_core::hpa::validate::validate;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::hpa::{PodCase, Time, UsageCase, ValueCase, answer, nullable, pods};
+use super::hpa_memory::StateCase;
+use super::hpa_spec::HpaCase;
+use super::hpa_status::{EventCase, StatusCase, compare_events};
+use crate::Mismatch;
+use crate::compare::{equal, parse};
+
+#[derive(Deserialize)]
+struct Case {
+    controller: Controller,
+    gates: GatesCase,
+    hpa: HpaCase,
+    target_known: bool,
+    api_valid: bool,
+    other_hpas: Vec<OtherCase>,
+    status: StatusCase,
+    state: StateCase,
+    steps: Vec<StepCase>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Controller {
+    tolerance: f64,
+    downscale_stabilization_seconds: u64,
+    cpu_initialization_period_seconds: u64,
+    initial_readiness_delay_seconds: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GatesCase {
+    #[serde(rename = "HPAScaleToZero")]
+    scale_to_zero: bool,
+    #[serde(rename = "HPAConfigurableTolerance")]
+    configurable_tolerance: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OtherCase {
+    name: String,
+    selector: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepCase {
+    at: Time,
+    scale: ScaleCase,
+    pods: Vec<PodCase>,
+    #[serde(deserialize_with = "nullable")]
+    resource_metrics: Option<Vec<UsageCase>>,
+    pods_metrics: BTreeMap<String, Option<Vec<ValueCase>>>,
+    object_metrics: Vec<ObjectMetricCase>,
+    external_metrics: BTreeMap<String, Option<Vec<i64>>>,
+    scale_update_results: Vec<String>,
+    status_update_fails: bool,
+    want: Want,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum ScaleCase {
+    Error { error: String },
+    Scale { spec_replicas: i32, status_replicas: i32, selector: String },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObjectMetricCase {
+    metric: String,
+    resource: String,
+    name: String,
+    #[serde(deserialize_with = "nullable")]
+    value: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Want {
+    error: bool,
+    #[serde(rename = "note")]
+    _note: Option<String>,
+    scale_updates: Vec<i32>,
+    #[serde(deserialize_with = "nullable")]
+    scaled_to: Option<i32>,
+    #[serde(deserialize_with = "nullable")]
+    status: Option<StatusCase>,
+    #[serde(default)]
+    status_wording_only: bool,
+    events: Vec<EventCase>,
+    action: String,
+    error_label: String,
+    state: StateCase,
+}
+
+/// Runs one case.
+pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
+    let case: Case = parse(case)?;
+    let options = Options {
+        tolerance: case.controller.tolerance,
+        downscale_stabilization: Duration::from_secs(case.controller.downscale_stabilization_seconds),
+        cpu_initialization_period: Duration::from_secs(case.controller.cpu_initialization_period_seconds),
+        initial_readiness_delay: Duration::from_secs(case.controller.initial_readiness_delay_seconds),
+    };
+    let GatesCase { scale_to_zero, configurable_tolerance } = case.gates;
+    let gates = Gates { scale_to_zero, configurable_tolerance };
+    let (namespace, name) = (case.hpa.namespace.clone(), case.hpa.name.clone());
+    let mut selectors = Selectors::default();
+    selectors.register(&namespace, &name);
+    for other in &case.other_hpas {
+        selectors.register(&namespace, &other.name);
+        selectors.put(&namespace, &other.name, Selector::parse(&other.selector).map_err(Mismatch::Broken)?);
+    }
+    let spec = case.hpa.spec()?;
+    equal("api_valid", &case.api_valid, &validate(&spec, gates, false).is_empty())?;
+
+    let mut status = case.status.status()?;
+    let mut memory = case.state.memory();
+    for (i, step) in case.steps.into_iter().enumerate() {
+        let at = |field: &str| format!("steps[{i}].want.{field}");
+        let mut world =
+            World { target_known: case.target_known, namespace: &namespace, step, writes: Vec::new(), scaled_to: None };
+        let autoscaler = Autoscaler { namespace: &namespace, name: &name, spec: &spec, status: &status };
+        let first = start(autoscaler, &options, gates, &mut memory, world.step.at.0);
+        let finish = world.drive(first, &mut selectors)?;
+        let fails = world.step.status_update_fails;
+        let written = finish.status().filter(|_| !fails).cloned();
+        let conclusion = finish.conclude(if fails { Err("Internal error occurred: boom".into()) } else { Ok(()) });
+
+        let want = world.step.want;
+        equal(&at("error"), &want.error, &conclusion.error.is_some())?;
+        equal(&at("scale_updates"), &want.scale_updates, &world.writes)?;
+        equal(&at("scaled_to"), &want.scaled_to, &world.scaled_to)?;
+        match (&want.status, &written) {
+            (Some(wanted), Some(got)) => wanted.compare(&at("status"), got)?,
+            (None, None) => {}
+            _ if want.status_wording_only => {}
+            (wanted, got) => equal(&at("status: whether it is written"), &wanted.is_some(), &got.is_some())?,
+        }
+        compare_events(&at("events"), &want.events, &conclusion.events)?;
+        equal(&at("action"), want.action.as_str(), conclusion.action.as_str())?;
+        equal(&at("error_label"), want.error_label.as_str(), conclusion.error_label.as_str())?;
+        want.state.compare(&at("state"), &memory)?;
+        status = written.unwrap_or(status);
+    }
+    Ok(())
+}
+
+/// Answers a pass from one step of a case.
+struct World<'a> {
+    target_known: bool,
+    namespace: &'a str,
+    step: StepCase,
+    writes: Vec<i32>,
+    scaled_to: Option<i32>,
+}
+
+impl World<'_> {
+    fn drive(&mut self, mut step: Step<'_>, selectors: &mut Selectors) -> Result<Finish, Mismatch> {
+        loop {
+            step = match step {
+                Step::ReadScale(ask) => ask.answered(self.scale()),
+                Step::SelectPods(ask) => ask.answered(Ok(pods(std::mem::take(&mut self.step.pods))?), selectors),
+                Step::Measure(ask) => {
+                    let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
+                    ask.answered(&readings)
+                }
+                Step::WriteScale(ask) => {
+                    let result = self.write(ask.replicas())?;
+                    ask.answered(result)
+                }
+                Step::Finish(finish) => return Ok(finish),
+            };
+        }
+    }
+
+    fn scale(&self) -> Result<Scale, ScaleError> {
+        if !self.target_known {
+            return Err(ScaleError::Kind("no matches for the target's kind".into()));
+        }
+        match self.step.scale.clone() {
+            ScaleCase::Error { error } => Err(ScaleError::Read(error)),
+            ScaleCase::Scale { spec_replicas, status_replicas, selector } => {
+                Ok(Scale { spec_replicas, status_replicas, selector })
+            }
+        }
+    }
+
+    fn read(&self, request: Option<Request>) -> Reading {
+        match request {
+            None => Reading::None,
+            Some(Request::Usage { .. }) => Reading::Usage(answer(self.step.resource_metrics.clone())),
+            Some(Request::Pods { metric, .. }) => {
+                Reading::Pods(answer(self.step.pods_metrics.get(&metric).cloned().flatten()))
+            }
+            Some(Request::External { metric, .. }) => {
+                Reading::External(answer(self.step.external_metrics.get(&metric).cloned().flatten()))
+            }
+            Some(Request::Object { object, metric, .. }) => {
+                let (resource, name) = match &object {
+                    None => ("namespaces", self.namespace),
+                    Some(object) if object.kind == "Ingress" => ("ingresses.networking.k8s.io", object.name.as_str()),
+                    Some(object) => ("services", object.name.as_str()),
+                };
+                let is_it = |m: &&ObjectMetricCase| m.metric == metric && m.resource == resource && m.name == name;
+                let value = self.step.object_metrics.iter().find(is_it).and_then(|m| m.value);
+                Reading::Object(answer(value.map(|value| vec![value])))
+            }
+        }
+    }
+
+    fn write(&mut self, replicas: i32) -> Result<WriteResult, Mismatch> {
+        let result = self.step.scale_update_results.get(self.writes.len()).map_or("ok", String::as_str);
+        self.writes.push(replicas);
+        match result {
+            "ok" => {
+                self.scaled_to = Some(replicas);
+                Ok(WriteResult::Written)
+            }
+            "conflict" => Ok(WriteResult::Conflict("object was modified".into())),
+            "error" => Ok(WriteResult::Failed("Internal error occurred: boom".into())),
+            other => Err(Mismatch::Broken(format!("no such result of an update: {other:?}"))),
+        }
+    }
+}
