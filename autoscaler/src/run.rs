@@ -3,9 +3,10 @@
 //! # Start
 //!
 //! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
-//! 2. Configuration is read and watched from then on; leases are the exception, read once as upstream does.
-//! 3. Watches, leases, ticks and scrapes begin; the stat server accepts.
-//! 4. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
+//! 2. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
+//! 3. Configuration is read and watched from then on; leases are the exception, read once as upstream does.
+//! 4. Watches, leases, ticks and scrapes begin; the stat server accepts.
+//! 5. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //!
 //! # End
 //!
@@ -20,6 +21,7 @@
 //! TLS for metrics (`METRICS_PROMETHEUS_TLS_*`), metrics and traces over OTLP, and live log levels (`config-logging`).
 
 use crate::announce;
+use crate::beside_knative;
 use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
@@ -116,6 +118,12 @@ where
     let tokens = Tokens::new(&shutdown);
     let server = StatServer::bind(options.stat_listen).await?;
     let stat_port = server.local_addr()?.port();
+    if options.mode == Mode::Standalone {
+        tokio::select! {
+            () = beside_knative::wait_until_alone(&client, &server, beside_knative::RECHECK) => {}
+            () = shutdown.cancelled() => return Ok(()),
+        }
+    }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
     let (shares, released) = campaign(&client, &options, &configs.election.borrow().clone(), &tokens.leases);
     let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
