@@ -3,6 +3,7 @@
 use super::api::{self, Written};
 use super::error::Error;
 use super::events::Recorder;
+use super::kpa::foreign::NOT_SERVED;
 use super::kpa::probe::Prober;
 use super::world::store::{Store, key_of};
 use super::world::{Queues, World};
@@ -10,13 +11,13 @@ use crate::clock::Clock;
 use crate::options::Options;
 use crate::scale::Ports;
 use common::RevisionKey as Key;
-use common::annotations::Settings;
+use common::annotations::{self, Settings};
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::field::FieldErrors;
 use common_api::PodAutoscaler;
 use common_runtime::environment::Mode;
 use dashmap::DashMap;
-use kube::Client;
+use kube::{Client, ResourceExt};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -80,7 +81,9 @@ impl Context {
             return Ok((Accepted { object: object.clone(), settings }, None)); // The webhook has looked at it.
         }
         let config = self.autoscaler_config.borrow().clone();
-        match object.validate_standalone(&config) {
+        let served = annotations::is_kpa(object.annotations());
+        let class = |settings| if served { Ok(settings) } else { Err(unserved_class(object)) };
+        match object.validate_standalone(&config).and_then(class) {
             Ok(settings) => {
                 let accepted = Accepted { object: object.clone(), settings: Arc::new(settings) };
                 self.accepted.insert(key.clone(), accepted.clone());
@@ -105,8 +108,13 @@ impl Context {
 
     /// Forgets a revision wholly: it is gone, or somebody else's.
     pub(crate) fn drop_revision(&self, key: &Key) {
-        self.forget(key);
+        self.release(key);
         self.ports.deciders.forget(key);
+    }
+
+    /// Forgets a revision but for what was done about it.
+    pub(crate) fn release(&self, key: &Key) {
+        self.forget(key);
         self.ports.pods.untrack(key);
         self.accepted.remove(key);
         self.retiring.remove(key);
@@ -167,4 +175,11 @@ impl Context {
     pub(crate) fn check_lease(&self, revision: &Key) -> Result<(), Error> {
         if self.ports.leadership.may_write(revision) { Ok(()) } else { Err(Error::LeaseEnds) }
     }
+}
+
+fn unserved_class(object: &PodAutoscaler) -> FieldErrors {
+    let (class, path) = (annotations::class(object.annotations()), annotations::CLASS.name);
+    let mut errors = FieldErrors::new();
+    errors.invalid_value(class, format!("metadata.annotations.{path}"), NOT_SERVED);
+    errors
 }

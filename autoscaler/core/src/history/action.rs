@@ -71,6 +71,8 @@ impl Cause {
 pub enum Obstacle {
     /// The PodAutoscaler or its target breaks a rule.
     Invalid,
+    /// Nobody serves a PodAutoscaler of its class here.
+    ClassNotServed,
     /// The target does not exist, or cannot be looked at.
     TargetNotFound,
     /// The public Service is somebody else's.
@@ -92,6 +94,7 @@ impl Obstacle {
     pub fn explain(self) -> &'static str {
         match self {
             Self::Invalid => "refused: a rule is broken, see its status",
+            Self::ClassNotServed => "refused: its class is not served",
             Self::TargetNotFound => "refused: the target cannot be found",
             Self::ServiceNotOwned => "refused: the public Service is not its own",
             Self::ServicePending => "not yet: the public Service is not in hand",

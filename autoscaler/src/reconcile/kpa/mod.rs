@@ -22,9 +22,10 @@
 //!
 //! # Not here
 //!
-//! Class HPA; metrics, which are recorded where decisions are.
+//! Class HPA ([`foreign`] says so in the status); metrics, which are recorded where decisions are.
 
 mod conditions;
+pub(crate) mod foreign;
 mod objects;
 mod parameters;
 pub(crate) mod probe;
@@ -69,10 +70,11 @@ pub(crate) const HOSTS_OWNED: &str = "HostsOwned";
 /// Activators of a PodAutoscaler whose Services are not there yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
 
-/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA.
+/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA, and what was taken up stays ours
+/// whatever its class becomes.
 pub(crate) fn is_ours(cx: &Context, object: &PodAutoscaler) -> bool {
     match annotations::CLASS.text(object.annotations()) {
-        Some(class) => class == annotations::CLASS_KPA,
+        Some(class) => class == annotations::CLASS_KPA || (cx.is_standalone() && standalone::has_finalizer(object)),
         None => cx.is_standalone(),
     }
 }
@@ -86,9 +88,12 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
         cx.drop_revision(key);
         return Ok(());
     };
-    if !is_ours(cx, &object) || !cx.ports.leadership.owns(key) {
+    if !cx.ports.leadership.owns(key) {
         cx.drop_revision(key);
         return Ok(());
+    }
+    if !is_ours(cx, &object) {
+        return foreign::reconcile(cx, key, &object).await;
     }
     if object.metadata.deletion_timestamp.is_some() {
         let taken_up = cx.is_standalone() && standalone::has_finalizer(&object);

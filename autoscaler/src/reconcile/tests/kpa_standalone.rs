@@ -441,3 +441,61 @@ async fn a_host_of_an_older_one_is_told_and_changes_nothing_else() {
     })];
     pass(&mut f, script).await.expect("a pass");
 }
+
+const CLASS: &str = "autoscaling.knative.dev/class";
+
+/// Goal: class HPA is told that nobody serves it, once; other foreign classes, and a Knative install's, hear nothing.
+#[tokio::test]
+async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
+    let with_class = |class: &str| {
+        let mut object = newborn();
+        object["metadata"]["annotations"] = json!({CLASS: class});
+        object
+    };
+    let mut f = Fixture::new(Mode::Standalone);
+    f.put_autoscaler(with_class("hpa.autoscaling.knative.dev"));
+    f.put_target(3);
+    let script = vec![put_status().with(|body| {
+        assert_condition(body, "Ready", "False", "ClassNotServed");
+        let message = condition(body, "Ready").2;
+        assert!(message.contains("hpa.autoscaling.knative.dev is not served in standalone yet"), "{message}");
+    })];
+    pass(&mut f, script).await.expect("a pass");
+    pass(&mut f, vec![]).await.expect("said already");
+    assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::ClassNotServed)));
+    assert_eq!(*f.fakes.deciding.lock(), None);
+
+    for (mode, class) in [(Mode::Standalone, "vpa.example.com"), (Mode::Knative, "hpa.autoscaling.knative.dev")] {
+        let mut f = Fixture::new(mode);
+        f.put_autoscaler(with_class(class));
+        pass(&mut f, vec![]).await.expect("nothing to say");
+    }
+}
+
+/// Goal: what was taken up and then given another class still wakes by its former version, says why, and can be deleted.
+#[tokio::test]
+async fn a_class_edited_after_the_take_up_is_refused_and_the_former_version_stays() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(0), -1);
+    pass(&mut f, vec![]).await.expect("a settled pass");
+    let mut edited =
+        autoscaler(json!({CLASS: "hpa.autoscaling.knative.dev"}), status("False", "NoTraffic", 3600, 0, 0));
+    f.put_autoscaler(edited.clone());
+    f.decides(Some(1), -1);
+    let script = vec![
+        patched(1),
+        put_status().with(|body| {
+            assert_condition(body, "Ready", "False", "Invalid");
+            assert!(condition(body, "Ready").2.contains(CLASS), "{}", condition(body, "Ready").2);
+        }),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+
+    edited["metadata"]["deletionTimestamp"] = json!(ago(1));
+    edited["metadata"]["resourceVersion"] = json!("101");
+    let deleted = serde_json::from_value(edited).expect("a PodAutoscaler");
+    f.cx.world.autoscalers.apply(&f.key, "101", Some(deleted));
+    pass(&mut f, vec![]).await.expect("waits for the pod, to give it back");
+    assert!(f.cx.retiring.contains_key(&f.key));
+}
