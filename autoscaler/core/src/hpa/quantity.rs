@@ -125,7 +125,7 @@ fn read(text: &str) -> Option<Quantity> {
     let (multiplier, power, format) = scale(suffix)?;
     // digits * multiplier * 10^power billionths.
     let digits = whole.trim_start_matches('0').to_owned() + fraction;
-    let power = power + 9 - i32::try_from(fraction.len()).ok()?;
+    let power = power.saturating_add(9).saturating_sub(i32::try_from(fraction.len()).ok()?);
     let nanos = billionths(&digits, multiplier, power);
     let capped = nanos.min(LARGEST * ONE);
     Some(Quantity { nanos: if negative { -capped } else { capped }, format })
@@ -246,6 +246,26 @@ mod tests {
             assert_eq!(got.map(f64::to_bits), Ok(f64::to_bits(value)), "{text}");
         }
         assert_eq!("0.57".parse::<Quantity>().map(Quantity::approximate), Ok(0.570_000_000_000_000_1));
+    }
+
+    #[test]
+    fn the_largest_exponents_are_no_trouble() {
+        for (text, milli) in
+            [("1e2147483647", i64::MAX), ("-1e2147483647", i64::MIN), ("1.5e-2147483648", 1), ("0e2147483647", 0)]
+        {
+            assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
+        }
+        assert!("1e2147483648".parse::<Quantity>().is_err());
+    }
+
+    proptest::proptest! {
+        /// Goal: any text is read or refused, and what is written is read back.
+        #[test]
+        fn what_is_written_is_read_back(text in r"[-+]?[0-9]{0,45}(\.[0-9]{0,45})?([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]{1,10})?") {
+            if let Ok(quantity) = text.parse::<Quantity>() {
+                proptest::prop_assert_eq!(quantity.to_string().parse::<Quantity>(), Ok(quantity));
+            }
+        }
     }
 
     #[test]

@@ -192,6 +192,16 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Goal: no text stops the parser, and a selector that was read answers for any labels.
+        #[test]
+        fn any_text_is_read_or_refused(text in r"([a-z/.=!<>(),-]| in | notin |é){0,24}") {
+            if let Ok(selector) = Selector::parse(&text) {
+                selector.matches(&labels("a=b,c=d"));
+            }
+        }
+    }
+
     #[test]
     fn a_metric_selector_becomes_text_and_names_a_bad_operator() {
         let expression = |operator: &str, values: &[&str]| Expression {
