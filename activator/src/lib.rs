@@ -6,7 +6,7 @@
 //! ```text
 //! discovery ──events──> registry ──> revision ──> backends ──probes──> pods
 //!                          │            │ throttler, stats                ▲
-//! client ──> server ──> layers: probe, lookup, report, timeouts, hold ──> forward
+//! client ──> server ──> layers: probe, lookup, log, report, timeouts, hold ──> forward
 //!                                         │
 //!                                         └──> stats ──> autoscaler
 //! ```
@@ -14,6 +14,7 @@
 mod backends;
 mod body;
 mod cold_start;
+mod config;
 pub mod discovery;
 mod exchange;
 mod explain;
@@ -25,12 +26,14 @@ mod prober;
 mod quote;
 mod refusal;
 mod registry;
+mod request_log;
 mod revision;
 mod run;
 mod server;
 mod stats;
 
 pub use cold_start::{ColdStart, Phases};
+pub use config::{Configs, Observability};
 pub use forward::headers::Contract;
 pub use options::{OnColdStart, Options};
 pub use run::{Activator, run, start};

@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! TLS, tracing and request-log settings. The Kubernetes client is made by the caller, from `KUBECONFIG` or the pod's
+//! TLS and tracing. What is live is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG` or the pod's
 //! service account.
 
 use crate::cold_start::ColdStart;

@@ -49,6 +49,10 @@ pub(crate) struct Live {
     pub(crate) outbound: Outbound,
     /// Bounds of time.
     pub(crate) bounds: Bounds,
+    /// `serving.knative.dev/configuration`, or what stands for it.
+    pub(crate) configuration: String,
+    /// `serving.knative.dev/service`, or what stands for it.
+    pub(crate) service: String,
 }
 
 /// A revision's bounds of time for one exchange.
@@ -174,6 +178,8 @@ impl Live {
             contract: spec.contract,
             protocol: spec.backend.protocol,
             outbound: spec.outbound,
+            configuration: spec.configuration.clone(),
+            service: spec.service.clone(),
             bounds: Bounds {
                 total: Duration::from_millis(spec.backend.timeout_ms.max(1)),
                 response_start: millis(spec.backend.response_start_timeout_ms),

@@ -6,6 +6,7 @@
 //! 2. The server drains ([`crate::server`]), within [`Options::drain`].
 //! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
 
+use crate::config::Configs;
 use crate::discovery::{self, Event};
 use crate::explain;
 use crate::forward::pool::Pools;
@@ -17,6 +18,7 @@ use crate::layers::timeouts::Timeouts;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::registry::{Parts, Registry};
+use crate::request_log::{RequestLog, sink};
 use crate::server::Server;
 use crate::stats::StatSink;
 use activator_core::breaker::Load;
@@ -63,17 +65,21 @@ pub async fn run(
     resolver: Arc<dyn Resolve>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let watching = CancellationToken::new().drop_guard();
+    let until = watching.token().clone();
+    let configs = Configs::watch(client.clone(), &options.system_namespace, until).await;
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
     match options.mode {
         Mode::Standalone => tokio::spawn(discovery::standalone::run(client, sender)),
         Mode::Knative => {
-            let (namespace, timeout) = (options.system_namespace.clone(), options.probe_timeout);
-            tokio::spawn(discovery::knative::run(client, namespace, timeout, sender))
+            let timeout = options.probe_timeout;
+            tokio::spawn(discovery::knative::run(client, configs.network.clone(), timeout, sender))
         }
     };
-    let activator = start(options, events, resolver).await?;
+    let activator = start(options, events, resolver, configs).await?;
     shutdown.cancelled().await;
     activator.stop().await;
+    drop(watching);
     Ok(())
 }
 
@@ -85,6 +91,7 @@ pub async fn start(
     options: Options,
     events: mpsc::Receiver<Event>,
     resolver: Arc<dyn Resolve>,
+    configs: Configs,
 ) -> anyhow::Result<Activator> {
     let started = Instant::now();
     let infrastructure = CancellationToken::new();
@@ -122,7 +129,8 @@ pub async fn start(
     let budget = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
     let hold = Hold::new(pools, budget, metrics, sink.clone(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
-    let lookup = Lookup::new(report, registry.clone(), health.clone(), options.mode, options.cluster_domain.clone());
+    let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
+    let lookup = Lookup::new(logged, registry.clone(), health.clone(), options.mode, options.cluster_domain.clone());
     let chain = Probe::new(lookup, health.clone());
 
     let pages = vec![explain::page(registry.clone())];

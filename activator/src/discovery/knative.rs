@@ -6,8 +6,8 @@
 //! | first port of the serving container named `h2c` | protocol h2c: Endpoints port `http2`, else `http` |
 //! | exec readiness probe on the serving container, or a startup probe on any | a pod must be ready besides its probe |
 //!
-//! The serving container is the only one, or the first with ports. `mesh-compatibility-mode` of `config-network` is read
-//! once at the start, as upstream.
+//! The serving container is the only one, or the first with ports. `mesh-compatibility-mode` of `config-network` is followed
+//! live (upstream reads it once).
 //!
 //! # Not here
 //!
@@ -21,17 +21,19 @@ use activator_core::Destination;
 use activator_core::backends::{Fallback, Proof, Rules};
 use common::RevisionKey;
 use common::backend::{Backend, Probe, Protocol};
+use common::config::{MeshMode, NetworkConfig};
 use common::names;
 use common_api::Revision;
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Endpoints, Service};
+use k8s_openapi::api::core::v1::{Container, Endpoints, Service};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// What upstream's webhook fills in for a missing or zero timeout.
 const TIMEOUT_SECONDS: i64 = 300;
@@ -39,62 +41,39 @@ const TIMEOUT_SECONDS: i64 = 300;
 /// Requests held for one revision: upstream's queue depth, which is a bound only here.
 const MAX_HELD: u32 = 10_000;
 
-/// How pods are reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mesh {
-    /// Found out by probing.
-    #[default]
-    Auto,
-    /// Always through the Service.
-    Enabled,
-    /// Always directly.
-    Disabled,
-}
-
 /// The receiver has gone.
 struct Closed;
 
 /// Watches until the receiver of `events` is gone. `probe_timeout` is `PROBE_TIMEOUT`.
 pub(crate) async fn run(
     client: Client,
-    system_namespace: String,
+    network: watch::Receiver<Arc<NetworkConfig>>,
     probe_timeout: Duration,
     events: mpsc::Sender<Event>,
 ) {
-    let mesh = mesh_mode(client.clone(), &system_namespace).await;
     let mut adapter = Adapter {
-        mesh,
+        mesh: network.borrow().mesh_mode,
         probe_timeout,
-        protocols: HashMap::new(),
+        known: HashMap::new(),
         services: HashMap::new(),
         index: Index::default(),
         listed: [false; 3],
         events,
     };
     // Ends with the receiver; there is nobody left to tell.
-    let _ = adapter.watch(client).await;
+    let _ = adapter.watch(client, network).await;
 }
 
-/// `mesh-compatibility-mode`; anything that is none of the three keeps the default, as upstream.
-async fn mesh_mode(client: Client, namespace: &str) -> Mesh {
-    let map = match Api::<ConfigMap>::namespaced(client, namespace).get_opt("config-network").await {
-        Ok(map) => map.and_then(|map| map.data).unwrap_or_default(),
-        Err(error) => {
-            tracing::warn!(%error, "config-network cannot be read; mesh mode auto");
-            return Mesh::Auto;
-        }
-    };
-    match map.get("mesh-compatibility-mode").map(|mode| mode.to_ascii_lowercase()).as_deref() {
-        Some("enabled") => Mesh::Enabled,
-        Some("disabled") => Mesh::Disabled,
-        _ => Mesh::Auto,
-    }
+/// What a revision came to.
+struct Known {
+    spec: Spec,
+    trusts_probe: bool,
 }
 
 struct Adapter {
-    mesh: Mesh,
+    mesh: MeshMode,
     probe_timeout: Duration,
-    protocols: HashMap<RevisionKey, Protocol>,
+    known: HashMap<RevisionKey, Known>,
     services: HashMap<ObjectName, (RevisionKey, Service)>,
     index: Index,
     /// Whether each kind has been listed once.
@@ -103,7 +82,7 @@ struct Adapter {
 }
 
 impl Adapter {
-    async fn watch(&mut self, client: Client) -> Result<(), Closed> {
+    async fn watch(&mut self, client: Client, mut network: watch::Receiver<Arc<NetworkConfig>>) -> Result<(), Closed> {
         let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
         let mut revisions = changes::<Revision>(client.clone(), watcher::Config::default()).boxed();
         let mut endpoints = changes::<Endpoints>(client.clone(), by_label.clone()).boxed();
@@ -114,7 +93,7 @@ impl Adapter {
                     Change::Applied(revision) => self.revision(&revision).await?,
                     Change::Gone((namespace, name)) => {
                         let key = RevisionKey::new(namespace, name);
-                        self.protocols.remove(&key);
+                        self.known.remove(&key);
                         self.send(Event::Deleted(key)).await?;
                     }
                     Change::Listed => self.set_listed(0).await?,
@@ -135,16 +114,20 @@ impl Adapter {
                     }
                     Change::Listed => self.set_listed(2).await?,
                 },
+                Ok(()) = network.changed() => {
+                    let mesh = network.borrow_and_update().mesh_mode;
+                    self.set_mesh(mesh).await?;
+                }
                 () = self.events.closed() => return Err(Closed),
             }
         }
     }
 
     async fn revision(&mut self, revision: &Revision) -> Result<(), Closed> {
-        let spec = spec(revision, self.mesh, self.probe_timeout);
-        let key = spec.key.clone();
-        let known = self.protocols.insert(key.clone(), spec.backend.protocol);
-        let first = known != Some(spec.backend.protocol);
+        let (spec, trusts_probe) = spec(revision, self.mesh, self.probe_timeout);
+        let (key, protocol) = (spec.key.clone(), spec.backend.protocol);
+        let former = self.known.insert(key.clone(), Known { spec: spec.clone(), trusts_probe });
+        let first = former.is_none_or(|former| former.spec.backend.protocol != protocol);
         self.send(Event::Revision(Box::new(spec))).await?;
         if first {
             // What came before could not be read without the protocol.
@@ -159,6 +142,20 @@ impl Adapter {
         Ok(())
     }
 
+    /// Another mesh mode: every revision's pods are judged anew. What is believed stays in use meanwhile.
+    async fn set_mesh(&mut self, mesh: MeshMode) -> Result<(), Closed> {
+        if mesh == self.mesh {
+            return Ok(());
+        }
+        tracing::info!(from = ?self.mesh, to = ?mesh, "mesh mode");
+        self.mesh = mesh;
+        for known in self.known.values_mut() {
+            known.spec.rules = rules(mesh, known.trusts_probe, self.probe_timeout);
+            self.events.send(Event::Revision(Box::new(known.spec.clone()))).await.map_err(|_| Closed)?;
+        }
+        Ok(())
+    }
+
     async fn addresses(&mut self, name: ObjectName, entries: Vec<Entry>) -> Result<(), Closed> {
         for owner in self.index.set(name, entries) {
             self.sum(&owner).await?;
@@ -167,7 +164,7 @@ impl Adapter {
     }
 
     async fn sum(&self, owner: &Owner) -> Result<(), Closed> {
-        let Some(protocol) = self.protocols.get(&owner.0) else { return Ok(()) };
+        let Some(protocol) = self.protocol(&owner.0) else { return Ok(()) };
         self.send(self.index.event(owner, Some(protocol.port_name()), Ports::Named)).await
     }
 
@@ -185,8 +182,8 @@ impl Adapter {
     }
 
     async fn cluster_ip(&self, key: &RevisionKey, service: &Service) -> Result<(), Closed> {
-        let Some(protocol) = self.protocols.get(key) else { return Ok(()) };
-        let destination = cluster_ip(service, *protocol);
+        let Some(protocol) = self.protocol(key) else { return Ok(()) };
+        let destination = cluster_ip(service, protocol);
         self.send(Event::ClusterIp { key: key.clone(), destination }).await
     }
 
@@ -196,6 +193,10 @@ impl Adapter {
             self.send(Event::Synced).await?;
         }
         Ok(())
+    }
+
+    fn protocol(&self, key: &RevisionKey) -> Option<Protocol> {
+        self.known.get(key).map(|known| known.spec.backend.protocol)
     }
 
     async fn send(&self, event: Event) -> Result<(), Closed> {
@@ -221,8 +222,8 @@ where
     })
 }
 
-/// What a Revision comes to.
-fn spec(revision: &Revision, mesh: Mesh, probe_timeout: Duration) -> Spec {
+/// What a Revision comes to, and whether its queue-proxy's probe says all.
+fn spec(revision: &Revision, mesh: MeshMode, probe_timeout: Duration) -> (Spec, bool) {
     let (namespace, name) = name_of(revision);
     let containers = &revision.spec.containers;
     let serving = serving_container(containers);
@@ -231,22 +232,11 @@ fn spec(revision: &Revision, mesh: Mesh, probe_timeout: Duration) -> Spec {
     let total = revision.spec.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_SECONDS);
     let label = |name: &str| revision.labels().get(name).cloned().unwrap_or_default();
     let trusts_probe = trusts_probe(containers, serving);
-    let proof = match (mesh, trusts_probe) {
-        (Mesh::Disabled, true) => Proof::ReadyOrProbe,
-        (Mesh::Disabled, false) => Proof::Ready,
-        (_, true) => Proof::Probe,
-        (_, false) => Proof::ProbeAndReady,
-    };
-    let fallback = match mesh {
-        Mesh::Auto => Fallback::WhenUnaddressable,
-        Mesh::Enabled => Fallback::Always,
-        Mesh::Disabled => Fallback::Never,
-    };
-    Spec {
+    let spec = Spec {
         key: RevisionKey::new(namespace, name.as_str()),
         contract: Contract::Knative,
         outbound: Outbound::AsInbound,
-        rules: Rules { proof, fallback, answer_timeout: probe_timeout },
+        rules: rules(mesh, trusts_probe, probe_timeout),
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),
         backend: Backend {
@@ -267,7 +257,24 @@ fn spec(revision: &Revision, mesh: Mesh, probe_timeout: Duration) -> Spec {
             max_held: MAX_HELD,
             failing: None,
         },
-    }
+    };
+    (spec, trusts_probe)
+}
+
+/// How a revision's pods are judged.
+fn rules(mesh: MeshMode, trusts_probe: bool, probe_timeout: Duration) -> Rules {
+    let proof = match (mesh, trusts_probe) {
+        (MeshMode::Disabled, true) => Proof::ReadyOrProbe,
+        (MeshMode::Disabled, false) => Proof::Ready,
+        (_, true) => Proof::Probe,
+        (_, false) => Proof::ProbeAndReady,
+    };
+    let fallback = match mesh {
+        MeshMode::Auto => Fallback::WhenUnaddressable,
+        MeshMode::Enabled => Fallback::Always,
+        MeshMode::Disabled => Fallback::Never,
+    };
+    Rules { proof, fallback, answer_timeout: probe_timeout }
 }
 
 fn serving_container(containers: &[Container]) -> Option<&Container> {
@@ -306,8 +313,8 @@ mod tests {
         .expect("a revision")
     }
 
-    fn read(given: serde_json::Value, mesh: Mesh) -> Spec {
-        spec(&revision(given), mesh, Duration::from_millis(300))
+    fn read(given: serde_json::Value, mesh: MeshMode) -> Spec {
+        spec(&revision(given), mesh, Duration::from_millis(300)).0
     }
 
     #[test]
@@ -315,7 +322,7 @@ mod tests {
         let read_one = read(
             json!({"containerConcurrency": 3, "idleTimeoutSeconds": 7, "containers": [
                 {"ports": [{"name": "h2c", "containerPort": 8080}]}]}),
-            Mesh::Auto,
+            MeshMode::Auto,
         );
         assert_eq!(read_one.backend.container_concurrency, 3);
         assert_eq!(read_one.backend.timeout_ms, 300_000, "absent means what the webhook fills in");
@@ -336,9 +343,37 @@ mod tests {
             (json!({"containers": [{"ports": port}, {"startupProbe": exec}]}), Proof::ProbeAndReady),
         ];
         for (given, expected) in rows {
-            assert_eq!(read(given.clone(), Mesh::Auto).rules.proof, expected, "{given}");
+            assert_eq!(read(given.clone(), MeshMode::Auto).rules.proof, expected, "{given}");
         }
-        assert_eq!(read(json!({"containers": [{}]}), Mesh::Disabled).rules.proof, Proof::ReadyOrProbe);
-        assert_eq!(read(json!({}), Mesh::Enabled).rules.fallback, Fallback::Always);
+        assert_eq!(read(json!({"containers": [{}]}), MeshMode::Disabled).rules.proof, Proof::ReadyOrProbe);
+        assert_eq!(read(json!({}), MeshMode::Enabled).rules.fallback, Fallback::Always);
+    }
+
+    /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
+    #[tokio::test]
+    async fn the_mesh_mode_is_followed() {
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = Adapter {
+            mesh: MeshMode::Auto,
+            probe_timeout: Duration::from_millis(300),
+            known: HashMap::new(),
+            services: HashMap::new(),
+            index: Index::default(),
+            listed: [true; 3],
+            events,
+        };
+        let mut fallback = || loop {
+            match told.try_recv().expect("an event") {
+                Event::Revision(spec) => return spec.rules.fallback,
+                _ => continue,
+            }
+        };
+        let app = revision(json!({"containers": [{}]}));
+        assert!(adapter.revision(&app).await.is_ok());
+        assert_eq!(fallback(), Fallback::WhenUnaddressable);
+        assert!(adapter.set_mesh(MeshMode::Enabled).await.is_ok());
+        assert_eq!(fallback(), Fallback::Always);
+        assert!(adapter.revision(&app).await.is_ok());
+        assert_eq!(fallback(), Fallback::Always);
     }
 }

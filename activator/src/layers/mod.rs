@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`probe`] | kubelets, ingresses and autoscalers asking for the activator itself | yes |
 //! | [`lookup`] | finds the revision | 404, 503 |
+//! | [`crate::request_log`] | writes a line when it is over, if that is asked for | |
 //! | [`report`] | counts the request for the autoscaler, from here to the end of its body | |
 //! | [`timeouts`] | the revision's three bounds of time, held time included | 504 |
 //! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent | 503, 502 |

@@ -148,7 +148,12 @@ async fn a_signal_that_was_lost_is_owed() {
         activator::Options::new("a", [127, 0, 0, 1].into(), common_runtime::environment::Mode::Standalone);
     (options.http1, options.h2c) = (rig::free(), rig::free());
     options.stat_url = format!("ws://{address}");
-    let activator = activator::start(options, receiver, std::sync::Arc::new(common_runtime::resolve::Dns));
+    let activator = activator::start(
+        options,
+        receiver,
+        std::sync::Arc::new(common_runtime::resolve::Dns),
+        activator::Configs::default(),
+    );
     let activator = activator.await.expect("free ports");
     let spec = activator::discovery::Spec::standalone("ns", rig::backend("app"));
     events.send(activator::discovery::Event::Revision(Box::new(spec))).await.expect("listens");

@@ -1,4 +1,4 @@
-//! The whole plane against an API server: a small one of our own, since only four exchanges matter here.
+//! The whole plane against an API server: a small one of our own, since only a few exchanges matter here.
 
 use crate::rig::{self, Pod, patient};
 use activator::Options;
@@ -39,17 +39,21 @@ impl Cluster {
                 ("EndpointSliceList", "discovery.k8s.io/v1", self.addresses.clone())
             }
             "/api/v1/endpoints" => ("EndpointsList", "v1", self.addresses.clone()),
+            "/api/v1/namespaces/knative-serving/configmaps" => ("ConfigMapList", "v1", vec![]),
             other => panic!("nobody may ask for {other}"),
         };
         let query = request.uri().query().unwrap_or_default();
-        assert!(query.contains("labelSelector=networking.internal.knative.dev%2FserviceType"), "{query}");
+        assert!(
+            kind == "ConfigMapList" || query.contains("labelSelector=networking.internal.knative.dev%2FserviceType"),
+            "{query}"
+        );
         if !query.contains("watch=true") {
             let list =
                 json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": "1"}, "items": items});
             return Response::new(rig::full(list.to_string()));
         }
         let (sender, receiver) = mpsc::unbounded_channel::<Value>();
-        if kind != "ServiceList" {
+        if !matches!(kind, "ServiceList" | "ConfigMapList") {
             let mut more = self.more.clone();
             tokio::spawn(async move {
                 loop {

@@ -64,7 +64,9 @@ impl Rig {
         }));
         change(&mut options);
         let (events, receiver) = mpsc::channel(64);
-        let activator = activator::start(options, receiver, Arc::new(Dns)).await.expect("free ports");
+        let activator = activator::start(options, receiver, Arc::new(Dns), activator::Configs::default())
+            .await
+            .expect("free ports");
         let mut rig = Self { address: activator.http1, activator, events, stats, cold_starts };
         rig.tell(Event::Synced).await;
         rig.linked().await;

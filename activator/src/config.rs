@@ -1,0 +1,139 @@
+//! What may change while an activator runs, from ConfigMaps of the system namespace. A version that breaks a rule is refused
+//! by key and value, and the former one stays in force.
+//!
+//! | map | key | effect |
+//! |---|---|---|
+//! | `config-network` | `mesh-compatibility-mode` | how pods are reached, in knative mode |
+//! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | the [request log](crate::request_log) |
+//!
+//! # Better than Knative
+//!
+//! Its activator reads the mesh mode at the start alone.
+//!
+//! # Not here
+//!
+//! `enable-mesh-pod-addressability`, internal TLS, profiling, and the exporters of metrics and traces. Request logs of probes
+//! (`logging.enable-probe-request-log`): upstream's activator ignores that key too.
+
+use crate::request_log::template::Template;
+use common::config::{ConfigError, NETWORK, NetworkConfig};
+use common::golang;
+use common_runtime::config_map::ConfigMaps;
+use kube::Client;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Name of the config map that [`Observability`] reads.
+const OBSERVABILITY: &str = "config-observability";
+
+/// Longest wait for the first versions: an activator that may not read them serves with defaults.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+
+const ENABLE: &str = "logging.enable-request-log";
+const TEMPLATE: &str = "logging.request-log-template";
+
+/// The template where none is set: upstream's fields in upstream's shape.
+const DEFAULT_TEMPLATE: &str = concat!(
+    r#"{"httpRequest": {"requestMethod": "{{.Request.Method}}", "requestUrl": "{{js .Request.RequestURI}}", "#,
+    r#""requestSize": "{{.Request.ContentLength}}", "status": {{.Response.Code}}, "#,
+    r#""responseSize": "{{.Response.Size}}", "userAgent": "{{js .Request.UserAgent}}", "#,
+    r#""remoteIp": "{{js .Request.RemoteAddr}}", "serverIp": "{{.Revision.PodIP}}", "#,
+    r#""referer": "{{js .Request.Referer}}", "latency": "{{.Response.Latency}}s", "#,
+    r#""protocol": "{{.Request.Proto}}"}, "traceId": "{{.TraceID}}"}"#
+);
+
+/// Live configuration.
+#[derive(Clone, Debug)]
+pub struct Configs {
+    /// `config-network`.
+    pub network: watch::Receiver<Arc<NetworkConfig>>,
+    /// `config-observability`.
+    pub observability: watch::Receiver<Arc<Observability>>,
+}
+
+/// What `config-observability` says to an activator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observability {
+    request_log: Option<Arc<Template>>,
+}
+
+impl Configs {
+    /// Watches the maps of `namespace` until `shutdown`. Returns when they have been read, or cannot be for a while.
+    pub(crate) async fn watch(client: Client, namespace: &str, shutdown: CancellationToken) -> Self {
+        let mut maps = ConfigMaps::default();
+        let network = maps.subscribe(NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
+        let observability = maps.subscribe(OBSERVABILITY, Observability::default(), Observability::from_map);
+        if tokio::time::timeout(FIRST_WAIT, maps.start(client, namespace, shutdown)).await.is_err() {
+            tracing::warn!(namespace, "config maps could not be read yet; defaults until they can");
+        }
+        Self { network, observability }
+    }
+}
+
+impl Default for Configs {
+    /// Defaults that never change.
+    fn default() -> Self {
+        Self { network: watch::channel(Arc::default()).1, observability: watch::channel(Arc::default()).1 }
+    }
+}
+
+impl Observability {
+    /// Reads the map's data.
+    ///
+    /// # Errors
+    /// `logging.enable-request-log` is no boolean, or the template is empty although it is true, or holds what is not
+    /// [supported](crate::request_log::template).
+    pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let refused = |key: &str, value: &str, rule: String| {
+            Err(ConfigError { key: key.to_owned(), value: value.to_owned(), rule })
+        };
+        let enabled = match data.get(ENABLE) {
+            None => false,
+            Some(text) => match golang::parse_bool(text) {
+                Ok(enabled) => enabled,
+                Err(error) => return refused(ENABLE, text, format!("it {}", error.problem)),
+            },
+        };
+        let text = data.get(TEMPLATE).map_or(DEFAULT_TEMPLATE, String::as_str);
+        match (enabled, Template::parse(text)) {
+            (_, Err(rule)) => refused(TEMPLATE, text, rule),
+            (true, Ok(None)) => refused(TEMPLATE, text, format!("must not be empty while {ENABLE} is true")),
+            (true, Ok(template)) => Ok(Self { request_log: template.map(Arc::new) }),
+            (false, Ok(_)) => Ok(Self::default()),
+        }
+    }
+
+    /// The request log's template; none: no log.
+    pub(crate) fn template(&self) -> Option<Arc<Template>> {
+        self.request_log.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Observability, ConfigError> {
+        Observability::from_map(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn a_bad_key_is_refused_with_its_value() {
+        assert!(read(&[]).expect("defaults").template().is_none());
+        assert!(read(&[(ENABLE, "true")]).expect("the default template").template().is_some());
+        assert!(read(&[(TEMPLATE, "")]).expect("off").template().is_none());
+        let rows: [(&[(&str, &str)], &str, &str); 3] = [
+            (&[(ENABLE, "yes")], ENABLE, "yes"),
+            (&[(ENABLE, "true"), (TEMPLATE, "")], TEMPLATE, "empty"),
+            (&[(TEMPLATE, "{{.Request.Foo}}")], TEMPLATE, ".Request.Foo"),
+        ];
+        for (pairs, key, named) in rows {
+            let error = read(pairs).expect_err(key);
+            assert_eq!(error.key, key);
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
+}
