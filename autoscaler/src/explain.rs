@@ -48,7 +48,7 @@ fn answer(multiscaler: &Multiscaler, shares: &Shares, key: &RevisionKey) -> Resp
         None => {
             let reason = match shares.owner(key) {
                 Owner::Us => "no such revision is decided on".to_owned(),
-                Owner::Other(holder) => format!("decided by {} at {}", holder.pod_name, holder.pod_ip),
+                Owner::Other(instance) => format!("decided by {instance}"),
                 Owner::Nobody => "nobody decides at the moment: its lease is between two holders".to_owned(),
             };
             json(StatusCode::NOT_FOUND, json!({"revision": key.to_string(), "error": reason}).to_string())

@@ -1,4 +1,5 @@
-//! Which revisions are this process's: a hash names the bucket, a lease names its owner.
+//! Which revisions are this process's: a hash names the bucket, a lease names its owner; in a StatefulSet
+//! ([`crate::stateful_set`]) its ordinal does.
 //!
 //! A key's bucket never changes in the life of a process, so it is hashed once and remembered: every stat and every write
 //! asks. What is remembered is bounded, since keys come over the wire: [`KNOWN_MAX`] of them, none longer than Kubernetes
@@ -9,6 +10,7 @@ use common::RevisionKey;
 use common::ownership::{Holder, owner};
 use common_runtime::lease::Ownership;
 use dashmap::DashMap;
+use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -24,7 +26,34 @@ pub struct Shares {
     names: Arc<[String]>,
     /// Buckets of keys that were asked for.
     known: Arc<DashMap<RevisionKey, usize>>,
-    ownership: Ownership,
+    holders: Holders,
+}
+
+/// Who has which bucket.
+#[derive(Clone, Debug)]
+enum Holders {
+    /// Whoever holds its lease.
+    Leases(Ownership),
+    /// The member of the StatefulSet with its index; ours, if there is one for us.
+    Members { ours: Option<usize> },
+}
+
+/// Another autoscaler.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Instance {
+    /// By what it has written on a lease.
+    Leased(Holder),
+    /// By the name of its bucket, which is its URL.
+    Member(String),
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leased(holder) => write!(f, "{} at {}", holder.pod_name, holder.pod_ip),
+            Self::Member(url) => f.write_str(url),
+        }
+    }
 }
 
 /// Whose a revision is, at this moment.
@@ -33,7 +62,7 @@ pub enum Owner {
     /// This process's.
     Us,
     /// Another one's.
-    Other(Holder),
+    Other(Instance),
     /// Nobody's: between two holders.
     Nobody,
 }
@@ -41,7 +70,14 @@ pub enum Owner {
 impl Shares {
     /// Buckets of these names, in the order in which `ownership` counts them.
     pub fn new(names: Vec<String>, ownership: Ownership) -> Self {
-        Self { names: names.into(), known: Arc::default(), ownership }
+        Self { names: names.into(), known: Arc::default(), holders: Holders::Leases(ownership) }
+    }
+
+    /// Buckets of these names, in byte order, each of the member of a StatefulSet with its index; this process is member
+    /// `ordinal`.
+    pub fn members(names: Vec<String>, ordinal: usize) -> Self {
+        let ours = (ordinal < names.len()).then_some(ordinal);
+        Self { names: names.into(), known: Arc::default(), holders: Holders::Members { ours } }
     }
 
     /// Whose the revision is.
@@ -50,40 +86,53 @@ impl Shares {
     }
 
     /// Everybody else who holds a bucket, each once.
-    pub fn others(&self) -> Vec<Holder> {
+    pub fn others(&self) -> Vec<Instance> {
         let mut others = Vec::new();
         for bucket in 0..self.names.len() {
-            if let Owner::Other(holder) = self.owner_of_bucket(bucket)
-                && !others.contains(&holder)
+            if let Owner::Other(instance) = self.owner_of_bucket(bucket)
+                && !others.contains(&instance)
             {
-                others.push(holder);
+                others.push(instance);
             }
         }
         others
     }
 
-    /// Names of the buckets that a holder has.
+    /// Names of the buckets whose leases somebody holds.
     pub fn buckets_of(&self, holder: &Holder) -> Vec<&str> {
-        let theirs = |(bucket, _): &(usize, &String)| self.ownership.holder(*bucket).as_ref() == Some(holder);
+        let Holders::Leases(ownership) = &self.holders else { return Vec::new() };
+        let theirs = |(bucket, _): &(usize, &String)| ownership.holder(*bucket).as_ref() == Some(holder);
         self.names.iter().enumerate().filter(theirs).map(|(_, name)| name.as_str()).collect()
     }
 
     /// Names of the buckets that this process holds.
     pub fn ours(&self) -> Vec<&str> {
-        let held = |(bucket, _): &(usize, &String)| self.ownership.owns(*bucket);
+        let held = |(bucket, _): &(usize, &String)| self.has(*bucket);
         self.names.iter().enumerate().filter(held).map(|(_, name)| name.as_str()).collect()
     }
 
     /// Whether this process holds the bucket of this name.
     pub fn owns_bucket(&self, name: &str) -> bool {
-        self.names.iter().position(|known| known == name).is_some_and(|bucket| self.ownership.owns(bucket))
+        self.names.iter().position(|known| known == name).is_some_and(|bucket| self.has(bucket))
     }
 
     fn owner_of_bucket(&self, bucket: usize) -> Owner {
-        if self.ownership.owns(bucket) {
+        if self.has(bucket) {
             return Owner::Us;
         }
-        self.ownership.holder(bucket).map_or(Owner::Nobody, Owner::Other)
+        let instance = match &self.holders {
+            Holders::Leases(ownership) => ownership.holder(bucket).map(Instance::Leased),
+            Holders::Members { .. } => self.names.get(bucket).cloned().map(Instance::Member),
+        };
+        instance.map_or(Owner::Nobody, Owner::Other)
+    }
+
+    /// Whether this process holds the bucket.
+    fn has(&self, bucket: usize) -> bool {
+        match &self.holders {
+            Holders::Leases(ownership) => ownership.owns(bucket),
+            Holders::Members { ours } => *ours == Some(bucket),
+        }
     }
 
     fn bucket(&self, key: &RevisionKey) -> Option<usize> {
@@ -107,15 +156,21 @@ impl Shares {
 
 impl Leadership for Shares {
     fn owns(&self, key: &RevisionKey) -> bool {
-        self.bucket(key).is_some_and(|bucket| self.ownership.owns(bucket))
+        self.bucket(key).is_some_and(|bucket| self.has(bucket))
     }
 
     fn may_write(&self, key: &RevisionKey) -> bool {
-        self.bucket(key).is_some_and(|bucket| self.ownership.may_write(bucket))
+        self.bucket(key).is_some_and(|bucket| match &self.holders {
+            Holders::Leases(ownership) => ownership.may_write(bucket),
+            Holders::Members { ours } => *ours == Some(bucket),
+        })
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.ownership.changes()
+        match &self.holders {
+            Holders::Leases(ownership) => ownership.changes(),
+            Holders::Members { .. } => watch::channel(0).1, // The same for ever.
+        }
     }
 }
 
@@ -123,6 +178,25 @@ impl Leadership for Shares {
 mod tests {
     use super::*;
     use common::ownership::bucket_names;
+
+    /// Goal: each key has exactly one owner among the members, all agree on it, and one beyond the buckets owns nothing.
+    #[test]
+    fn members_share_the_keys_by_their_ordinals() {
+        let names: Vec<_> = (0..3).map(|n| format!("ws://as-{n}.as.ns.svc.cluster.local:8080")).collect();
+        let members: Vec<_> = (0..4).map(|ordinal| Shares::members(names.clone(), ordinal)).collect();
+        assert_eq!((members[1].ours(), members[3].ours()), (vec![names[1].as_str()], vec![]));
+        assert_eq!((members[1].others().len(), members[3].others().len()), (2, 3));
+        for n in 0..100 {
+            let key = RevisionKey::new("ns", format!("hello-{n:05}"));
+            let expected = owner(&names, &key.to_string()).expect("an owner");
+            for (shares, name) in members.iter().zip(names.iter().map(Some).chain([None])) {
+                let ours = name.is_some_and(|name| name == expected);
+                assert_eq!((shares.owns(&key), shares.may_write(&key)), (ours, ours));
+                let other = Owner::Other(Instance::Member(expected.to_owned()));
+                assert_eq!(shares.owner(&key), if ours { Owner::Us } else { other });
+            }
+        }
+    }
 
     /// Goal: what is remembered is what the hash says, whoever holds the bucket, and is bounded whatever comes.
     #[test]

@@ -12,6 +12,7 @@ pub mod pods;
 pub mod reconcile;
 pub mod run;
 pub mod scale;
+pub mod stateful_set;
 
 pub use options::{Options, ScaleEvent};
 pub use run::run;

@@ -1,5 +1,6 @@
 //! What an autoscaler must be told, and how the environment tells it.
 
+use crate::stateful_set::StatefulSet;
 use common::RevisionKey;
 use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};
 use std::fmt;
@@ -24,6 +25,8 @@ pub struct Options {
     pub stat_listen: SocketAddr,
     /// Where metrics and explanations are served; `None`: nowhere.
     pub admin: Option<SocketAddr>,
+    /// Which member of a StatefulSet it is; none: revisions are shared by leases.
+    pub stateful_set: Option<StatefulSet>,
     /// Told of every replicas patch that was answered.
     pub on_scale: Option<OnScale>,
 }
@@ -48,7 +51,7 @@ pub struct ScaleEvent {
 
 impl Options {
     /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`,
-    /// `METRICS_PROMETHEUS_HOST` and `_PORT`), `ZEROSCALE_MODE`, and `ZEROSCALE_LISTEN_ADDRESS` for machines where
+    /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`), `ZEROSCALE_MODE`, and `ZEROSCALE_LISTEN_ADDRESS` for machines where
     /// several planes share the ports (default: all addresses). `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
     ///
     /// # Errors
@@ -76,6 +79,7 @@ impl Options {
             mode,
             stat_listen: SocketAddr::new(listen, common::names::STAT_PORT),
             admin: Some(SocketAddr::new(metrics_host, metrics)),
+            stateful_set: StatefulSet::from_env(&get)?,
             on_scale: None,
         })
     }
@@ -91,6 +95,7 @@ impl fmt::Debug for Options {
             .field("mode", &self.mode)
             .field("stat_listen", &self.stat_listen)
             .field("admin", &self.admin)
+            .field("stateful_set", &self.stateful_set)
             .finish_non_exhaustive()
     }
 }

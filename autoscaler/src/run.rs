@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Of upstream's process: StatefulSet mode (`STATEFUL_*`), the profiling port 8008, the API server's minimum version,
+//! Of upstream's process: the profiling port 8008, the API server's minimum version,
 //! TLS for metrics (`METRICS_PROMETHEUS_TLS_*`), metrics and traces over OTLP, and live log levels (`config-logging`).
 
 use crate::announce;
@@ -214,13 +214,21 @@ fn election_config(mode: Mode, data: &BTreeMap<String, String>) -> Result<Leader
     LeaderElectionConfig::from_map(&data)
 }
 
-/// Starts to campaign for the buckets. The handle ends when everything is released.
+/// Starts to campaign for the buckets, unless a StatefulSet has given them away. The handle ends when everything is released.
 fn campaign(
     client: &Client,
     options: &Options,
     config: &LeaderElectionConfig,
     until: &CancellationToken,
 ) -> (Shares, JoinHandle<()>) {
+    if let Some(set) = &options.stateful_set {
+        let names = set.buckets(config.buckets, &options.system_namespace, &options.cluster_domain);
+        if set.ordinal >= names.len() {
+            let (ordinal, buckets) = (set.ordinal, names.len());
+            tracing::warn!(ordinal, buckets, "no bucket for this member of the StatefulSet: it forwards stats only");
+        }
+        return (Shares::members(names, set.ordinal), tokio::spawn(async {}));
+    }
     let names = bucket_names(config.buckets);
     let elector = ElectorOptions {
         namespace: options.system_namespace.clone(),
@@ -307,7 +315,7 @@ impl Plane {
         tasks.spawn(watch_activators(client.clone(), namespace, activators, tokens.last.clone()));
         let peers = self.peers.clone();
         tasks.spawn(async move { peers.run().await });
-        if options.mode == Mode::Knative {
+        if options.mode == Mode::Knative && options.stateful_set.is_none() {
             let namespace = options.system_namespace.clone();
             tasks.spawn(announce::run(
                 client.clone(),

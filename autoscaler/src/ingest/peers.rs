@@ -19,9 +19,9 @@
 use super::attest::HEARD_WITHIN;
 use super::counters::{Dropped, IngestCounters};
 use super::stat_server::FORWARDED;
-use crate::leadership::{Owner, Shares};
+use crate::leadership::{Instance, Owner, Shares};
+use crate::stateful_set::stat_url;
 use common::RevisionKey;
-use common::ownership::Holder;
 use common::stat::{WireStatMessage, WireStatMessages};
 use common_runtime::resolve::Resolve;
 use common_runtime::websocket::{Config, DurableSender};
@@ -65,7 +65,7 @@ struct Shared {
     services: Option<String>,
     local: Arc<dyn Local>,
     counters: IngestCounters,
-    peers: Mutex<HashMap<Holder, Arc<Peer>>>,
+    peers: Mutex<HashMap<Instance, Arc<Peer>>>,
     /// What has no owner at the moment.
     ownerless: Queue,
     shutdown: CancellationToken,
@@ -108,7 +108,7 @@ impl Peers {
     }
 
     /// Sends a stat to the holder of its bucket.
-    pub fn send(&self, holder: &Holder, message: WireStatMessage) {
+    pub fn send(&self, holder: &Instance, message: WireStatMessage) {
         self.shared.enqueue(&self.peer(holder).queue, message, KEEP);
     }
 
@@ -163,8 +163,12 @@ impl Peers {
     }
 
     /// Where a holder may be reached, in order.
-    fn urls(&self, holder: &Holder) -> Vec<String> {
+    fn urls(&self, holder: &Instance) -> Vec<String> {
         let Shared { shares, services, port, .. } = &*self.shared;
+        let holder = match holder {
+            Instance::Leased(holder) => holder,
+            Instance::Member(bucket) => return vec![stat_url(bucket)],
+        };
         let mut urls = vec![format!("ws://{}", SocketAddr::new(holder.pod_ip, *port))];
         if let Some(domain) = services {
             urls.extend(shares.buckets_of(holder).iter().map(|bucket| format!("ws://{bucket}.{domain}:{port}")));
@@ -185,7 +189,7 @@ impl Peers {
         }
     }
 
-    fn peer(&self, holder: &Holder) -> Arc<Peer> {
+    fn peer(&self, holder: &Instance) -> Arc<Peer> {
         let mut peers = self.shared.peers.lock();
         if let Some(peer) = peers.get(holder) {
             return peer.clone();
@@ -198,7 +202,7 @@ impl Peers {
     }
 
     /// Carries one peer's queue until it is retired; then gives back what is left.
-    async fn carry(self, holder: Holder, peer: Arc<Peer>) {
+    async fn carry(self, holder: Instance, peer: Arc<Peer>) {
         let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
         let config = Config { headers: vec![mark], ..Config::default() };
         match DurableSender::start(peer.urls.clone(), self.shared.resolver.clone(), config, peer.retired.child_token())

@@ -61,11 +61,14 @@ impl Resolve for Names {
 impl Instance {
     /// An instance on `ip`; port 0 takes a free one.
     async fn start(name: &str, ip: [u8; 4], port: u16) -> Self {
+        let (assign, ownership) = Ownership::by_hand(2);
+        Self::sharing(Shares::new(bucket_names(2), ownership), assign, name, ip, port).await
+    }
+
+    async fn sharing(shares: Shares, assign: Assign, name: &str, ip: [u8; 4], port: u16) -> Self {
         let (shutdown, names) = (CancellationToken::new(), Names::default());
         let server = StatServer::bind((ip, port).into()).await.expect("bind");
         let address = server.local_addr().expect("address");
-        let (assign, ownership) = Ownership::by_hand(2);
-        let shares = Shares::new(bucket_names(2), ownership);
         let (clock, attention, attestations) = (Clock::system(), Attention::new(), Arc::new(Attestations::new(false)));
         let collector = Arc::new(Collector::new(clock.clone(), Attention::new()));
         let pods = Arc::new(PodIndex::new(Attention::new()));
@@ -298,4 +301,22 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     first.names.0.lock().insert(service(0), second.address);
     assert!(first.ingest.frame(frame(&[message(FIRST)]), from));
     assert_eq!(within(second.attention.next()).await.name(), FIRST);
+}
+
+/// Goal: members of a StatefulSet find each other by name, without leases.
+#[tokio::test]
+async fn members_of_a_stateful_set_forward_by_name() {
+    let host = |n| format!("as-{n}.as.knative-serving.svc.cluster.local");
+    let buckets: Vec<_> = (0..2).map(|n| format!("http://{}:80", host(n))).collect();
+    let shares = |ordinal| Shares::members(buckets.clone(), ordinal);
+    let nobody = || Ownership::by_hand(0).0;
+    let first = Instance::sharing(shares(0), nobody(), "as-0", [127, 0, 0, 2], 0).await;
+    let second = Instance::sharing(shares(1), nobody(), "as-1", [127, 0, 0, 3], 0).await;
+    let owned_by_first = shares(0).owner(&RevisionKey::new("default", FIRST)) == Owner::Us;
+    let (owner, other, n) = if owned_by_first { (&first, &second, 0) } else { (&second, &first, 1) };
+    other.names.0.lock().insert(host(n), owner.address);
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
+    assert!(other.ingest.frame(frame(&[message(FIRST)]), from));
+    assert_eq!(within(owner.attention.next()).await.name(), FIRST);
+    assert_eq!(other.desired(FIRST), Some(0));
 }

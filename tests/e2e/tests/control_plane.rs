@@ -188,6 +188,7 @@ async fn a_stat_becomes_a_patch() {
         mode: Mode::Standalone,
         stat_listen: listen,
         admin: None,
+        stateful_set: None,
         on_scale: Some(Arc::new(move |event| {
             let _ = events.send(event.clone());
         })),

@@ -83,6 +83,7 @@ impl Cluster {
             mode: Mode::Standalone,
             stat_listen: listen,
             admin: None,
+            stateful_set: None,
             on_scale: None,
         };
         tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Fixed(public)), stop.clone()));

@@ -152,6 +152,7 @@ impl Fixture {
             mode,
             stat_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             admin: None,
+            stateful_set: None,
             on_scale: Some(Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)))),
         };
         let cx = Context {

@@ -331,6 +331,7 @@ impl Shared {
             mode: Mode::Standalone,
             stat_listen: address,
             admin: Some(SocketAddr::new(address.ip(), 9090)),
+            stateful_set: None,
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {
                     if scale.from == 0 {

@@ -1,0 +1,117 @@
+//! Ownership without leases: the autoscalers are members of a StatefulSet, and bucket N belongs to member N.
+//!
+//! Enabled by upstream's variables. The buckets' names are the members' URLs, so the ownership hash is upstream's too:
+//! `PROTOCOL://SET-N.SERVICE.NAMESPACE.svc.DOMAIN:PORT`, as many as `config-leader-election` has buckets. Kubernetes runs at most
+//! one pod of each ordinal, which is all that stands against two writers: a StatefulSet's pod must never be deleted by force.
+//!
+//! # Where we differ from upstream
+//!
+//! - A variable that cannot be read ends the process; upstream falls back to leases.
+//! - A member beyond the number of buckets owns nothing, and forwards. Upstream lets it campaign for leases, beside members
+//!   that own the same revisions without.
+//! - Links to members are WebSockets whatever the protocol is called; upstream cannot link by its own default, `http`.
+
+use common_runtime::environment::{EnvironmentError, parsed, required};
+
+/// Which member of which StatefulSet a process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatefulSet {
+    /// Name of the StatefulSet.
+    pub name: String,
+    /// This process's place in it, from 0.
+    pub ordinal: usize,
+    /// Name of its headless Service.
+    pub service: String,
+    /// Port of the members' stat servers, as in the buckets' names.
+    pub port: u16,
+    /// Scheme in the buckets' names.
+    pub protocol: String,
+}
+
+impl StatefulSet {
+    /// Reads `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME`, `STATEFUL_SERVICE_PORT` and
+    /// `STATEFUL_SERVICE_PROTOCOL`; none if the first is not set.
+    ///
+    /// # Errors
+    /// The first is set, and it or another cannot be used.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, EnvironmentError> {
+        const ORDINAL: &str = "STATEFUL_CONTROLLER_ORDINAL";
+        let Some(member) = get(ORDINAL).filter(|member| !member.is_empty()) else { return Ok(None) };
+        let parts = member.rsplit_once('-').and_then(|(name, ordinal)| Some((name, ordinal.parse().ok()?)));
+        let Some((name, ordinal)) = parts.filter(|(name, _)| !name.is_empty()) else {
+            let rule = "must be the pod's name in its StatefulSet, SET-N";
+            return Err(EnvironmentError { variable: ORDINAL, value: Some(member), rule });
+        };
+        let protocol = get("STATEFUL_SERVICE_PROTOCOL").filter(|protocol| !protocol.is_empty());
+        Ok(Some(Self {
+            name: name.to_owned(),
+            ordinal,
+            service: required(get, "STATEFUL_SERVICE_NAME", "the name of the StatefulSet's headless Service")?,
+            port: parsed(get, "STATEFUL_SERVICE_PORT", 80, "must be a port")?,
+            protocol: protocol.unwrap_or_else(|| "http".to_owned()),
+        }))
+    }
+
+    /// Names of `count` buckets: the first members' URLs. In byte order, which for up to ten is that of the ordinals.
+    pub fn buckets(&self, count: u32, namespace: &str, domain: &str) -> Vec<String> {
+        let Self { name, service, port, protocol, .. } = self;
+        let url = |n| format!("{protocol}://{name}-{n}.{service}.{namespace}.svc.{domain}:{port}");
+        let mut buckets: Vec<_> = (0..count).map(url).collect();
+        buckets.sort_unstable();
+        buckets
+    }
+}
+
+/// Where a member takes stats, by its bucket's name.
+pub(crate) fn stat_url(bucket: &str) -> String {
+    let authority = bucket.split_once("://").map_or(bucket, |(_, authority)| authority);
+    format!("ws://{authority}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Option<StatefulSet>, EnvironmentError> {
+        let map: BTreeMap<_, _> = pairs.iter().copied().collect();
+        StatefulSet::from_env(&|name: &str| map.get(name).map(|value| (*value).to_owned()))
+    }
+
+    #[test]
+    fn upstreams_variables_name_the_members() {
+        assert_eq!(read(&[("STATEFUL_SERVICE_NAME", "as")]), Ok(None), "leases");
+        let least = [("STATEFUL_CONTROLLER_ORDINAL", "my-as-1"), ("STATEFUL_SERVICE_NAME", "as")];
+        let set = read(&least).expect("complete").expect("a member");
+        assert_eq!((set.name.as_str(), set.ordinal), ("my-as", 1));
+        let names = set.buckets(2, "knative-serving", "cluster.local");
+        let expected = [
+            "http://my-as-0.as.knative-serving.svc.cluster.local:80",
+            "http://my-as-1.as.knative-serving.svc.cluster.local:80",
+        ];
+        assert_eq!(names, expected);
+        let mut all = least.to_vec();
+        all.extend([("STATEFUL_SERVICE_PORT", "8080"), ("STATEFUL_SERVICE_PROTOCOL", "ws")]);
+        let set = read(&all).expect("complete").expect("a member");
+        let names = set.buckets(1, "ns", "abc");
+        assert_eq!(names, ["ws://my-as-0.as.ns.svc.abc:8080"]);
+        assert_eq!(stat_url(&names[0]), names[0]);
+        assert_eq!(stat_url(expected[0]), "ws://my-as-0.as.knative-serving.svc.cluster.local:80");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for member in ["as", "as-", "-1", "as-x", "as--1x"] {
+            let error = read(&[("STATEFUL_CONTROLLER_ORDINAL", member), ("STATEFUL_SERVICE_NAME", "as")]);
+            assert_eq!(error.expect_err(member).variable, "STATEFUL_CONTROLLER_ORDINAL");
+        }
+        let error = read(&[("STATEFUL_CONTROLLER_ORDINAL", "as-0")]).expect_err("no Service");
+        assert_eq!(error.variable, "STATEFUL_SERVICE_NAME");
+        let bad_port = [
+            ("STATEFUL_CONTROLLER_ORDINAL", "as-0"),
+            ("STATEFUL_SERVICE_NAME", "as"),
+            ("STATEFUL_SERVICE_PORT", "http"),
+        ];
+        assert_eq!(read(&bad_port).expect_err("no port").variable, "STATEFUL_SERVICE_PORT");
+    }
+}
