@@ -76,6 +76,33 @@ pub trait HasConditions {
     }
 }
 
+/// Makes a status with the usual two fields (`conditions`, `observed_generation`) one with conditions; the list names
+/// what `Ready` depends on.
+macro_rules! has_conditions {
+    ($status:ty: $dependents:expr) => {
+        impl HasConditions for $status {
+            const DEPENDENTS: &'static [&'static str] = &$dependents;
+
+            fn conditions(&self) -> &[Condition] {
+                &self.conditions
+            }
+
+            fn conditions_mut(&mut self) -> &mut Vec<Condition> {
+                &mut self.conditions
+            }
+
+            fn observed_generation(&self) -> Option<i64> {
+                self.observed_generation
+            }
+
+            fn observed_generation_mut(&mut self) -> &mut Option<i64> {
+                &mut self.observed_generation
+            }
+        }
+    };
+}
+pub(crate) use has_conditions;
+
 /// Marks conditions and keeps `Ready` in step.
 #[derive(Debug)]
 pub struct ConditionManager<'a> {

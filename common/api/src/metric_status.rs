@@ -2,7 +2,7 @@
 
 use crate::MetricStatus;
 use crate::condition::{Condition, READY};
-use crate::condition_set::HasConditions;
+use crate::condition_set::{HasConditions, has_conditions};
 use common::time::Timestamp;
 
 /// Reason: there are no pods to ask.
@@ -23,25 +23,7 @@ pub enum CollectionError {
     Other(String),
 }
 
-impl HasConditions for MetricStatus {
-    const DEPENDENTS: &'static [&'static str] = &[];
-
-    fn conditions(&self) -> &[Condition] {
-        &self.conditions
-    }
-
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.conditions
-    }
-
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-        &mut self.observed_generation
-    }
-}
+has_conditions!(MetricStatus: []);
 
 impl MetricStatus {
     /// Notes how the last collection went.

@@ -3,7 +3,7 @@
 //! An absent `Active` condition means that the revision is activating, but it never counts as activating too long.
 
 use crate::condition::{Condition, FALSE, TRUE, UNKNOWN};
-use crate::condition_set::HasConditions;
+use crate::condition_set::{HasConditions, has_conditions};
 use crate::{PodAutoscaler, PodAutoscalerStatus, Reachability};
 use common::time::Timestamp;
 use std::time::Duration;
@@ -46,25 +46,7 @@ pub enum Inactive {
     TimedOut,
 }
 
-impl HasConditions for PodAutoscalerStatus {
-    const DEPENDENTS: &'static [&'static str] = &[ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY];
-
-    fn conditions(&self) -> &[Condition] {
-        &self.conditions
-    }
-
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.conditions
-    }
-
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-        &mut self.observed_generation
-    }
-}
+has_conditions!(PodAutoscalerStatus: [ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY]);
 
 impl PodAutoscaler {
     /// Whether some route may lead to the revision: unless it is known that none does.

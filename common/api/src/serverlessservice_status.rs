@@ -2,7 +2,7 @@
 
 use crate::ServerlessServiceStatus;
 use crate::condition::{Condition, FALSE, TRUE};
-use crate::condition_set::HasConditions;
+use crate::condition_set::{HasConditions, has_conditions};
 use common::time::Timestamp;
 use std::time::Duration;
 
@@ -42,25 +42,7 @@ impl Pending {
     }
 }
 
-impl HasConditions for ServerlessServiceStatus {
-    const DEPENDENTS: &'static [&'static str] = &[ENDPOINTS_POPULATED];
-
-    fn conditions(&self) -> &[Condition] {
-        &self.conditions
-    }
-
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.conditions
-    }
-
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-        &mut self.observed_generation
-    }
-}
+has_conditions!(ServerlessServiceStatus: [ENDPOINTS_POPULATED]);
 
 impl ServerlessServiceStatus {
     /// How long the activators have been in the path; zero if they are not.
