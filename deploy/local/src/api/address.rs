@@ -28,9 +28,19 @@ struct Used {
     next: u32,
 }
 
-/// An address taken for a write that has not happened yet; given back on drop unless kept.
+/// What a write that has not happened yet does to the addresses: one taken, which goes back on drop unless the write
+/// happens, or one that is free once it has.
 #[derive(Debug)]
-pub(crate) struct Lease(Option<(Arc<Mutex<Used>>, Ipv4Addr)>);
+pub(crate) struct Lease(Option<(Arc<Mutex<Used>>, Ipv4Addr, After)>);
+
+/// What becomes of a leased address when the write happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// It belongs to the Service.
+    Kept,
+    /// It no longer does.
+    Free,
+}
 
 impl Lease {
     /// No address.
@@ -38,15 +48,17 @@ impl Lease {
         Lease(None)
     }
 
-    /// The write happened: the address belongs to the Service.
+    /// The write happened.
     pub(crate) fn keep(mut self) {
-        self.0 = None;
+        if let Some((used, address, After::Free)) = self.0.take() {
+            used.lock().taken.remove(&address);
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some((used, address)) = self.0.take() {
+        if let Some((used, address, After::Kept)) = self.0.take() {
             used.lock().taken.remove(&address);
         }
     }
@@ -75,8 +87,7 @@ impl Addresses {
                 spec.remove("clusterIP");
                 spec.remove("clusterIPs");
             }
-            self.release(&kept);
-            return Lease::none();
+            return Lease(kept.parse().ok().map(|kept| (self.used.clone(), kept, After::Free)));
         }
         if !kept.is_empty() {
             if !wanted.is_empty() && wanted != kept {
@@ -96,7 +107,7 @@ impl Addresses {
         match address {
             Some(address) => {
                 set(value, &address.to_string());
-                Lease(Some((self.used.clone(), address)))
+                Lease(Some((self.used.clone(), address, After::Kept)))
             }
             None => {
                 let rule = "failed to allocate IP: the address is taken or not in the valid range";

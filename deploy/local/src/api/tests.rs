@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
@@ -206,5 +206,28 @@ async fn dependents_and_namespaces_are_collected() {
     let mut events = maps.watch(&params, &version).await.unwrap().boxed();
     maps.delete("owner", &DeleteParams::default()).await.unwrap();
     assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Deleted(_))));
+    server.shutdown().await;
+}
+
+/// Goal: a Service that becomes a mere name gives its address up, but not before it has. Method: another Service asks
+/// for that address after a dry run, and after the change itself.
+#[tokio::test]
+async fn an_address_is_free_once_its_service_has_let_go_of_it() {
+    let (server, client) = start(options()).await;
+    let services: Api<Service> = Api::namespaced(client, "default");
+    let service = |name: &str, address: Option<&str>| -> Service {
+        let spec = json!({"ports": [{"port": 80}], "clusterIP": address});
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    };
+    let first = services.create(&PostParams::default(), &service("a", None)).await.unwrap();
+    let address = first.spec.and_then(|spec| spec.cluster_ip).unwrap();
+    let named = Patch::Merge(json!({"spec": {"type": "ExternalName", "externalName": "example.com"}}));
+    let refused =
+        |outcome: kube::Result<Service>| matches!(outcome, Err(kube::Error::Api(status)) if status.code == 422);
+    services.patch("a", &PatchParams { dry_run: true, ..PatchParams::default() }, &named).await.unwrap();
+    let second = service("b", Some(&address));
+    assert!(refused(services.create(&PostParams::default(), &second).await), "still taken");
+    services.patch("a", &PatchParams::default(), &named).await.unwrap();
+    services.create(&PostParams::default(), &second).await.unwrap();
     server.shutdown().await;
 }
