@@ -1,26 +1,23 @@
-//! One request, one answer.
+//! One request, one answer: who asks, what the path means, and everything that is not about a resource. What is goes on
+//! to [`super::call`].
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::call::Call;
 use super::core::Api;
 use super::discovery;
 use super::guard::{self, Caller};
-use super::list::{Page, encode_one};
 use super::media::{self, Accept, Body};
-use super::patch::{Patch, full};
-use super::query::{DeleteOptions, Query, WriteOptions};
-use super::resource::{Model, Resource};
+use super::query::Query;
 use super::route::{Place, Route, verb};
-use super::selector::Selector;
-use super::status::{self, ApiError, Result};
+use super::status::{ApiError, Result};
 use super::table::Include;
-use super::write::{Part, Target, Written};
 
 /// The largest body that is read, in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -106,17 +103,6 @@ fn health(name: &str, query: &Query) -> Response<Body> {
     media::text(200, body)
 }
 
-/// What a request for a resource needs at hand.
-struct Call {
-    api: Arc<Api>,
-    place: Place,
-    query: Query,
-    accept: Accept,
-    include: Include,
-    content_type: String,
-    body: Bytes,
-}
-
 async fn resource<B>(api: Arc<Api>, place: Place, query: Query, request: Request<B>) -> Result<Response<Body>>
 where
     B: http_body::Body<Data = Bytes> + Send,
@@ -177,202 +163,4 @@ fn check_verb(place: &Place, verb: &str) -> Result<()> {
         }
         None => Err(ApiError::unknown_resource()),
     }
-}
-
-impl Call {
-    fn target(&self) -> Target<'_> {
-        let name = self.place.name.as_deref().unwrap_or_default();
-        Target { resource: &self.place.resource, namespace: &self.place.namespace, name }
-    }
-
-    fn kind(&self) -> &Resource {
-        &self.place.resource
-    }
-
-    fn selector(&self) -> Result<Selector> {
-        let query = &self.query;
-        let selector = Selector::parse(self.kind(), query.text("labelSelector"), query.text("fieldSelector"))?;
-        Ok(match &self.place.name {
-            Some(name) => selector.named(name),
-            None => selector,
-        })
-    }
-
-    /// The body as an object: JSON, or YAML where it says so.
-    fn object(&self) -> Result<Value> {
-        let refuse = |error: String| ApiError::bad_request(format!("the body cannot be read: {error}"));
-        let value: Value = match self.content_type.as_str() {
-            "application/json" | "" => serde_json::from_slice(&self.body).map_err(|e| refuse(e.to_string()))?,
-            "application/yaml" => serde_yaml_ng::from_slice(&self.body).map_err(|e| refuse(e.to_string()))?,
-            _ => return Err(ApiError::unsupported_media("application/json, application/yaml")),
-        };
-        Ok(value)
-    }
-
-    fn main(self, verb: &str) -> Result<Response<Body>> {
-        let (api, place) = (&self.api, &self.place);
-        match verb {
-            "get" if !self.query.flag("watch") => {
-                let target = self.target();
-                let object = api.store.get(&place.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
-                Ok(self.one(200, &object))
-            }
-            "list" => {
-                let page = api.list(&place.resource, &place.namespace, &self.selector()?, &self.query)?;
-                Ok(media::encode(200, page.encode(&place.resource, self.accept.form, self.include), self.accept))
-            }
-            "get" | "watch" => {
-                let selector = self.selector()?;
-                let (resource, namespace) = (&place.resource, &place.namespace);
-                api.watch(resource, namespace, selector, &self.query, self.accept, self.include)
-            }
-            "create" => self.create(),
-            "update" => {
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
-                let body = self.object()?;
-                let target = self.target();
-                let creates = place.resource.rules.create_on_update;
-                if let Some(map) = body.as_object()
-                    && !map.contains_key("kind")
-                    && !map.contains_key("metadata")
-                {
-                    return Err(ApiError::bad_request("the body has neither kind nor metadata"));
-                }
-                self.check_named(&body)?;
-                Ok(self.written(api.update(target, Part::Main, &options, creates, |_| Ok(body.clone()))?))
-            }
-            "patch" => {
-                let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                let patch = Patch::read(&self.content_type, &self.body, &place.resource)?;
-                Ok(self.written(api.patch(self.target(), Part::Main, &patch, &options)?))
-            }
-            "delete" => {
-                let options = self.delete_options()?;
-                let done = api.delete(self.target(), &options)?;
-                let name = place.name.as_deref().unwrap_or_default();
-                if done.gone && !place.resource.rules.returns_deleted {
-                    let uid = done.object.text("/metadata/uid");
-                    let status = status::deleted(&place.resource, name, uid);
-                    return Ok(media::encode_value(200, &status, self.plain()));
-                }
-                Ok(self.one(200, &done.object))
-            }
-            "deletecollection" => {
-                let options = self.delete_options()?;
-                let deleted = api.delete_collection(&place.resource, &place.namespace, &self.selector()?, &options)?;
-                let page = Page::of(deleted, api.store.version());
-                Ok(media::encode(200, page.encode(&place.resource, self.accept.form, self.include), self.accept))
-            }
-            _ => Err(ApiError::method_not_allowed(Some(&place.resource))),
-        }
-    }
-
-    fn create(&self) -> Result<Response<Body>> {
-        let place = &self.place;
-        let options = WriteOptions::parse(&self.query, "CreateOptions")?;
-        let body = self.object()?;
-        if let Model::Review(answer) = &place.resource.model {
-            let typed = self.api.typed(&place.resource, body)?;
-            let mut answer = answer(&self.api.reviewer, &typed)?;
-            answer["kind"] = place.resource.kind.clone().into();
-            answer["apiVersion"] = place.resource.api_version().into();
-            return Ok(media::encode_value(201, &answer, self.plain()));
-        }
-        Ok(self.written(self.api.create(&place.resource, &place.namespace, body, &options)?))
-    }
-
-    /// A PUT without metadata names nothing, and is refused before anything is looked up.
-    fn check_named(&self, body: &Value) -> Result<()> {
-        self.api.check_name(self.target(), body)
-    }
-
-    fn delete_options(&self) -> Result<DeleteOptions> {
-        let body = if self.body.is_empty() { None } else { Some(self.object()?) };
-        DeleteOptions::parse(&self.query, body.as_ref())
-    }
-
-    async fn subresource(self, verb: &str) -> Result<Response<Body>> {
-        let (api, target) = (&self.api, self.target());
-        let subresource = self.place.subresource.as_deref().unwrap_or_default();
-        match (subresource, verb) {
-            ("status", "get") => {
-                let table = &target.resource.table;
-                let object = api.store.get(table, &target.key()).ok_or_else(|| target.not_found())?;
-                Ok(self.one(200, &object))
-            }
-            ("status", "update") => {
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
-                let body = self.object()?;
-                self.check_named(&body)?;
-                Ok(self.written(api.update(target, Part::Status, &options, false, |_| Ok(body.clone()))?))
-            }
-            ("status", _) => {
-                let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                let patch = Patch::read(&self.content_type, &self.body, target.resource)?;
-                Ok(self.written(api.patch(target, Part::Status, &patch, &options)?))
-            }
-            ("scale", "get") => Ok(media::encode_value(200, &api.scale(target)?, self.plain())),
-            ("scale", "update") => {
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
-                let body = self.object()?;
-                let scale = api.set_scale(target, &options, |_| Ok(body.clone()))?;
-                Ok(media::encode_value(200, &scale, self.plain()))
-            }
-            ("scale", _) => {
-                let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                let patch = Patch::read(&self.content_type, &self.body, target.resource)?;
-                Ok(media::encode_value(200, &api.patch_scale(target, &patch, &options)?, self.plain()))
-            }
-            ("binding", _) => {
-                let options = WriteOptions::parse(&self.query, "CreateOptions")?;
-                api.bind(target, &self.object()?, &options)?;
-                Ok(media::encode_value(201, &success(201), self.plain()))
-            }
-            ("eviction", _) => {
-                let body = self.object()?;
-                let options = DeleteOptions::parse(&self.query, body.get("deleteOptions"))?;
-                api.delete(target, &options)?;
-                Ok(media::encode_value(201, &success(201), self.plain()))
-            }
-            ("finalize", _) => {
-                let body = self.object()?;
-                let finalizers = body.pointer("/spec/finalizers").cloned().unwrap_or_default();
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
-                let written = api.update(target, Part::Internal, &options, false, |current| {
-                    let current = current.ok_or_else(|| target.not_found())?;
-                    let mut value = full(target.resource, current);
-                    value["spec"]["finalizers"] = finalizers.clone();
-                    Ok(value)
-                })?;
-                Ok(self.written(written))
-            }
-            ("log", _) => api.log(target, &self.query).await,
-            _ => Err(ApiError::unknown_resource()),
-        }
-    }
-
-    /// The client's encoding, for objects that have no other form.
-    fn plain(&self) -> Accept {
-        Accept { form: media::Form::Plain, ..self.accept }
-    }
-
-    fn one(&self, code: u16, object: &super::store::Object) -> Response<Body> {
-        let json = encode_one(self.kind(), object, self.accept.form, self.include);
-        media::encode(code, json, self.accept)
-    }
-
-    fn written(&self, written: Written) -> Response<Body> {
-        let mut response = self.one(written.code, &written.object);
-        for warning in &written.warnings {
-            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
-                response.headers_mut().append(HeaderName::from_static("warning"), value);
-            }
-        }
-        response
-    }
-}
-
-fn success(code: u16) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code})
 }

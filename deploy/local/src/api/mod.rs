@@ -18,6 +18,7 @@
 mod address;
 mod apply;
 mod builtin;
+mod call;
 mod collector;
 mod core;
 mod crd;
@@ -32,6 +33,7 @@ mod meta;
 mod patch;
 mod pod_actions;
 mod pod_log;
+mod prepare;
 mod query;
 mod resource;
 mod review;

@@ -1,0 +1,270 @@
+//! From a body to the state that is stored: read by the resource's model, the server's metadata put in place, defaults
+//! filled in, checked. Nothing here writes; [`super::write`] commits what comes out.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::address::Lease;
+use super::core::Api;
+use super::meta::{self, metadata, text};
+use super::query::{FieldValidation, WriteOptions};
+use super::resource::{Generation, Model, Resource};
+use super::status::{ApiError, Causes, Result};
+use super::store::Object;
+use super::write::{Part, Target};
+
+impl Api {
+    /// A new object from a body, with its address if it is a Service.
+    pub(super) fn prepare_new(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>, Lease)> {
+        let (mut value, warnings) = self.read(resource, body, options)?;
+        let fields = metadata(&mut value);
+        let managed = fields.remove("managedFields");
+        meta::clear_server_owned(fields);
+        if let Some(managed) = managed.filter(|_| options.owns_fields) {
+            fields.insert("managedFields".into(), managed);
+        }
+        fields.insert("uid".into(), meta::uid().into());
+        fields.insert("creationTimestamp".into(), meta::now().into());
+        if resource.rules.generation != Generation::Never {
+            fields.insert("generation".into(), 1.into());
+        }
+        if resource.rules.status {
+            meta::object(&mut value).remove("status");
+        }
+        let mut causes = Causes::default();
+        (resource.rules.prepare)(&mut value, None);
+        let lease = self.addresses.assign(resource, &mut value, None, &mut causes);
+        self.validate(resource, &value, None, causes)?;
+        debug_assert_eq!(text(&value, "/metadata/namespace"), namespace);
+        Ok((value, warnings, lease))
+    }
+
+    /// The next state of an object from the one a client wants.
+    pub(super) fn prepare_update(
+        &self,
+        target: Target<'_>,
+        part: Part,
+        current: &Object,
+        candidate: Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>, Lease)> {
+        let resource = target.resource;
+        self.check_name(target, &candidate)?;
+        let old = &current.value;
+        if resource.namespaced {
+            let namespace = text(&candidate, "/metadata/namespace");
+            if !namespace.is_empty() && namespace != target.namespace {
+                return Err(ApiError::bad_request(format!(
+                    "the namespace of the object ({namespace}) does not match the namespace on the URL ({})",
+                    target.namespace
+                )));
+            }
+        }
+        let uid = text(&candidate, "/metadata/uid");
+        if !uid.is_empty() && uid != current.text("/metadata/uid") {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                current.text("/metadata/uid")
+            );
+            return Err(target.conflict(&why));
+        }
+        match text(&candidate, "/metadata/resourceVersion") {
+            "" if !resource.rules.unconditional_update => {
+                let mut causes = Causes::default();
+                causes.invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+                return Err(ApiError::invalid_kind(&resource.group, &resource.plural, target.name, causes));
+            }
+            "" => {}
+            version if version.parse::<u64>().is_err() => {
+                return Err(ApiError::bad_request(format!("resourceVersion \"{version}\" is not a version")));
+            }
+            version if version.parse() != Ok(current.version) => {
+                return Err(target.conflict(super::status::MODIFIED));
+            }
+            _ => {}
+        }
+        let (mut value, warnings) = self.read(resource, candidate, options)?;
+        let mut causes = Causes::default();
+        self.keep_metadata(part, old, &mut value, options, &mut causes);
+        match part {
+            Part::Main if resource.rules.status => restore(&mut value, old, "status"),
+            Part::Status => {
+                let status = value.get("status").cloned();
+                // Of metadata, built-ins take annotations here: controllers keep notes in them.
+                let kept = |key: &&str| *key == "managedFields" || resource.custom().is_none();
+                let keys = ["managedFields", "annotations"];
+                let notes = keys.into_iter().filter(kept).map(|key| (key, metadata(&mut value).remove(key)));
+                let notes: Vec<_> = notes.collect();
+                value = old.clone();
+                let map = meta::object(&mut value);
+                match status {
+                    Some(status) if !status.is_null() => drop(map.insert("status".into(), status)),
+                    _ => drop(map.remove("status")),
+                }
+                for (key, note) in notes {
+                    match note {
+                        Some(note) => drop(metadata(&mut value).insert(key.into(), note)),
+                        None => drop(metadata(&mut value).remove(key)),
+                    }
+                }
+            }
+            _ => {}
+        }
+        (resource.rules.prepare)(&mut value, Some(old));
+        let lease = match part {
+            Part::Status => Lease::none(),
+            _ => self.addresses.assign(resource, &mut value, Some(old), &mut causes),
+        };
+        if part != Part::Status && generation_counts(resource, old, &value) {
+            let next = meta::number(old, "/metadata/generation").unwrap_or(0) + 1;
+            metadata(&mut value).insert("generation".into(), next.into());
+        }
+        match part {
+            Part::Internal => {}
+            _ => self.validate(resource, &value, Some(old), causes)?,
+        }
+        Ok((value, warnings, lease))
+    }
+
+    /// The server's metadata stays as it is, whatever the body says.
+    fn keep_metadata(&self, part: Part, old: &Value, value: &mut Value, options: &WriteOptions, causes: &mut Causes) {
+        let fields = metadata(value);
+        if part != Part::Internal {
+            let wanted = fields.get("deletionTimestamp").filter(|at| !at.is_null());
+            if wanted.is_some() && wanted != old.pointer("/metadata/deletionTimestamp") {
+                let wanted = wanted.cloned().unwrap_or_default();
+                causes.invalid("metadata.deletionTimestamp", &wanted, "field is immutable");
+            }
+            let owned = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+            for key in owned.into_iter().chain(["resourceVersion", "name", "namespace"]) {
+                match old.pointer(&format!("/metadata/{key}")) {
+                    Some(kept) => drop(fields.insert(key.into(), kept.clone())),
+                    None => drop(fields.remove(key)),
+                }
+            }
+            let held = |value: &Value| value.as_array().cloned().unwrap_or_default();
+            if old.pointer("/metadata/deletionTimestamp").is_some() {
+                let before = old.pointer("/metadata/finalizers").map(held).unwrap_or_default();
+                let after = fields.get("finalizers").map(held).unwrap_or_default();
+                if after.iter().any(|finalizer| !before.contains(finalizer)) {
+                    let rule = "no new finalizers can be added if the object is being deleted";
+                    causes.forbidden("metadata.finalizers", rule);
+                }
+            }
+        }
+        // Ownership of fields is only ever written by server-side apply.
+        if !options.owns_fields {
+            match old.pointer("/metadata/managedFields") {
+                Some(kept) => drop(fields.insert("managedFields".into(), kept.clone())),
+                None => drop(fields.remove("managedFields")),
+            }
+        }
+        meta::tidy(fields);
+    }
+
+    /// Reads a body by its model: what is unknown goes, and is named in the warnings.
+    fn read(&self, resource: &Resource, body: Value, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
+        let refuse = |rule: String| {
+            let (kind, version) = (&resource.kind, resource.api_version());
+            ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {rule}"))
+        };
+        let mut unknown = Vec::new();
+        let mut value = match &resource.model {
+            Model::Typed(decode) | Model::Converted { decode, .. } => {
+                let given = (options.field_validation != FieldValidation::Ignore).then(|| body.clone());
+                let value = decode(body).map_err(refuse)?;
+                if let Some(given) = given {
+                    unknown_fields(&given, &value, "", &mut unknown);
+                }
+                match &resource.model {
+                    Model::Converted { store, .. } => store(value),
+                    _ => value,
+                }
+            }
+            Model::Custom(model) => {
+                let mut value = body;
+                model.read(&mut value, &mut unknown);
+                value
+            }
+            Model::Review(_) => body,
+        };
+        meta::tidy(metadata(&mut value));
+        let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+        if options.field_validation == FieldValidation::Strict && !warnings.is_empty() {
+            let (kind, version) = (&resource.kind, resource.api_version());
+            return Err(ApiError::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
+                warnings.join(", ")
+            )));
+        }
+        let silent = options.field_validation == FieldValidation::Ignore;
+        Ok((value, if silent { Vec::new() } else { warnings }))
+    }
+
+    fn validate(&self, resource: &Resource, value: &Value, old: Option<&Value>, mut causes: Causes) -> Result<()> {
+        meta::validate(resource, value, &mut causes);
+        if let Some(model) = resource.custom() {
+            model.validate(value, &mut causes);
+        }
+        (resource.rules.validate)(value, old, &mut causes);
+        if causes.is_empty() {
+            return Ok(());
+        }
+        Err(ApiError::invalid(resource, text(value, "/metadata/name"), causes))
+    }
+}
+
+fn restore(value: &mut Value, old: &Value, key: &str) {
+    let map = meta::object(value);
+    match old.get(key) {
+        Some(kept) => drop(map.insert(key.into(), kept.clone())),
+        None => drop(map.remove(key)),
+    }
+}
+
+/// Whether a change is one that `metadata.generation` counts.
+fn generation_counts(resource: &Resource, old: &Value, new: &Value) -> bool {
+    let differ = |skip: &[&str]| {
+        let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
+        let keys = old.keys().chain(new.keys()).filter(|key| !skip.contains(&key.as_str()));
+        keys.into_iter().any(|key| old.get(key) != new.get(key))
+    };
+    let field = |value: &Value, name: &str| value.pointer(&format!("/metadata/{name}")).cloned();
+    match resource.rules.generation {
+        Generation::Never => false,
+        Generation::SpecAndAnnotations => {
+            differ(&["metadata", "status"]) || field(old, "annotations") != field(new, "annotations")
+        }
+        Generation::Spec if resource.rules.status => differ(&["metadata", "status"]),
+        Generation::Spec => differ(&["metadata"]),
+        Generation::Any => differ(&["metadata"]) || field(old, "labels") != field(new, "labels"),
+    }
+}
+
+/// Fields of `given` that reading dropped.
+fn unknown_fields(given: &Value, kept: &Value, path: &str, unknown: &mut Vec<String>) {
+    match (given, kept) {
+        (Value::Object(given), Value::Object(kept)) => {
+            for (key, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match kept.get(key) {
+                    Some(kept) => unknown_fields(value, kept, &path, unknown),
+                    None => unknown.push(path),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(kept)) => {
+            for (index, (value, kept)) in given.iter().zip(kept).enumerate() {
+                unknown_fields(value, kept, &format!("{path}[{index}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,125 @@
+//! Who owns whom: what the collector asks of the store.
+//!
+//! Two indexes serve it: objects by uid, and dependents by the uid of their owner. Objects that it must look at are put
+//! in a set, which the number of objects bounds.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Inner, NAMESPACES, Object, Place, Store, scan};
+
+impl Store {
+    /// Takes everything that the collector should look at, once there is anything.
+    pub(crate) async fn work(&self) -> Vec<Place> {
+        loop {
+            let work: Vec<Place> = std::mem::take(&mut self.inner.lock().work).into_iter().collect();
+            if !work.is_empty() {
+                return work;
+            }
+            self.work.notified().await;
+        }
+    }
+
+    /// Puts an object before the collector.
+    pub(crate) fn examine(&self, place: Place) {
+        self.inner.lock().work.insert(place);
+        self.work.notify_one();
+    }
+
+    /// The object with this uid.
+    pub(crate) fn owner(&self, uid: &str) -> Option<(Place, Arc<Object>)> {
+        let inner = self.inner.lock();
+        let place = inner.by_uid.get(uid)?.clone();
+        let object = inner.tables.get(&place.0)?.objects.get(&place.1)?.clone();
+        Some((place, object))
+    }
+
+    /// Where the objects are that name this uid as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+        self.inner.lock().dependents.get(uid).map(|set| set.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Keys in a namespace, in every table.
+    pub(crate) fn contents(&self, namespace: &str) -> Vec<Place> {
+        let prefix = format!("{namespace}/");
+        let inner = self.inner.lock();
+        let mut places = Vec::new();
+        for (name, table) in &inner.tables {
+            places.extend(scan(&table.objects, &prefix).map(|(key, _)| (name.clone(), key.clone())));
+        }
+        places
+    }
+}
+
+impl Inner {
+    /// Keeps the indexes, and notes what the collector must look at.
+    pub(super) fn index(
+        &mut self,
+        table: &Arc<str>,
+        key: &str,
+        previous: Option<&Object>,
+        object: &Object,
+        deleted: bool,
+    ) {
+        let place: Place = (table.clone(), key.to_string());
+        let old = previous.map(owners).unwrap_or_default();
+        let new = if deleted { Vec::new() } else { owners(object) };
+        for uid in old.iter().filter(|uid| !new.contains(uid)) {
+            if let Some(set) = self.dependents.get_mut(*uid) {
+                set.remove(&place);
+                if set.is_empty() {
+                    self.dependents.remove(*uid);
+                }
+            }
+            self.examine_owner(uid);
+        }
+        for uid in new.iter().filter(|uid| !old.contains(uid)) {
+            self.dependents.entry(uid.to_string()).or_default().insert(place.clone());
+            if self.by_uid.get(*uid).is_none_or(|owner| self.is_leaving(owner)) {
+                self.work.insert(place.clone());
+            }
+        }
+        let uid = object.text("/metadata/uid").to_string();
+        if deleted {
+            let dependents = self.dependents.get(&uid).into_iter().flatten().cloned();
+            self.work.extend(dependents);
+            self.by_uid.remove(&uid);
+            if let Some((namespace, _)) = key.split_once('/') {
+                let owner: Place = (NAMESPACES.into(), namespace.to_string());
+                if self.is_leaving(&owner) {
+                    self.work.insert(owner);
+                }
+            }
+            if let Some(definition) = super::super::crd::definition_of(table)
+                && self.is_leaving(&definition)
+            {
+                self.work.insert(definition);
+            }
+            return;
+        }
+        self.by_uid.insert(uid, place.clone());
+        if !object.text("/metadata/deletionTimestamp").is_empty() {
+            self.work.insert(place);
+        }
+    }
+
+    fn is_leaving(&self, place: &Place) -> bool {
+        let object = self.tables.get(&place.0).and_then(|table| table.objects.get(&place.1));
+        object.is_some_and(|object| !object.text("/metadata/deletionTimestamp").is_empty())
+    }
+
+    fn examine_owner(&mut self, uid: &str) {
+        if let Some(owner) = self.by_uid.get(uid).cloned()
+            && self.is_leaving(&owner)
+        {
+            self.work.insert(owner);
+        }
+    }
+}
+
+/// The uids of an object's owners.
+fn owners(object: &Object) -> Vec<&str> {
+    let references = object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    references.into_iter().flatten().filter_map(|reference| reference.get("uid")?.as_str()).collect()
+}
