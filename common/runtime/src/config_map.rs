@@ -4,9 +4,10 @@
 //! and value, and the former configuration stays in force. A map that is missing means defaults: upstream refuses to
 //! start then, which nobody can depend on, and a standalone install should work with none.
 
+use crate::watching;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -81,26 +82,25 @@ impl ConfigMaps {
     }
 
     async fn watch(self, api: Api<ConfigMap>, synced: watch::Sender<bool>) {
-        let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let mut events = watching::watch(api, watcher::Config::default());
         let mut listed = BTreeSet::new();
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Init) => listed.clear(),
-                Ok(watcher::Event::InitApply(map)) => {
+                watcher::Event::Init => listed.clear(),
+                watcher::Event::InitApply(map) => {
                     self.deliver(&map.name_any(), map.data.as_ref().unwrap_or(&Data::new()));
                     listed.insert(map.name_any());
                 }
-                Ok(watcher::Event::Apply(map)) => {
+                watcher::Event::Apply(map) => {
                     self.deliver(&map.name_any(), map.data.as_ref().unwrap_or(&Data::new()));
                 }
-                Ok(watcher::Event::Delete(map)) => self.deliver(&map.name_any(), &Data::new()),
-                Ok(watcher::Event::InitDone) => {
+                watcher::Event::Delete(map) => self.deliver(&map.name_any(), &Data::new()),
+                watcher::Event::InitDone => {
                     for missing in self.subscriptions.keys().filter(|name| !listed.contains(*name)) {
                         self.deliver(missing, &Data::new());
                     }
                     synced.send_replace(true);
                 }
-                Err(error) => tracing::warn!(%error, "config maps cannot be watched; the last known stay in force"),
             }
         }
     }

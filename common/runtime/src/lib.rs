@@ -7,4 +7,6 @@ pub mod lease;
 pub mod resolve;
 pub mod shutdown;
 pub mod telemetry;
+pub mod trouble;
+pub mod watching;
 pub mod websocket;

@@ -2,6 +2,7 @@
 
 use super::election::{Election, Op, Record};
 use super::{Ownership, Timing, View};
+use crate::watching;
 use common::ownership::Holder;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -9,7 +10,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::HashSet;
@@ -82,7 +83,7 @@ enum Outcome {
 
 impl Elector {
     async fn run(mut self, shutdown: CancellationToken) {
-        let mut events = watcher(self.leases.clone(), watcher::Config::default()).default_backoff().boxed();
+        let mut events = watching::watch(self.leases.clone(), watcher::Config::default());
         let mut writes = FuturesUnordered::new();
         let mut listed = HashSet::new();
         loop {
@@ -95,9 +96,8 @@ impl Elector {
                 () = shutdown.cancelled() => break,
                 Some((lease, sent, outcome)) = writes.next() => self.settle(lease, sent, outcome),
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.handle(event, &mut listed),
-                    Some(Err(error)) => tracing::warn!(%error, "leases cannot be watched; what is held is kept"),
-                    None => break, // A watcher's stream does not end.
+                    Some(event) => self.handle(event, &mut listed),
+                    None => break, // A watch does not end.
                 },
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }

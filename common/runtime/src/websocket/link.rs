@@ -3,6 +3,7 @@
 use super::backoff::Backoff;
 use super::{Config, Outgoing, Target};
 use crate::resolve::Resolve;
+use crate::trouble::Trouble;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use std::future::Future;
@@ -57,6 +58,7 @@ pub(super) enum End {
 pub(super) async fn run(mut link: Link) {
     let mut backoff = Backoff::new(link.config.backoff_first, link.config.backoff_max);
     let peer = link.targets.first().map(|target| target.uri.to_string()).unwrap_or_default();
+    let mut trouble = Trouble::with(format!("the link to {peer}"));
     loop {
         let wait = backoff.wait(&mut rand::rng());
         if !wait.is_zero() && refuse_while(&mut link.frames, &link.shutdown, sleep(wait)).await.is_none() {
@@ -67,12 +69,12 @@ pub(super) async fn run(mut link: Link) {
             None => return,
             Some(Ok(stream)) => stream,
             Some(Err(error)) => {
-                tracing::debug!(%peer, %error, "cannot connect, will try again");
+                trouble.failed(&error);
                 continue;
             }
         };
         link.connected.send_replace(true);
-        tracing::debug!(%peer, "connected");
+        trouble.over();
         let end = drive(stream, &link.config, &mut link.frames, &mut backoff, &link.shutdown).await;
         link.connected.send_replace(false);
         // The flag falls first: what is drained now was queued before, and nothing new can be queued after.

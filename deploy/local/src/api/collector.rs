@@ -30,7 +30,9 @@ pub(crate) async fn run(api: Arc<Api>) {
         };
         for place in work {
             if let Err(error) = api.examine(&place) {
-                tracing::debug!(table = %place.0, key = place.1, error = %error.body["message"], "collector");
+                // Not tried again before the object, its owner or its namespace changes.
+                let error = &error.body["message"];
+                tracing::warn!(table = %place.0, key = place.1, %error, "what follows from a deletion was not done");
             }
             tokio::task::yield_now().await;
         }

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReferen
 use kube::core::{Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,18 @@ pub(crate) enum Key {
     LeftEndpoints(ObjectKey),
     /// The slices that mirror Endpoints of a Service without a selector.
     Mirror(ObjectKey),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Deployment(key) => write!(f, "Deployment {key}"),
+            Key::ReplicaSet(key) => write!(f, "ReplicaSet {key}"),
+            Key::Service(key) => write!(f, "Service {key}"),
+            Key::LeftEndpoints(key) => write!(f, "Endpoints {key}, whose Service is gone"),
+            Key::Mirror(key) => write!(f, "the mirror of Endpoints {key}"),
+        }
+    }
 }
 
 /// One write of any kind.

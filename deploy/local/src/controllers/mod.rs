@@ -36,16 +36,19 @@ mod slices;
 mod store;
 mod write;
 
+use common_runtime::trouble::Trouble;
+use common_runtime::watching;
 use futures::stream::{self, BoxStream, FuturesUnordered, StreamExt};
 use index::{Index, Key, Plan, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use queue::Queue;
+use std::collections::HashMap;
 use std::sync::Arc;
 use store::ObjectKey;
 use tokio::time::Instant;
@@ -76,6 +79,8 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
     ]);
     let mut queue: Queue<Key> = Queue::default();
     let mut running = FuturesUnordered::new();
+    // Of keys that fail now, so no more than there are objects.
+    let mut troubles: HashMap<Key, Trouble> = HashMap::new();
     let mut synced = false;
     loop {
         while synced && running.len() < CONCURRENCY_MAX {
@@ -105,12 +110,19 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
             }
             Some(done) = running.next() => {
                 let now = Instant::now().into_std();
-                let Done { key, marked, again_after, succeeded } = done;
+                let Done { key, marked, again_after, failure } = done;
                 marked.into_iter().for_each(|key| queue.mark(key));
                 if let Some(at) = again_after.and_then(|after| now.checked_add(after)) {
                     queue.mark_at(key.clone(), at);
                 }
-                queue.done(key, succeeded, now);
+                match &failure {
+                    Some(error) => troubles
+                        .entry(key.clone())
+                        .or_insert_with(|| Trouble::with(format!("the reconciliation of {key}")))
+                        .failed(error),
+                    None => drop(troubles.remove(&key).map(|mut trouble| trouble.over())),
+                }
+                queue.done(key, failure.is_none(), now);
             }
             () = alarm => {}
         }
@@ -130,7 +142,8 @@ struct Done {
     /// Keys that its writes concern.
     marked: Vec<Key>,
     again_after: Option<std::time::Duration>,
-    succeeded: bool,
+    /// The first write that failed; conflicts count, as they are tried again too.
+    failure: Option<kube::Error>,
 }
 
 /// Plans and writes for one key.
@@ -141,9 +154,14 @@ async fn reconcile(shared: Arc<Shared>, key: Key) -> Done {
         .buffer_unordered(WRITES_MAX)
         .collect()
         .await;
-    let succeeded = results.iter().all(Option::is_some);
-    let marked = results.into_iter().flatten().flatten().collect();
-    Done { key, marked, again_after, succeeded }
+    let (mut marked, mut failure) = (Vec::new(), None);
+    for result in results {
+        match result {
+            Ok(keys) => marked.extend(keys),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Done { key, marked, again_after, failure }
 }
 
 fn plan(index: &Index, key: &Key) -> Plan {
@@ -157,8 +175,8 @@ fn plan(index: &Index, key: &Key) -> Plan {
     }
 }
 
-/// Carries out one write; answers with the keys it concerns, or nothing if it failed.
-async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Option<Vec<Key>> {
+/// Carries out one write; answers with the keys it concerns.
+async fn carry_out(shared: &Shared, key: &Key, write: Write) -> kube::Result<Vec<Key>> {
     let client = &shared.client;
     let outcome = match write {
         Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(answered(a))),
@@ -174,17 +192,7 @@ async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Option<Vec<Key>>
             outcome.map(|a| Event::Pod(answered(a)))
         }
     };
-    match outcome {
-        Ok(event) => Some(event.apply(&mut shared.index.lock())),
-        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {
-            tracing::debug!(?key, %status, "overtaken; trying again with what the watch brings");
-            None
-        }
-        Err(error) => {
-            tracing::warn!(?key, %error, "a controller's write failed; trying again later");
-            None
-        }
-    }
+    outcome.map(|event| event.apply(&mut shared.index.lock()))
 }
 
 /// Keeps why pods of `set` could not be created, for its status.
@@ -259,17 +267,7 @@ impl Event {
 
 /// All objects of one kind in every namespace, without `managedFields`.
 fn watch<K: Kind>(client: &Client, wrap: fn(Learned<K>) -> Event) -> BoxStream<'static, Event> {
-    watcher(Api::<K>::all(client.clone()), watcher::Config::default())
-        .default_backoff()
-        .filter_map(move |result| {
-            let event = match result {
-                Ok(event) => Some(wrap(Learned::Watch(event.modify(|object| object.meta_mut().managed_fields = None)))),
-                Err(error) => {
-                    tracing::debug!(kind = %K::kind(&()), %error, "a watch broke; taking it up again");
-                    None
-                }
-            };
-            std::future::ready(event)
-        })
+    watching::watch(Api::<K>::all(client.clone()), watcher::Config::default())
+        .map(move |event| wrap(Learned::Watch(event.modify(|object| object.meta_mut().managed_fields = None))))
         .boxed()
 }

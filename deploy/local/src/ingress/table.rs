@@ -6,10 +6,11 @@
 
 use common::backend::Backend;
 use common::names;
+use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
@@ -191,9 +192,8 @@ fn read(slice: &EndpointSlice) -> Option<Slice> {
 /// Keeps `table` current until `shutdown`; survives an absent API server with the last known state.
 pub(super) async fn follow(table: std::sync::Arc<Table>, client: Client, shutdown: CancellationToken) {
     let config = watcher::Config::default;
-    let services = watcher(Api::<Service>::all(client.clone()), config()).default_backoff().boxed();
-    let slices = watcher(Api::<EndpointSlice>::all(client), config()).default_backoff().boxed();
-    let (mut services, mut slices) = (services, slices);
+    let mut services = watch(Api::<Service>::all(client.clone()), config());
+    let mut slices = watch(Api::<EndpointSlice>::all(client), config());
     // What the present list has not shown by its end is gone.
     let mut unseen_services: Option<Vec<Service>> = None;
     let mut listed: BTreeMap<Name, Vec<String>> = BTreeMap::new();
@@ -201,15 +201,15 @@ pub(super) async fn follow(table: std::sync::Arc<Table>, client: Client, shutdow
         tokio::select! {
             () = shutdown.cancelled() => return,
             Some(event) = services.next() => match event {
-                Ok(watcher::Event::Init) => unseen_services = Some(Vec::new()),
-                Ok(watcher::Event::InitApply(service)) => {
+                watcher::Event::Init => unseen_services = Some(Vec::new()),
+                watcher::Event::InitApply(service) => {
                     table.service_applied(&service);
                     if let Some(seen) = &mut unseen_services {
                         seen.push(service);
                     }
                 }
-                Ok(watcher::Event::Apply(service)) => table.service_applied(&service),
-                Ok(watcher::Event::InitDone) => {
+                watcher::Event::Apply(service) => table.service_applied(&service),
+                watcher::Event::InitDone => {
                     let seen: Vec<Name> = unseen_services.take().unwrap_or_default().iter()
                         .filter_map(|s| Some((s.namespace()?, s.name_any()))).collect();
                     let mut state = table.state.write();
@@ -218,25 +218,23 @@ pub(super) async fn follow(table: std::sync::Arc<Table>, client: Client, shutdow
                         state.forget_hosts(&name);
                     }
                 }
-                Ok(watcher::Event::Delete(service)) => table.service_deleted(&service),
-                Err(error) => tracing::debug!(%error, "ingress: Services cannot be watched"),
+                watcher::Event::Delete(service) => table.service_deleted(&service),
             },
             Some(event) = slices.next() => match event {
-                Ok(watcher::Event::Init) => listed.clear(),
-                Ok(watcher::Event::InitApply(slice)) => {
+                watcher::Event::Init => listed.clear(),
+                watcher::Event::InitApply(slice) => {
                     if let Some((service, name)) = owner(&slice) {
                         listed.entry(service).or_default().push(name);
                     }
                     table.slice_applied(&slice);
                 }
-                Ok(watcher::Event::Apply(slice)) => table.slice_applied(&slice),
-                Ok(watcher::Event::InitDone) => {
+                watcher::Event::Apply(slice) => table.slice_applied(&slice),
+                watcher::Event::InitDone => {
                     for (service, slices) in &mut table.state.write().slices {
                         slices.retain(|name, _| listed.get(service).is_some_and(|kept| kept.contains(name)));
                     }
                 }
-                Ok(watcher::Event::Delete(slice)) => table.slice_deleted(&slice),
-                Err(error) => tracing::debug!(%error, "ingress: EndpointSlices cannot be watched"),
+                watcher::Event::Delete(slice) => table.slice_deleted(&slice),
             },
         }
     }

@@ -46,12 +46,13 @@ pub use probe::PERIOD_ANNOTATION;
 use crate::Range;
 use addresses::Pool;
 use anyhow::Context;
+use common_runtime::watching::watch as watch_objects;
 use events::Events;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::PostParams;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use listeners::Occupant;
 use parking_lot::Mutex;
@@ -198,7 +199,7 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
 
 /// Starts a task for each pod of this node and tells it what the watch says, until `shutdown`; then waits for all.
 async fn watch_pods(node: &Arc<Node>, client: Client, shutdown: &CancellationToken) {
-    let mut events = watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff().boxed();
+    let mut events = watch_objects(Api::<Pod>::all(client), watcher::Config::default());
     let mut pods = Pods {
         node: node.clone(),
         shutdown: shutdown.clone(),
@@ -210,15 +211,11 @@ async fn watch_pods(node: &Arc<Node>, client: Client, shutdown: &CancellationTok
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            Some(uid) = pods.tasks.join_next(), if !pods.tasks.is_empty() => {
-                if let Ok(uid) = uid {
-                    pods.seen.remove(&uid);
-                }
-            }
-            Some(event) = events.next() => match event {
-                Ok(event) => pods.apply(event),
-                Err(error) => tracing::debug!(%error, "the watch of pods broke; taking it up again"),
+            Some(ended) = pods.tasks.join_next(), if !pods.tasks.is_empty() => match ended {
+                Ok(uid) => drop(pods.seen.remove(&uid)),
+                Err(error) => tracing::error!(%error, "a bug: a pod's task did not come to its end"),
             },
+            Some(event) = events.next() => pods.apply(event),
         }
     }
     while pods.tasks.join_next().await.is_some() {}

@@ -24,6 +24,7 @@ use super::logs::PodLogs;
 use super::refusal::refusal;
 use super::status::{Home, Phase, View, pod_status};
 use crate::merge::merge_patch;
+use common_runtime::trouble::Trouble;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -202,6 +203,7 @@ impl Worker {
             return (why, written);
         }
         let mut pause = RETRY.0;
+        let mut trouble = Trouble::with(format!("the status of pod {}", title(&self.pod)));
         loop {
             let status = self.status(home, &views.borrow_and_update(), Some(&written));
             let patch = patch(&written, &status);
@@ -220,11 +222,12 @@ impl Worker {
                 Ok(()) => {
                     written = status;
                     pause = RETRY.0;
+                    trouble.over();
                     None
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return (Why::Gone, written),
                 Err(error) => {
-                    tracing::debug!(pod = self.pod.name_any(), %error, "a status was not taken; trying again");
+                    trouble.failed(&error);
                     pause = (pause * 2).min(RETRY.1);
                     Some(pause)
                 }
@@ -265,13 +268,17 @@ impl Worker {
             },
         };
         let mut pause = RETRY.0;
+        let mut trouble = Trouble::with(format!("the binding of pod {}", title(&self.pod)));
         loop {
             let bound: kube::Result<Value> =
                 self.api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
             match bound {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    trouble.over();
+                    return Ok(());
+                }
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(Why::Gone),
-                Err(error) => tracing::warn!(pod = name, %error, "a pod could not be bound; trying again"),
+                Err(error) => trouble.failed(&error),
             }
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(Why::Shutdown),
@@ -357,17 +364,23 @@ pub(crate) async fn remove(api: &Api<Pod>, pod: &Pod, shutdown: &CancellationTok
         ..DeleteParams::default()
     };
     let mut pause = RETRY.0;
+    let mut trouble = Trouble::with(format!("the removal of pod {}", title(pod)));
     loop {
         match api.delete(&pod.name_any(), &params).await {
-            Ok(_) => return,
+            Ok(_) => return trouble.over(),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
-            Err(error) => tracing::debug!(pod = pod.name_any(), %error, "a pod could not be removed; trying again"),
+            Err(error) => trouble.failed(&error),
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY.1),
         }
     }
+}
+
+/// `NAMESPACE/NAME`, for logs.
+fn title(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 /// How long a pod under deletion is given; absent if it is not.

@@ -19,33 +19,44 @@ mod table;
 pub use resolver::ServiceResolver;
 pub use table::{Place, ServiceTable};
 
+use common_runtime::watching::watch;
 use forward::Backends;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use table::{PortKey, Wanted};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use futures::StreamExt;
 
+/// Pause before a Service whose address or port could not be had is tried again.
+const LISTEN_RETRY: Duration = Duration::from_secs(1);
+
 /// Keeps listeners for all Services until `shutdown`, and `table` up to date.
 pub(crate) async fn run(client: Client, table: ServiceTable, shutdown: CancellationToken) {
-    let mut services =
-        watcher(Api::<Service>::all(client.clone()), watcher::Config::default()).default_backoff().boxed();
+    let mut services = watch(Api::<Service>::all(client.clone()), watcher::Config::default());
     let slices = watcher::Config::default().labels("kubernetes.io/service-name");
-    let mut slices = watcher(Api::<EndpointSlice>::all(client), slices).default_backoff().boxed();
-    let mut proxy = Proxy { table, services: Known::default(), slices: Known::default(), listeners: HashMap::new() };
+    let mut slices = watch(Api::<EndpointSlice>::all(client), slices);
+    let mut proxy = Proxy {
+        table,
+        services: Known::default(),
+        slices: Known::default(),
+        listeners: HashMap::new(),
+        refused: HashSet::new(),
+    };
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             Some(event) = services.next() => proxy.services.apply(event),
             Some(event) = slices.next() => proxy.slices.apply(event),
+            () = tokio::time::sleep(LISTEN_RETRY), if !proxy.refused.is_empty() => {}
         }
         proxy.update().await;
     }
@@ -65,20 +76,19 @@ impl<K> Default for Known<K> {
 }
 
 impl<K: ResourceExt> Known<K> {
-    fn apply(&mut self, event: Result<watcher::Event<K>, watcher::Error>) {
+    fn apply(&mut self, event: watcher::Event<K>) {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match event {
-            Ok(watcher::Event::Init) => self.listed = Some(BTreeMap::new()),
-            Ok(watcher::Event::InitApply(object)) => {
+            watcher::Event::Init => self.listed = Some(BTreeMap::new()),
+            watcher::Event::InitApply(object) => {
                 self.listed.get_or_insert_default().insert(key(&object), object);
             }
-            Ok(watcher::Event::InitDone) => {
+            watcher::Event::InitDone => {
                 self.objects = self.listed.take().unwrap_or_default();
                 self.synced = true;
             }
-            Ok(watcher::Event::Apply(object)) => drop(self.objects.insert(key(&object), object)),
-            Ok(watcher::Event::Delete(object)) => drop(self.objects.remove(&key(&object))),
-            Err(error) => tracing::debug!(%error, "the proxy's watch broke; taking it up again"),
+            watcher::Event::Apply(object) => drop(self.objects.insert(key(&object), object)),
+            watcher::Event::Delete(object) => drop(self.objects.remove(&key(&object))),
         }
     }
 }
@@ -88,6 +98,8 @@ struct Proxy {
     services: Known<Service>,
     slices: Known<EndpointSlice>,
     listeners: HashMap<PortKey, Listening>,
+    /// Ports that could not be listened on, which has been said.
+    refused: HashSet<PortKey>,
 }
 
 /// One listener; dropping it closes it. Connections under way go on.
@@ -108,14 +120,21 @@ impl Proxy {
         self.listeners.retain(|key, held| {
             wanted.get(key).is_some_and(|Wanted { address, .. }| address.is_some_and(|a| a == held.asked))
         });
+        self.refused.retain(|key| wanted.contains_key(key));
         for (key, Wanted { address, backends }) in &wanted {
             match (self.listeners.get(key), address) {
                 (Some(held), _) => held.backends.set(backends.clone()),
                 (None, Some(asked)) => match listen(*asked).await {
                     Ok(listener) => {
-                        drop(self.listeners.insert(key.clone(), accept(*asked, listener, backends.clone())))
+                        self.listeners.insert(key.clone(), accept(*asked, listener, backends.clone()));
+                        if self.refused.remove(key) {
+                            tracing::info!(service = %key, %asked, "the Service has its listener now");
+                        }
                     }
-                    Err(error) => tracing::warn!(service = %key, %asked, %error, "a Service has no listener"),
+                    Err(error) if self.refused.insert(key.clone()) => {
+                        tracing::warn!(service = %key, %asked, %error, "a Service has no listener; trying again");
+                    }
+                    Err(_) => {} // Said before.
                 },
                 (None, None) => {}
             }

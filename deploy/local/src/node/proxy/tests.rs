@@ -86,7 +86,7 @@ async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("the listener closes");
+    tokio::time::timeout(Duration::from_secs(10), closed).await.expect("the listener closes");
 }
 
 /// Goal: an address that is not this machine's is served elsewhere. Method: TEST-NET-1, which nobody has.
