@@ -3,20 +3,18 @@
 
 use autoscaler::leadership::Shares;
 use common::ownership::{Holder, bucket_names};
-use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common::stat::Stat;
 use common_runtime::environment::Mode;
 use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
+use e2e::bare::{self, SYSTEM};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DynamicObject, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use local::api::{ApiOptions, ApiServer};
-use serde_json::{Value, json};
+use local::api::ApiServer;
+use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,35 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
 const PATIENCE: Duration = Duration::from_secs(30);
-const SYSTEM: &str = "knative-serving";
 
 async fn cluster() -> (ApiServer, Client) {
-    let range = "127.200.128.0/17".parse().expect("range");
-    let server = ApiServer::start(ApiOptions::new(range)).await.expect("API server");
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("kubeconfig");
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("config");
-    let client = Client::try_from(config).expect("client");
-    create(&client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await;
-    (server, client)
-}
-
-async fn create(client: &Client, namespace: Option<&str>, object: Value) {
-    let object: DynamicObject = serde_json::from_value(object).expect("object");
-    let types = object.types.clone().expect("typed");
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).expect("kind"));
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let created = async {
-        // A custom resource is served a moment after its definition was created.
-        while let Err(error) = api.create(&PostParams::default(), &object).await {
-            assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, created).await.expect("created");
+    bare::start("127.200.128.0/17").await.expect("an API server")
 }
 
 fn holder(number: u8) -> Holder {
@@ -168,15 +140,14 @@ async fn a_bucket_is_announced_by_its_holder() {
 #[tokio::test]
 async fn a_stat_becomes_a_patch() {
     let (_server, client) = cluster().await;
-    for crd in common_api::crds::crds() {
-        let mut object = serde_json::to_value(&crd).expect("CRD");
-        object["apiVersion"] = json!("apiextensions.k8s.io/v1");
-        object["kind"] = json!("CustomResourceDefinition");
-        create(&client, None, object).await;
+    bare::define_resources(&client).await.expect("the CRDs");
+    for (namespace, object) in [
+        (SYSTEM, bare::activators("127.0.0.1")),
+        ("default", bare::deployment(0)),
+        ("default", bare::pod_autoscaler(json!({}))),
+    ] {
+        bare::create(&client, Some(namespace), object).await.expect("created");
     }
-    create(&client, Some(SYSTEM), activators()).await;
-    create(&client, Some("default"), deployment()).await;
-    create(&client, Some("default"), pod_autoscaler()).await;
 
     let (events, mut scaled) = mpsc::unbounded_channel();
     let listen = free_port().await;
@@ -200,8 +171,9 @@ async fn a_stat_becomes_a_patch() {
     timeout(PATIENCE, link.connected().wait_for(|up| *up)).await.expect("connected").expect("alive");
     status(&client, "Active", "False").await;
 
+    let stat = Stat { average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
     let sent = Instant::now();
-    link.send(stat()).await.expect("connected");
+    link.send(bare::frame("default", "hello", Some(stat))).await.expect("connected");
     let event = timeout(PATIENCE, scaled.recv()).await.expect("scaled in time").expect("a patch");
     assert_eq!((event.from, event.to), (0, 1), "{event:?}");
     eprintln!("stat sent to patch answered: {:?}", event.at - sent);
@@ -219,12 +191,6 @@ async fn free_port() -> SocketAddr {
     listener.local_addr().expect("address")
 }
 
-fn stat() -> bytes::Bytes {
-    let stat = Stat { average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
-    let message = WireStatMessage { namespace: "default".into(), name: "hello".into(), stat: Some(stat) };
-    common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
-}
-
 async fn status(client: &Client, condition: &str, expected: &str) {
     let api: Api<common_api::PodAutoscaler> = Api::namespaced(client.clone(), "default");
     let reached = async {
@@ -238,37 +204,4 @@ async fn status(client: &Client, condition: &str, expected: &str) {
         }
     };
     timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{condition} never became {expected}"));
-}
-
-fn activators() -> Value {
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "activators", "labels": {"kubernetes.io/service-name": "activator-service"}},
-        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
-        "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
-    })
-}
-
-fn deployment() -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"},
-        "spec": {
-            "replicas": 0, "selector": {"matchLabels": {"app": "hello"}},
-            "template": {
-                "metadata": {"labels": {"app": "hello"}},
-                "spec": {"containers": [{"name": "c", "image": "hello", "ports": [{"containerPort": 8080}]}]},
-            },
-        },
-    })
-}
-
-fn pod_autoscaler() -> Value {
-    json!({
-        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-        "metadata": {"name": "hello"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
-            "protocolType": "http1",
-        },
-    })
 }

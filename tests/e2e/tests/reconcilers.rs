@@ -1,20 +1,20 @@
 //! The autoscaler's reconcilers against the embedded API server and its controllers. The test is kubelet (pods get ready
 //! the moment they exist) and activator (attests, answers probes); no process, no proxy.
 
-use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common::stat::Stat;
 use common_api::{PodAutoscaler, ServerlessService};
 use common_runtime::environment::Mode;
 use common_runtime::resolve::{Dns, Resolve};
 use common_runtime::websocket::{Config, DurableSender};
+use e2e::bare::{self, SYSTEM, deployment, frame, pod_autoscaler};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
-use local::api::{ApiOptions, ApiServer};
+use local::api::ApiServer;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
@@ -29,7 +29,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
 const PATIENCE: Duration = Duration::from_secs(60);
-const SYSTEM: &str = "knative-serving";
 const ACTIVATOR: &str = "127.0.0.1";
 
 /// Leads every name to one address.
@@ -50,20 +49,10 @@ struct Cluster {
 
 impl Cluster {
     async fn start(range: &str) -> Self {
-        let range = range.parse().expect("range");
-        let server = ApiServer::start(ApiOptions::new(range)).await.expect("API server");
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("kubeconfig");
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        let client = Client::try_from(config.expect("config")).expect("client");
+        let (server, client) = bare::start(range).await.expect("an API server");
         let stop = CancellationToken::new();
-        create(&client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await;
-        for crd in common_api::crds::crds() {
-            let mut object = serde_json::to_value(&crd).expect("CRD");
-            object["apiVersion"] = json!("apiextensions.k8s.io/v1");
-            object["kind"] = json!("CustomResourceDefinition");
-            create(&client, None, object).await;
-        }
-        create(&client, Some(SYSTEM), activators()).await;
+        bare::define_resources(&client).await.expect("the CRDs");
+        bare::create(&client, Some(SYSTEM), bare::activators(ACTIVATOR)).await.expect("created");
         let (controlled, ended) = (client.clone(), stop.clone());
         tokio::spawn(async move {
             let _ = local::controllers::run(controlled, ended).await;
@@ -114,7 +103,7 @@ impl Cluster {
     }
 
     async fn create(&self, object: Value) {
-        create(&self.client, Some("default"), object).await;
+        bare::create(&self.client, Some("default"), object).await.expect("created");
     }
 
     async fn poke(&self) {
@@ -156,24 +145,6 @@ async fn eventually(what: &str, test: impl AsyncFn() -> bool) {
     timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-async fn create(client: &Client, namespace: Option<&str>, object: Value) {
-    let object: DynamicObject = serde_json::from_value(object).expect("object");
-    let types = object.types.clone().expect("typed");
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).expect("kind"));
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let created = async {
-        // A custom resource is served a moment after its definition was created.
-        while let Err(error) = api.create(&PostParams::default(), &object).await {
-            assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, created).await.expect("created");
-}
-
 /// Pods are ready once they exist, and gone once they are deleted.
 async fn kubelet(client: Client) {
     let pods: Api<Pod> = Api::namespaced(client, "default");
@@ -205,49 +176,11 @@ async fn answer_probes(listener: TcpListener) {
     }
 }
 
-fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
-    let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat };
-    common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
-}
-
-fn activators() -> Value {
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "activators", "labels": {"kubernetes.io/service-name": "activator-service"}},
-        "endpoints": [{"addresses": [ACTIVATOR], "conditions": {"ready": true}}],
-        "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
-    })
-}
-
-fn deployment(replicas: i32) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"},
-        "spec": {
-            "replicas": replicas, "selector": {"matchLabels": {"app": "hello"}},
-            "template": {
-                "metadata": {"labels": {"app": "hello"}},
-                "spec": {"containers": [{"name": "c", "image": "hello", "ports": [{"containerPort": 8080}]}]},
-            },
-        },
-    })
-}
-
 fn service() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "hello", "labels": {"team": "a"}, "annotations": {"keep": "me"}},
         "spec": {"selector": {"app": "hello"}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]},
-    })
-}
-
-fn pod_autoscaler(annotations: Value) -> Value {
-    json!({
-        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-        "metadata": {"name": "hello", "annotations": annotations},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
-            "protocolType": "http1",
-        },
     })
 }
 

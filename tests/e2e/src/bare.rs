@@ -1,0 +1,110 @@
+//! An API server alone, for tests that play the other parts themselves, and the few objects that such tests begin with.
+
+use anyhow::{Context, ensure};
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use kube::api::{DynamicObject, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, Config};
+use local::api::{ApiOptions, ApiServer};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// The system namespace.
+pub const SYSTEM: &str = "knative-serving";
+
+/// Longest wait for a custom resource to be served.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// A server whose Services get their addresses from `range`, with the system namespace, and an administrator's client.
+///
+/// # Errors
+/// The range is none, or the server does not start.
+pub async fn start(range: &str) -> anyhow::Result<(ApiServer, Client)> {
+    let server = ApiServer::start(ApiOptions::new(range.parse()?)).await?;
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+    create(&client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await?;
+    Ok((server, client))
+}
+
+/// Creates the definitions of the custom resources.
+///
+/// # Errors
+/// The API server refuses one.
+pub async fn define_resources(client: &Client) -> anyhow::Result<()> {
+    for crd in common_api::crds::crds() {
+        let mut object = serde_json::to_value(&crd)?;
+        object["apiVersion"] = json!("apiextensions.k8s.io/v1");
+        object["kind"] = json!("CustomResourceDefinition");
+        create(client, None, object).await?;
+    }
+    Ok(())
+}
+
+/// Creates an object of any kind; none as the namespace for one that is cluster-wide.
+///
+/// # Errors
+/// The API server refuses it, or does not know its kind in time.
+pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let types = object.types.clone().context("an object says what it is")?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let created = async {
+        // A custom resource is served a moment after its definition was created.
+        while let Err(error) = api.create(&PostParams::default(), &object).await {
+            ensure!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{}: {error}", types.kind);
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    timeout(SERVED_WITHIN, created).await.with_context(|| format!("{} was never served", types.kind))?
+}
+
+/// A frame of the stat stream with one entry; without a stat it attests that its sender is there.
+pub fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
+    let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat };
+    common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
+}
+
+/// Endpoints of one activator at `address`, for the system namespace.
+pub fn activators(address: &str) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "activators", "labels": {"kubernetes.io/service-name": "activator-service"}},
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
+    })
+}
+
+/// The Deployment `hello`, whose pods nobody runs.
+pub fn deployment(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": "hello"}},
+            "template": {
+                "metadata": {"labels": {"app": "hello"}},
+                "spec": {"containers": [{"name": "c", "image": "hello", "ports": [{"containerPort": 8080}]}]},
+            },
+        },
+    })
+}
+
+/// The PodAutoscaler `hello` for it.
+pub fn pod_autoscaler(annotations: Value) -> Value {
+    json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {"name": "hello", "annotations": annotations},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
+            "protocolType": "http1",
+        },
+    })
+}
