@@ -125,7 +125,8 @@ mod tests {
         assert!(read(&[]).expect("defaults").template().is_none());
         assert!(read(&[(ENABLE, "true")]).expect("the default template").template().is_some());
         assert!(read(&[(TEMPLATE, "")]).expect("off").template().is_none());
-        let rows: [(&[(&str, &str)], &str, &str); 3] = [
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
+        let rows: [Row<'_>; 3] = [
             (&[(ENABLE, "yes")], ENABLE, "yes"),
             (&[(ENABLE, "true"), (TEMPLATE, "")], TEMPLATE, "empty"),
             (&[(TEMPLATE, "{{.Request.Foo}}")], TEMPLATE, ".Request.Foo"),

@@ -6,8 +6,8 @@
 //!
 //! # Not here
 //!
-//! TLS and tracing. What is live is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG` or the pod's
-//! service account.
+//! TLS and tracing. What is live is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG`
+//! or the pod's service account.
 
 use crate::cold_start::ColdStart;
 use common::{golang, names};

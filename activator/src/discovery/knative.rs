@@ -1,31 +1,23 @@
 //! In place of Knative's activator: Revisions, core/v1 Endpoints and private Services, with no rights beyond upstream's.
-//!
-//! | Revision | becomes |
-//! |---|---|
-//! | `containerConcurrency`, `timeoutSeconds` (absent or 0: 300), response start and idle timeout | the same |
-//! | first port of the serving container named `h2c` | protocol h2c: Endpoints port `http2`, else `http` |
-//! | exec readiness probe on the serving container, or a startup probe on any | a pod must be ready besides its probe |
-//!
-//! The serving container is the only one, or the first with ports. `mesh-compatibility-mode` of `config-network` is followed
-//! live (upstream reads it once).
+//! What a Revision comes to is told in [`super::revision`]. `mesh-compatibility-mode` of `config-network` is followed live
+//! (upstream reads it once).
 //!
 //! # Not here
 //!
 //! System-internal TLS, pod addressability through a mesh (`enable-mesh-pod-addressability`), full duplex (always on).
 
 use super::mirror::{Change, Mirror, name_of};
+use super::revision::{rules, spec};
 use super::slices::{Entry, Index, ObjectName, Owner, Ports, Side};
-use super::{Event, Outbound, Spec};
-use crate::forward::headers::Contract;
+use super::{Event, Spec};
 use activator_core::Destination;
-use activator_core::backends::{Fallback, Proof, Rules};
 use common::RevisionKey;
-use common::backend::{Backend, Probe, Protocol};
+use common::backend::Protocol;
 use common::config::{MeshMode, NetworkConfig};
 use common::names;
 use common_api::Revision;
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{Container, Endpoints, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
@@ -34,12 +26,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-
-/// What upstream's webhook fills in for a missing or zero timeout.
-const TIMEOUT_SECONDS: i64 = 300;
-
-/// Requests held for one revision: upstream's queue depth, which is a bound only here.
-const MAX_HELD: u32 = 10_000;
 
 /// The receiver has gone.
 struct Closed;
@@ -222,74 +208,6 @@ where
     })
 }
 
-/// What a Revision comes to, and whether its queue-proxy's probe says all.
-fn spec(revision: &Revision, mesh: MeshMode, probe_timeout: Duration) -> (Spec, bool) {
-    let (namespace, name) = name_of(revision);
-    let containers = &revision.spec.containers;
-    let serving = serving_container(containers);
-    let is_h2c = serving.and_then(|c| c.ports.as_ref()?.first()?.name.as_deref()) == Some("h2c");
-    let millis = |seconds: Option<i64>| seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(0).saturating_mul(1000);
-    let total = revision.spec.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_SECONDS);
-    let label = |name: &str| revision.labels().get(name).cloned().unwrap_or_default();
-    let trusts_probe = trusts_probe(containers, serving);
-    let spec = Spec {
-        key: RevisionKey::new(namespace, name.as_str()),
-        contract: Contract::Knative,
-        outbound: Outbound::AsInbound,
-        rules: rules(mesh, trusts_probe, probe_timeout),
-        configuration: label(names::CONFIGURATION),
-        service: label(names::SERVICE),
-        backend: Backend {
-            service: name.clone(),
-            revision: name,
-            hosts: Vec::new(),
-            protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
-            container_concurrency: revision
-                .spec
-                .container_concurrency
-                .and_then(|limit| u32::try_from(limit).ok())
-                .unwrap_or(0),
-            queue_proxy: true,
-            probe: Probe::QueueProxy,
-            timeout_ms: millis(Some(total)),
-            response_start_timeout_ms: millis(revision.spec.response_start_timeout_seconds),
-            idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
-            max_held: MAX_HELD,
-            failing: None,
-        },
-    };
-    (spec, trusts_probe)
-}
-
-/// How a revision's pods are judged.
-fn rules(mesh: MeshMode, trusts_probe: bool, probe_timeout: Duration) -> Rules {
-    let proof = match (mesh, trusts_probe) {
-        (MeshMode::Disabled, true) => Proof::ReadyOrProbe,
-        (MeshMode::Disabled, false) => Proof::Ready,
-        (_, true) => Proof::Probe,
-        (_, false) => Proof::ProbeAndReady,
-    };
-    let fallback = match mesh {
-        MeshMode::Auto => Fallback::WhenUnaddressable,
-        MeshMode::Enabled => Fallback::Always,
-        MeshMode::Disabled => Fallback::Never,
-    };
-    Rules { proof, fallback, answer_timeout: probe_timeout }
-}
-
-fn serving_container(containers: &[Container]) -> Option<&Container> {
-    match containers {
-        [only] => Some(only),
-        several => several.iter().find(|c| c.ports.as_ref().is_some_and(|ports| !ports.is_empty())),
-    }
-}
-
-/// Whether a queue-proxy's own probe says all that Kubernetes' readiness says.
-fn trusts_probe(containers: &[Container], serving: Option<&Container>) -> bool {
-    let exec = serving.and_then(|c| c.readiness_probe.as_ref()).is_some_and(|probe| probe.exec.is_some());
-    !exec && containers.iter().all(|container| container.startup_probe.is_none())
-}
-
 fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {
     let spec = service.spec.as_ref()?;
     let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
@@ -301,53 +219,8 @@ fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use activator_core::backends::Fallback;
     use serde_json::json;
-
-    fn revision(spec: serde_json::Value) -> Revision {
-        serde_json::from_value(json!({
-            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
-            "metadata": {"namespace": "ns", "name": "app-00001", "labels": {
-                names::CONFIGURATION: "app", names::SERVICE: "app"}},
-            "spec": spec,
-        }))
-        .expect("a revision")
-    }
-
-    fn read(given: serde_json::Value, mesh: MeshMode) -> Spec {
-        spec(&revision(given), mesh, Duration::from_millis(300)).0
-    }
-
-    #[test]
-    fn a_revision_becomes_what_upstream_reads_in_it() {
-        let read_one = read(
-            json!({"containerConcurrency": 3, "idleTimeoutSeconds": 7, "containers": [
-                {"ports": [{"name": "h2c", "containerPort": 8080}]}]}),
-            MeshMode::Auto,
-        );
-        assert_eq!(read_one.backend.container_concurrency, 3);
-        assert_eq!(read_one.backend.timeout_ms, 300_000, "absent means what the webhook fills in");
-        assert_eq!((read_one.backend.response_start_timeout_ms, read_one.backend.idle_timeout_ms), (0, 7_000));
-        assert_eq!(read_one.backend.protocol, Protocol::H2c);
-        assert_eq!((read_one.configuration.as_str(), read_one.service.as_str()), ("app", "app"));
-    }
-
-    #[test]
-    fn readiness_is_asked_for_where_the_probe_does_not_cover_it() {
-        let exec = json!({"exec": {"command": ["true"]}});
-        let port = json!([{"containerPort": 8080}]);
-        let rows = [
-            (json!({"containers": [{}]}), Proof::Probe),
-            (json!({"containers": [{"readinessProbe": exec}]}), Proof::ProbeAndReady),
-            (json!({"containers": [{"startupProbe": {"tcpSocket": {"port": 1}}}]}), Proof::ProbeAndReady),
-            (json!({"containers": [{"ports": port}, {"readinessProbe": exec}]}), Proof::Probe),
-            (json!({"containers": [{"ports": port}, {"startupProbe": exec}]}), Proof::ProbeAndReady),
-        ];
-        for (given, expected) in rows {
-            assert_eq!(read(given.clone(), MeshMode::Auto).rules.proof, expected, "{given}");
-        }
-        assert_eq!(read(json!({"containers": [{}]}), MeshMode::Disabled).rules.proof, Proof::ReadyOrProbe);
-        assert_eq!(read(json!({}), MeshMode::Enabled).rules.fallback, Fallback::Always);
-    }
 
     /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
     #[tokio::test]
@@ -368,7 +241,12 @@ mod tests {
                 _ => continue,
             }
         };
-        let app = revision(json!({"containers": [{}]}));
+        let app: Revision = serde_json::from_value(json!({
+            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
+            "metadata": {"namespace": "ns", "name": "app-00001"},
+            "spec": {"containers": [{}]},
+        }))
+        .expect("a revision");
         assert!(adapter.revision(&app).await.is_ok());
         assert_eq!(fallback(), Fallback::WhenUnaddressable);
         assert!(adapter.set_mesh(MeshMode::Enabled).await.is_ok());

@@ -6,6 +6,7 @@
 
 pub(crate) mod knative;
 mod mirror;
+mod revision;
 mod slices;
 pub(crate) mod standalone;
 
