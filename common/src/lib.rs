@@ -1,11 +1,12 @@
 //! Vocabulary of both planes: the names, keys and formats that an activator and an autoscaler must agree on.
 //!
-//! Everything here is pure: no I/O, no clock, no randomness, no Kubernetes client. Names and bytes are Knative's
+//! Everything here is pure: no I/O, no clock, no chance of its own, no Kubernetes client. Names and bytes are Knative's
 //! where Knative has one; what is ours alone lives under the prefix `zeroscale.dev/`.
 
 pub mod annotations;
 pub mod backend;
 pub mod config;
+pub mod election;
 pub mod field;
 pub mod golang;
 pub mod headers;

@@ -1,8 +1,8 @@
 //! The task that carries out what [`Election`] decides: watches Leases, writes them, publishes who holds what.
 
-use super::election::{Election, Op, Record};
 use super::{Ownership, Timing, View};
 use crate::watching;
+use common::election::{Election, Op, Record};
 use common::ownership::Holder;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -49,7 +49,7 @@ pub struct ElectorOptions {
 pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToken) -> (Ownership, JoinHandle<()>) {
     let views = Arc::new(RwLock::new(vec![View::default(); options.names.len()]));
     let (changed, changes) = watch::channel(0);
-    let now = Instant::now();
+    let now = Instant::now().into_std();
     let me = options.identity.to_string();
     let elector = Elector {
         election: Election::new(me, options.names.len(), options.timing, options.balance, now),
@@ -87,11 +87,11 @@ impl Elector {
         let mut writes = FuturesUnordered::new();
         let mut listed = HashSet::new();
         loop {
-            for (lease, op) in self.election.due(Instant::now()) {
+            for (lease, op) in self.election.due(Instant::now().into_std()) {
                 writes.push(self.perform(lease, op).boxed());
             }
             self.publish();
-            let wake = self.election.wake(Instant::now());
+            let wake = self.election.wake(Instant::now().into_std()).map(Instant::from_std);
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 Some((lease, sent, outcome)) = writes.next() => self.settle(lease, sent, outcome),
@@ -154,15 +154,15 @@ impl Elector {
     }
 
     fn observe(&mut self, lease: usize, object: Option<Lease>) {
-        self.election.observe(lease, object.as_ref().map(record), Instant::now(), &mut rand::rng());
+        self.election.observe(lease, object.as_ref().map(record), Instant::now().into_std(), &mut rand::rng());
         self.objects[lease] = object;
     }
 
     fn settle(&mut self, lease: usize, sent: Instant, outcome: Outcome) {
-        let (now, rng) = (Instant::now(), &mut rand::rng());
+        let (now, rng) = (Instant::now().into_std(), &mut rand::rng());
         match outcome {
             Outcome::Written(object) => {
-                self.election.written(lease, record(&object), sent, now, rng);
+                self.election.written(lease, record(&object), sent.into_std(), now, rng);
                 self.objects[lease] = Some(*object);
             }
             Outcome::Claimed => self.election.done(lease),
@@ -245,7 +245,7 @@ impl Elector {
         {
             let mut views = self.views.write();
             for (lease, view) in views.iter_mut().enumerate() {
-                let until = self.election.held_until(lease);
+                let until = self.election.held_until(lease).map(Instant::from_std);
                 let holder = self.election.holder(lease).and_then(Holder::parse);
                 changed |= view.until.is_some() != until.is_some() || view.holder != holder;
                 *view = View { holder, until };

@@ -19,13 +19,13 @@
 //!
 //! # Not here
 //!
-//! Which bucket a key belongs to (`common::ownership`); Knative's StatefulSet mode, which has no leases.
+//! The rules of holding leases (`common::election`), which bucket a key belongs to (`common::ownership`); Knative's StatefulSet mode, which has no leases.
 
-mod election;
 mod elector;
 #[cfg(test)]
 mod tests;
 
+pub use common::election::{Timing, WRITE_MARGIN};
 pub use elector::{ElectorOptions, start};
 
 use common::ownership::Holder;
@@ -35,39 +35,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A holder writes only while its lease is certain to last for this long: the time that a write may take to land.
-pub const WRITE_MARGIN: Duration = Duration::from_secs(2);
-
 /// Longer than any process lives; an `Instant` has no greatest value.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-
-/// When leases are renewed, given up and taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// How long a lease outlives its last renewal.
-    pub lease_duration: Duration,
-    /// How long a holder goes on without a renewal; less than the lease duration.
-    pub renew_deadline: Duration,
-    /// Time between renewals; 1.2 times that is less than the renew deadline.
-    pub retry_period: Duration,
-}
-
-impl Timing {
-    /// Knative's defaults (`config-leader-election`).
-    pub const KNATIVE: Self = Self {
-        lease_duration: Duration::from_secs(60),
-        renew_deadline: Duration::from_secs(40),
-        retry_period: Duration::from_secs(10),
-    };
-
-    /// Standalone's: what Kubernetes' own controllers use, give or take. While a crashed owner's lease runs no sleeping
-    /// service of its share wakes, so the lease is short; four leases at 3 s cost little more than one write a second.
-    pub const STANDALONE: Self = Self {
-        lease_duration: Duration::from_secs(15),
-        renew_deadline: Duration::from_secs(10),
-        retry_period: Duration::from_secs(3),
-    };
-}
 
 /// The current state of all leases, kept up to date by an elector. Cheap to clone, cheap to ask.
 #[derive(Clone, Debug)]

@@ -10,12 +10,21 @@
 //! the last successful write; others wait for the recorded duration from the moment *after* they saw that write. So a
 //! holder stops believing before anybody may take over, whatever the wall clocks say, as long as monotonic clocks run
 //! at one speed.
+//!
+//! # Not here
+//!
+//! Reading and writing Leases, and which bucket a key belongs to ([`crate::ownership`]).
 
-use std::time::Duration;
+mod timing;
 
-use super::Timing;
+#[cfg(test)]
+mod tests;
+
+pub use timing::{Timing, WRITE_MARGIN};
+
+use std::time::{Duration, Instant};
+
 use rand::{Rng, RngExt};
-use tokio::time::Instant;
 
 /// Wait after a write that failed for want of an answer.
 const RETRY_AFTER_ERROR: Duration = Duration::from_millis(500);
@@ -34,22 +43,22 @@ const DURATION_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration:
 
 /// What a Lease says, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub struct Record {
     /// Holder's identity; empty: free.
-    pub(super) holder: String,
+    pub holder: String,
     /// How long others wait after the last change before they take it.
-    pub(super) duration: Duration,
+    pub duration: Duration,
     /// Changes with every renewal; opaque.
-    pub(super) renewal: String,
+    pub renewal: String,
     /// Who asks for the lease, if anybody.
-    pub(super) claim: Option<String>,
+    pub claim: Option<String>,
     /// Resource version.
-    pub(super) version: String,
+    pub version: String,
 }
 
 /// What to do with one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub enum Op {
     /// Create it, held by this process.
     Create,
     /// Write a holder, based on a version.
@@ -69,7 +78,7 @@ pub(super) enum Op {
 
 /// All leases of one group, from the point of view of one process.
 #[derive(Debug)]
-pub(super) struct Election {
+pub struct Election {
     me: String,
     timing: Timing,
     balance: bool,
@@ -97,7 +106,8 @@ struct LeaseState {
 }
 
 impl Election {
-    pub(super) fn new(me: String, count: usize, timing: Timing, balance: bool, now: Instant) -> Self {
+    /// Campaigns as `me` for `count` leases, of which nothing is known yet. `balance`: asks for and yields fair shares.
+    pub fn new(me: String, count: usize, timing: Timing, balance: bool, now: Instant) -> Self {
         let lease = || LeaseState {
             known: false,
             record: None,
@@ -115,17 +125,17 @@ impl Election {
     }
 
     /// Until when this process may believe to hold the lease; `None`: it does not.
-    pub(super) fn held_until(&self, lease: usize) -> Option<Instant> {
+    pub fn held_until(&self, lease: usize) -> Option<Instant> {
         self.leases[lease].held.map(|sent| sent + self.timing.lease_duration)
     }
 
     /// The holder's identity as last seen.
-    pub(super) fn holder(&self, lease: usize) -> Option<&str> {
+    pub fn holder(&self, lease: usize) -> Option<&str> {
         self.leases[lease].record.as_ref().map(|record| record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
     /// The lease looks like this now, or is not there.
-    pub(super) fn observe(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
+    pub fn observe(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
         let held = self.leases.iter().filter(|lease| lease.held.is_some()).count();
         let state = &mut self.leases[lease];
         state.known = true;
@@ -151,7 +161,7 @@ impl Election {
     }
 
     /// A write that was sent at `sent` was accepted, and this is the lease since.
-    pub(super) fn written(&mut self, lease: usize, record: Record, sent: Instant, now: Instant, rng: &mut impl Rng) {
+    pub fn written(&mut self, lease: usize, record: Record, sent: Instant, now: Instant, rng: &mut impl Rng) {
         let mine = record.holder == self.me;
         self.observe(lease, Some(record), now, rng);
         let state = &mut self.leases[lease];
@@ -160,18 +170,18 @@ impl Election {
     }
 
     /// A claim was made, or what was asked for is not there.
-    pub(super) fn done(&mut self, lease: usize) {
+    pub fn done(&mut self, lease: usize) {
         self.leases[lease].busy = false;
     }
 
     /// A write was refused because the lease has changed: look again.
-    pub(super) fn conflict(&mut self, lease: usize) {
+    pub fn conflict(&mut self, lease: usize) {
         self.leases[lease].busy = false;
         self.leases[lease].stale = true;
     }
 
     /// A write got no answer, or an unusable one. It may have been carried out.
-    pub(super) fn failed(&mut self, lease: usize, now: Instant) {
+    pub fn failed(&mut self, lease: usize, now: Instant) {
         let state = &mut self.leases[lease];
         state.busy = false;
         state.stale = true;
@@ -179,14 +189,14 @@ impl Election {
     }
 
     /// What was read in answer to [`Op::Read`].
-    pub(super) fn read(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
+    pub fn read(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
         self.leases[lease].busy = false;
         self.leases[lease].stale = false;
         self.observe(lease, record, now, rng);
     }
 
     /// The writes whose time has come. Each counts as under way until it is reported back.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<(usize, Op)> {
+    pub fn due(&mut self, now: Instant) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for lease in 0..self.leases.len() {
             let deadline = self.timing.renew_deadline;
@@ -216,7 +226,7 @@ impl Election {
     }
 
     /// When [`Election::due`] may have something to say again, if nothing else happens.
-    pub(super) fn wake(&self, now: Instant) -> Option<Instant> {
+    pub fn wake(&self, now: Instant) -> Option<Instant> {
         let step_downs = self.leases.iter().filter_map(|lease| Some(lease.held? + self.timing.renew_deadline));
         let writes = (0..self.leases.len()).filter_map(|lease| Some(self.next(lease, now)?.0));
         let claim = self.balance.then_some(self.next_claim);
@@ -224,7 +234,7 @@ impl Election {
     }
 
     /// The writes that give up everything held. Nothing is held afterwards.
-    pub(super) fn release(&mut self) -> Vec<(usize, Op)> {
+    pub fn release(&mut self) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for (index, lease) in self.leases.iter_mut().enumerate() {
             if lease.held.take().is_some()
