@@ -67,6 +67,7 @@ fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
         "desired": status.desired,
         "excessBurstCapacity": status.excess_burst_capacity,
         "warmInSeconds": status.warm_in.map(|left| left.as_secs_f64()),
+        "activatorUnheard": status.unheard,
         "panicking": panicking,
         "activatorsInPath": surroundings.activators_in_path,
         "replicas": surroundings.replicas,

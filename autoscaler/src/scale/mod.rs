@@ -121,6 +121,8 @@ pub struct DeciderStatus {
     /// How long the stable window still needs to fill after a takeover; `None`: it is full. Until then a new owner may
     /// scale up, and neither scales down nor changes the path mode.
     pub warm_in: Option<Duration>,
+    /// The last evaluation knew nothing, since a ready activator was not heard: the last pod stays.
+    pub unheard: bool,
 }
 
 /// Measurement for each revision.

@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
-use autoscaler_core::decider::{Decider, Decision, Observation};
+use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::history::{Action, Entry, History};
 use autoscaler_core::inform::Status;
 use autoscaler_core::multiscaler::Wheel;
@@ -76,6 +76,7 @@ struct Loop {
     decider: Decider,
     status: Status,
     warm_in: Option<Duration>,
+    unheard: bool,
     history: History,
     /// None only while it is replaced, and after the loop's end.
     metrics: Option<RevisionMetrics>,
@@ -195,6 +196,9 @@ impl Multiscaler {
             metrics.set_pods(pods.counts(key));
         }
         let mut inform = state.status.apply(&decision);
+        let unheard = matches!(decision, Decision::Unknown(Unknown::NotAttested));
+        // A last pod that was kept for want of witnesses may go now.
+        inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
         match &decision {
             Decision::Scale(recommendation) => {
                 if let Some(metrics) = &state.metrics {
@@ -237,6 +241,7 @@ impl Multiscaler {
             decider,
             status,
             warm_in,
+            unheard: false,
             surroundings,
             history: self.unlooped.remove(key).map(|(_, history)| history).unwrap_or_default(),
             metrics: Some(metrics.revision(key, &subject.labels, spec.metric)),
@@ -319,6 +324,7 @@ impl Loop {
             desired: self.status.desired,
             excess_burst_capacity: self.status.excess_burst_capacity,
             warm_in: self.warm_in,
+            unheard: self.unheard,
         }
     }
 }

@@ -15,6 +15,8 @@
 //!
 //! # Odd cases
 //!
+//! - What is desired was decided a while ago, and an activator cannot be heard now ([`Input::unheard`]): it may carry requests
+//!   that came since. The last pod stays until all were heard again, and nothing was.
 //! - Unknown desired scale: nothing changes. A revision that is still activating counts it as its minimum, so that one
 //!   that never becomes ready is given up after the activation timeout.
 //! - A target burst capacity of −1 keeps activators in the path by itself: upstream does not probe then. Standalone does
@@ -75,6 +77,8 @@ pub struct Input {
     pub probe: Verdict,
     /// How long the decider's window still needs to fill after a takeover.
     pub warm_in: Option<Duration>,
+    /// An activator that should have been heard at the last evaluation was not: the load has been unknown since.
+    pub unheard: bool,
 }
 
 /// What a probe of the public Service found.
@@ -137,6 +141,8 @@ pub enum Reason {
     ActiveRecently,
     /// Idle for a stable window: becomes inactive, the last pod still there.
     Idle,
+    /// The last pod stays while an activator cannot be heard.
+    Unheard,
     /// The last pod waits for proof that activators are in the path.
     ProbePending,
     /// The last pod stays on request.
@@ -160,6 +166,7 @@ impl Reason {
             Self::ActivationTimedOut => "no pod became ready within the progress deadline",
             Self::ActiveRecently => "idle, but not for a stable window yet",
             Self::Idle => "idle",
+            Self::Unheard => "idle when last known; an activator that cannot be heard may carry requests",
             Self::ProbePending => "idle; waiting for proof that activators are in the path",
             Self::PodRetention => "idle; the last pod is retained",
             Self::GracePeriod => "idle; waiting for the path to move",
@@ -207,6 +214,9 @@ pub fn decide(input: &Input) -> Outcome {
 
 /// Steps 2 and 3.
 fn last_pod(input: &Input, inactive: Duration) -> Outcome {
+    if input.unheard && input.current_replicas > 0 {
+        return hold(Some(0), Reason::Unheard, None);
+    }
     if input.probe_needed && input.probe != Verdict::InPath {
         let probe = if input.probe == Verdict::NotAsked { ProbeNeed::Ask } else { ProbeNeed::Retry };
         return Outcome { probe, ..hold(Some(0), Reason::ProbePending, None) };

@@ -26,6 +26,7 @@ fn input(active: Active) -> Input {
         probe_needed: true,
         probe: Verdict::InPath,
         warm_in: None,
+        unheard: false,
     }
 }
 
@@ -216,6 +217,7 @@ fn each_outcome_says_why() {
         (activating(152.0), Reason::ActivationTimedOut),
         (active(5), Reason::ActiveRecently),
         (active(300), Reason::Idle),
+        (Input { unheard: true, ..inactive(60) }, Reason::Unheard),
         (Input { probe: Verdict::NotAsked, ..inactive(60) }, Reason::ProbePending),
         (retained, Reason::PodRetention),
         (inactive(5), Reason::GracePeriod),
@@ -223,4 +225,15 @@ fn each_outcome_says_why() {
     ] {
         assert_eq!(decide(&input).reason, reason, "{input:?}");
     }
+}
+
+/// Goal: what was desired while everybody could be heard takes no last pod once somebody cannot; sleep itself goes on.
+#[test]
+fn the_last_pod_stays_while_an_activator_cannot_be_heard() {
+    let unheard = |input| decide(&Input { unheard: true, ..input });
+    let held = Outcome { want: Some(0), patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Unheard };
+    assert_eq!(unheard(inactive(3600)), held, "and nothing is probed meanwhile");
+    assert_eq!(decide(&inactive(3600)).patch, Some(0));
+    assert_eq!(unheard(Input { current_replicas: 0, ..inactive(3600) }).reason, Reason::Zero, "asleep already");
+    assert_eq!(unheard(Input { desired: Some(3), ..inactive(3600) }).patch, Some(3), "more is always possible");
 }

@@ -318,6 +318,7 @@ impl Pass<'_> {
             probe_needed: parameters.probe_needed && current > 0,
             probe: verdict,
             warm_in: decision.and_then(|decision| decision.warm_in),
+            unheard: decision.is_some_and(|decision| decision.unheard),
         });
         if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, target_of_probe) {
             cx.prober.ask(key, probed);

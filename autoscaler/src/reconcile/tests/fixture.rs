@@ -252,7 +252,8 @@ impl Fixture {
     }
 
     pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {
-        *self.fakes.decision.lock() = Some(DeciderStatus { desired, excess_burst_capacity, warm_in: None });
+        *self.fakes.decision.lock() =
+            Some(DeciderStatus { desired, excess_burst_capacity, warm_in: None, unheard: false });
     }
 
     pub(super) fn ready(&self, ready: i32) {

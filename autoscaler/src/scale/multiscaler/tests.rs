@@ -184,6 +184,15 @@ async fn silence_scales_down_only_while_it_is_attested() {
         secs(1).await;
     }
     assert_eq!(fixture.desired(), Some(0), "heard again, and silent: idle");
+    while fixture.told() {}
+    let unheard = || fixture.multiscaler.status(&fixture.key).expect("a loop").unheard;
+    secs(8).await; // Cut again, on the way to zero.
+    assert!(unheard() && !fixture.told(), "idle was true then, and is not known to be true now");
+    for _ in 0..3 {
+        fixture.sources.attestations.heard("act-0", Instant::now());
+        secs(1).await;
+    }
+    assert!(!unheard() && fixture.told(), "the last pod may go now");
 }
 
 /// Goal: a cold start does not wait for witnesses: the stat itself is the evidence.

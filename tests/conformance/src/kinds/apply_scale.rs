@@ -93,6 +93,7 @@ impl Case {
             probe_needed: target_burst_capacity(&self.annotations, &config) != -1.0,
             probe: Verdict::NotAsked,
             warm_in: None,
+            unheard: false,
         })
     }
 
