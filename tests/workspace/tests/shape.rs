@@ -31,6 +31,7 @@ fn dependencies_point_inward() {
         ("autoscaler", &["autoscaler-core", "common", "common-api", "common-runtime"]),
         ("local", &["activator", "autoscaler", "common", "common-api", "common-runtime", "hello"]),
         ("hello", &[]),
+        ("sim", &["activator-core", "autoscaler-core", "common"]),
     ]
     .into();
     let metadata = metadata();

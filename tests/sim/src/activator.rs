@@ -1,0 +1,336 @@
+//! An activator: real accounting and a real throttler for each revision, a made-up socket and made-up pods.
+//!
+//! The proxy itself is reduced to what counts here: a request is counted in, waits for a place, runs for a while on a
+//! pod, and is counted out. Wake-ups are real: a waiting request is polled only when its waker was called, so one that
+//! was forgotten stays held, and the run fails.
+
+use crate::model::{Id, Objects, Place};
+use crate::plan::Revision;
+use crate::process::{Process, Who};
+use crate::world::{Event, Frame, Local, World};
+use activator_core::accounting::{InFlight, RevisionStats};
+use activator_core::destination::{Destination, Destinations};
+use activator_core::own_index::own_index;
+use activator_core::throttler::{Acquire, Admitted, ContainerConcurrency, Permit, Throttler};
+use common::stat::{Stat, WireStatMessage};
+use common::time::Timestamp;
+use rand::RngExt;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// Namespace of attestations.
+pub(crate) const SYSTEM: &str = "zeroscale-system";
+/// Requests of a revision that may wait.
+const HELD_MAX: u32 = 10_000;
+/// A connection that carries nothing is noticed after so long.
+const DEAD_AFTER: Duration = Duration::from_secs(3);
+
+pub(crate) struct Activator {
+    pub(crate) process: Process,
+    pub(crate) name: String,
+    /// The autoscaler that it is connected to.
+    pub(crate) socket: Option<usize>,
+    /// Since when the connection has carried nothing.
+    mute_since: Option<Duration>,
+    fronts: Vec<Front>,
+    pub(crate) requests: BTreeMap<u64, Request>,
+    cache: Objects,
+}
+
+struct Front {
+    stats: Arc<RevisionStats>,
+    throttler: Throttler,
+}
+
+/// A request in an activator.
+pub(crate) struct Request {
+    pub(crate) revision: usize,
+    pub(crate) since: Duration,
+    lasts: Duration,
+    phase: Phase,
+    _in_flight: InFlight,
+}
+
+enum Phase {
+    Waiting(Pin<Box<Acquire>>, Arc<Woken>),
+    Running { _permit: Permit },
+}
+
+impl Request {
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.phase, Phase::Waiting(..))
+    }
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Activator {
+    pub(crate) fn new(index: usize, revisions: &[Revision], clock: &Arc<AtomicI64>) -> Self {
+        let front = |revision: &Revision| {
+            let clock = clock.clone();
+            Front {
+                stats: RevisionStats::new(Arc::new(move || Timestamp::from_nanos(clock.load(Ordering::Relaxed)))),
+                throttler: Throttler::new(ContainerConcurrency::from_number(revision.concurrency), HELD_MAX),
+            }
+        };
+        Self {
+            process: Process::default(),
+            name: format!("activator-{index}"),
+            socket: None,
+            mute_since: None,
+            fronts: revisions.iter().map(front).collect(),
+            requests: BTreeMap::new(),
+            cache: Objects::default(),
+        }
+    }
+
+    /// Requests of a revision, and how many of them run on a pod.
+    pub(crate) fn load(&self, revision: usize) -> (usize, usize) {
+        let mine = || self.requests.values().filter(|request| request.revision == revision);
+        (mine().count(), mine().filter(|request| !request.is_held()).count())
+    }
+}
+
+fn address(activator: usize) -> String {
+    format!("10.0.1.{activator}")
+}
+
+fn destination(pod: usize) -> Destination {
+    SocketAddr::from((Ipv4Addr::new(10, 1, (pod >> 8) as u8, pod as u8), 8080)).into()
+}
+
+fn pod_of(destination: &Destination) -> usize {
+    match destination.address() {
+        SocketAddr::V4(address) => {
+            let octets = address.ip().octets();
+            usize::from(octets[2]) << 8 | usize::from(octets[3])
+        }
+        SocketAddr::V6(_) => usize::MAX,
+    }
+}
+
+impl World {
+    pub(crate) fn start_activator(&mut self, index: usize) {
+        let life = self.activators[index].process.life;
+        let mut fresh = Activator::new(index, &self.plan.revisions, &self.clock);
+        fresh.process.life = life;
+        self.activators[index] = fresh;
+        self.connect(index);
+        self.relist(Who::Activator(index));
+        let phase = Duration::from_millis(self.rng.random_range(1..1000));
+        self.tell(Who::Activator(index), phase, Local::Report);
+    }
+
+    pub(crate) fn activator(&mut self, index: usize, what: Local) {
+        match what {
+            Local::Notify(id) => self.learn(index, id),
+            Local::Report => self.report(index),
+            Local::Request { id, revision, lasts } => self.receive(index, id, revision, lasts),
+            Local::Finish(id) => {
+                self.activators[index].requests.remove(&id);
+                self.report_served();
+                self.poll(index);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, index: usize, id: Id) {
+        let Some((version, object)) = self.store.get(id).cloned() else { return };
+        let activator = &mut self.activators[index];
+        if !activator.cache.put(id, version, object) {
+            return;
+        }
+        match id {
+            Id::Private(revision) => {
+                let pods = activator.cache.ready_pods(revision).iter().map(|pod| destination(*pod)).collect();
+                activator.fronts[revision].throttler.update(Destinations::Pods(pods));
+            }
+            Id::Public(revision) => {
+                let addresses: Vec<String> = activator
+                    .cache
+                    .public(revision)
+                    .iter()
+                    .map(|place| match place {
+                        Place::Activator(other) => address(*other),
+                        Place::Pod(pod) => destination(*pod).to_string(),
+                    })
+                    .collect();
+                let own = own_index(&address(index), addresses.iter().map(String::as_str));
+                activator.fronts[revision].throttler.set_activators(own);
+            }
+            _ => {}
+        }
+        self.poll(index);
+    }
+
+    fn receive(&mut self, index: usize, id: u64, revision: usize, lasts: Duration) {
+        let activator = &mut self.activators[index];
+        let front = &activator.fronts[revision];
+        let entered = front.stats.enter();
+        let phase = Phase::Waiting(Box::pin(front.throttler.acquire()), Arc::new(Woken(AtomicBool::new(true))));
+        let request = Request { revision, since: self.now, lasts, phase, _in_flight: entered.in_flight };
+        let signal = if entered.first { front.stats.signal() } else { None };
+        activator.requests.insert(id, request);
+        if let Some(signal) = signal {
+            let stat = self.stat_of(index, 1.0, 1.0);
+            let message = self.message(revision, stat);
+            if self.send(index, vec![message]) {
+                signal.confirm();
+            }
+        }
+        self.poll(index);
+    }
+
+    /// Polls whoever was woken, until nobody is.
+    fn poll(&mut self, index: usize) {
+        loop {
+            let activator = &mut self.activators[index];
+            let woken = activator.requests.iter().find_map(|(id, request)| match &request.phase {
+                Phase::Waiting(_, woken) if woken.0.swap(false, Ordering::Relaxed) => Some(*id),
+                _ => None,
+            });
+            let Some((id, request)) = woken.and_then(|id| Some((id, activator.requests.get_mut(&id)?))) else {
+                return;
+            };
+            let Phase::Waiting(acquire, woken) = &mut request.phase else { return };
+            let waker = Waker::from(woken.clone());
+            match acquire.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Pending => {}
+                Poll::Ready(Err(_refused)) => {
+                    activator.requests.remove(&id);
+                }
+                Poll::Ready(Ok(admitted)) => self.send_to_pod(index, id, admitted),
+            }
+        }
+    }
+
+    fn send_to_pod(&mut self, index: usize, id: u64, mut admitted: Admitted) {
+        let Some(request) = self.activators[index].requests.get(&id) else { return };
+        let throttler = &self.activators[index].fronts[request.revision].throttler;
+        let phase = loop {
+            match admitted.pick(&mut self.rng) {
+                Ok(permit) if self.pods.contains_key(&pod_of(permit.destination())) => {
+                    break Phase::Running { _permit: permit };
+                }
+                Ok(permit) => {
+                    throttler.mark_failed(&permit.destination().clone());
+                    admitted = permit.give_up_pod();
+                }
+                Err(admitted) => {
+                    let woken = Arc::new(Woken(AtomicBool::new(true)));
+                    break Phase::Waiting(Box::pin(admitted.requeue()), woken);
+                }
+            }
+        };
+        let Some(request) = self.activators[index].requests.get_mut(&id) else { return };
+        let runs = matches!(phase, Phase::Running { .. });
+        let lasts = request.lasts;
+        request.phase = phase;
+        if runs {
+            self.tell(Who::Activator(index), lasts, Local::Finish(id));
+        }
+    }
+
+    /// The reporting second: what every tracked revision has seen, and that this activator is there.
+    fn report(&mut self, index: usize) {
+        self.tell(Who::Activator(index), Duration::from_secs(1), Local::Report);
+        self.connect(index);
+        let reports: Vec<_> = (0..self.plan.revisions.len())
+            .filter_map(|revision| Some((revision, self.activators[index].fronts[revision].stats.report()?)))
+            .collect();
+        let (mut messages, mut signals) = (Vec::new(), Vec::new());
+        for (revision, report) in reports {
+            let stat = self.stat_of(index, report.average_concurrency, report.request_count);
+            messages.push(self.message(revision, stat));
+            signals.extend(report.signal);
+        }
+        messages.push(common::wire::attestation(SYSTEM, &self.activators[index].name));
+        if self.send(index, messages) {
+            signals.into_iter().for_each(|signal| signal.confirm());
+        }
+    }
+
+    fn stat_of(&self, index: usize, concurrency: f64, count: f64) -> Stat {
+        Stat {
+            pod_name: self.activators[index].name.clone(),
+            average_concurrent_requests: concurrency,
+            request_count: count,
+            ..Stat::default()
+        }
+    }
+
+    pub(crate) fn message(&self, revision: usize, stat: Stat) -> WireStatMessage {
+        let key = &self.plan.revisions[revision].key;
+        WireStatMessage { namespace: key.namespace().to_owned(), name: key.name().to_owned(), stat: Some(stat) }
+    }
+
+    /// Makes sure of a connection, as far as there is anybody to connect to.
+    fn connect(&mut self, index: usize) {
+        let activator = &self.activators[index];
+        let dead = activator.mute_since.is_some_and(|since| self.now >= since + DEAD_AFTER);
+        let gone = activator.socket.is_none_or(|autoscaler| self.autoscalers[autoscaler].process.down);
+        if !dead && !gone {
+            return;
+        }
+        let up: Vec<usize> = (0..self.autoscalers.len()).filter(|i| !self.autoscalers[*i].process.down).collect();
+        let socket = (!up.is_empty() && !self.links.stats_cut(index)).then(|| up[self.rng.random_range(0..up.len())]);
+        let activator = &mut self.activators[index];
+        activator.socket = socket;
+        activator.mute_since = None;
+    }
+
+    /// Whether a connection has taken it; that does not mean that it arrives.
+    fn send(&mut self, index: usize, messages: Vec<WireStatMessage>) -> bool {
+        self.connect(index);
+        let Some(autoscaler) = self.activators[index].socket else { return false };
+        if self.links.stats_cut(index) {
+            self.activators[index].mute_since.get_or_insert(self.now);
+            return true;
+        }
+        let (copies, latest) =
+            if self.links.stats_spoiled(index) { (self.rng.random_range(0..=2), 2500) } else { (1, 20) };
+        for _ in 0..copies {
+            let delay = Duration::from_millis(self.rng.random_range(1..=latest));
+            let frame = Frame { messages: messages.clone(), forwarded: false };
+            self.tell(Who::Autoscaler(autoscaler), delay, Local::Frame(frame));
+        }
+        true
+    }
+
+    /// A client's request comes to an entry and goes where that entry's endpoints lead.
+    pub(crate) fn arrive(&mut self, revision: usize, lasts: Duration) {
+        let entry = self.rng.random_range(0..self.entries.len());
+        let mut places = self.entries[entry].places[revision].clone();
+        self.next_request += 1;
+        let id = self.next_request;
+        while !places.is_empty() {
+            match places.swap_remove(self.rng.random_range(0..places.len())) {
+                Place::Activator(index) if !self.activators[index].process.down => {
+                    let request = Local::Request { id, revision, lasts };
+                    self.tell(Who::Activator(index), Duration::from_millis(1), request);
+                    return;
+                }
+                Place::Pod(pod) if self.pods.contains_key(&pod) => {
+                    self.direct.insert(id, revision);
+                    self.at(lasts, Event::Finish(id));
+                    return;
+                }
+                Place::Activator(_) | Place::Pod(_) => {} // Refused: the client tries another address.
+            }
+        }
+        self.summary.unreachable += 1;
+    }
+}

@@ -1,0 +1,250 @@
+//! An autoscaler process: what it hears, when it evaluates, and what it believes to own.
+//!
+//! Election, wheel, windows, deciders are the real ones. What lies between them in the shell (routing of stats,
+//! attestations, the table of loops) is written down here again, as small as it gets.
+
+use crate::lease::TIMING;
+use crate::model::{Id, Object, Objects};
+use crate::process::{Process, Who};
+use crate::reconcile::{Controller, Round, Work};
+use crate::world::{Local, Without, World};
+use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
+use autoscaler_core::inform::Status;
+use autoscaler_core::metrics::{Metrics, MetricsSpec};
+use autoscaler_core::multiscaler::Wheel;
+use common::election::Election;
+use common::stat::WireStatMessage;
+use common::time::Timestamp;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How recent an attestation must be.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+
+pub(crate) struct Autoscaler {
+    pub(crate) process: Process,
+    pub(crate) identity: String,
+    pub(crate) election: Election,
+    pub(crate) cache: Objects,
+    wheel: Wheel<usize>,
+    pub(crate) loops: BTreeMap<usize, Loop>,
+    /// When each activator was heard last.
+    pub(crate) heard: Vec<Option<Duration>>,
+    pub(crate) works: BTreeMap<(Controller, usize), Work>,
+    pub(crate) rounds: BTreeMap<usize, Round>,
+    /// Stats of revisions that nobody owns, and until when they are kept.
+    pub(crate) ownerless: Vec<(Duration, WireStatMessage)>,
+    turn_at: Option<Duration>,
+    pub(crate) elect_at: Option<Duration>,
+    /// Holders as last published, and whether that is this process.
+    pub(crate) published: Vec<(Option<String>, bool)>,
+}
+
+/// One revision's loop.
+pub(crate) struct Loop {
+    decider: Decider,
+    pub(crate) status: Status,
+    pub(crate) warm_in: Option<Duration>,
+    pub(crate) unheard: bool,
+    pub(crate) activators_in_path: bool,
+    pub(crate) replicas: Option<i32>,
+    pub(crate) metrics: Metrics,
+}
+
+/// The answer that a new loop starts with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Initial {
+    Adopted(i32),
+    TakenOver,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Tick,
+    Poke,
+}
+
+impl Autoscaler {
+    pub(crate) fn new(index: usize, world: &World) -> Self {
+        let identity = format!("autoscaler-{index}_10.0.0.{index}");
+        let buckets = world.plan.buckets;
+        Self {
+            process: Process::default(),
+            election: Election::new(identity.clone(), buckets, TIMING, true, world.instant()),
+            identity,
+            cache: Objects::default(),
+            wheel: Wheel::new(world.instant()),
+            loops: BTreeMap::new(),
+            heard: vec![None; world.plan.activators],
+            works: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            ownerless: Vec::new(),
+            turn_at: None,
+            elect_at: None,
+            published: vec![(None, false); buckets],
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn start_autoscaler(&mut self, index: usize) {
+        let mut fresh = Autoscaler::new(index, self);
+        if let Some(old) = self.autoscalers.get_mut(index) {
+            fresh.process.life = old.process.life;
+            *old = fresh;
+        } else {
+            self.autoscalers.push(fresh);
+        }
+        self.relist(Who::Autoscaler(index));
+        self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
+    }
+
+    pub(crate) fn autoscaler(&mut self, index: usize, what: Local) {
+        match what {
+            Local::Notify(id) => self.notice(index, id),
+            Local::Turn => self.turn(index),
+            Local::Elect => {
+                self.autoscalers[index].elect_at = None;
+                self.elect(index);
+            }
+            Local::LeaseAnswer { lease, sent, answer } => self.settle_lease(index, lease, sent, answer),
+            Local::Pass(controller, revision) => self.pass(index, controller, revision),
+            Local::Timer(controller, revision) => self.timer(index, controller, revision),
+            Local::Answer { controller, revision, answer } => self.answered(index, controller, revision, answer),
+            Local::Probe(revision) => self.probe(index, revision),
+            Local::Frame(frame) => self.frame(index, frame),
+            Local::Scrape => self.scrape(index),
+            Local::Report | Local::Request { .. } | Local::Finish(_) => {}
+        }
+    }
+
+    fn notice(&mut self, index: usize, id: Id) {
+        let now = self.instant();
+        let stored = self.store.get(id).cloned();
+        let autoscaler = &mut self.autoscalers[index];
+        if let Id::Lease(bucket) = id {
+            let record = stored.and_then(|(_, object)| match object {
+                Object::Lease(record) => Some(record),
+                _ => None,
+            });
+            autoscaler.election.observe(bucket, record, now, &mut self.rng);
+            return self.elect(index);
+        }
+        let Some((version, object)) = stored else { return };
+        autoscaler.cache.put(id, version, object);
+        match id {
+            Id::Target(r) | Id::Status(r) => self.ask(index, (Controller::Autoscaler, r)),
+            Id::Path(r) | Id::Private(r) => {
+                self.ask(index, (Controller::Autoscaler, r));
+                self.ask(index, (Controller::Serverless, r));
+            }
+            Id::Public(r) => self.ask(index, (Controller::Serverless, r)),
+            Id::Activators => {
+                (0..self.plan.revisions.len()).for_each(|r| self.ask(index, (Controller::Serverless, r)));
+            }
+            Id::Lease(_) => {}
+        }
+    }
+
+    fn turn(&mut self, index: usize) {
+        self.autoscalers[index].turn_at = None;
+        let (now, mut due) = (self.instant(), Vec::new());
+        self.autoscalers[index].wheel.due(now, &mut due);
+        for revision in due {
+            self.evaluate(index, revision, Cause::Tick);
+        }
+        self.wind(index);
+    }
+
+    /// Comes back when the wheel has something due.
+    fn wind(&mut self, index: usize) {
+        let autoscaler = &mut self.autoscalers[index];
+        let next = autoscaler.wheel.next_due(self.epoch + self.now);
+        let Some(at) = next.map(|at| at.saturating_duration_since(self.epoch).max(self.now)) else { return };
+        if autoscaler.turn_at.is_none_or(|known| at < known) {
+            autoscaler.turn_at = Some(at);
+            self.tell(Who::Autoscaler(index), at - self.now, Local::Turn);
+        }
+    }
+
+    fn attested(&self, index: usize) -> bool {
+        let autoscaler = &self.autoscalers[index];
+        let ready = autoscaler.cache.ready_activators();
+        let fresh = |activator: &usize| autoscaler.heard[*activator].is_some_and(|at| self.now <= at + HEARD_WITHIN);
+        self.without == Some(Without::Attestation) || (!ready.is_empty() && ready.iter().all(fresh))
+    }
+
+    pub(crate) fn evaluate(&mut self, index: usize, revision: usize, cause: Cause) {
+        let (now, witnessed) = (self.timestamp(), self.attested(index));
+        let spec = &self.plan.revisions[revision].spec;
+        let autoscaler = &mut self.autoscalers[index];
+        let ready = autoscaler.cache.ready_pods(revision).len() as u32;
+        let Some(state) = autoscaler.loops.get_mut(&revision) else { return };
+        let attested = cause == Cause::Poke || !state.activators_in_path || witnessed;
+        let load = state.metrics.load(spec.metric, now, attested);
+        state.metrics.release(now);
+        let decision = state.decider.decide(spec, &Observation { now, ready: Ok(ready), load });
+        let before = state.status.desired;
+        let mut inform = state.status.apply(&decision);
+        let unheard = matches!(decision, Decision::Unknown(Unknown::NotAttested));
+        inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
+        if let Decision::Scale(recommendation) = &decision {
+            inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();
+            state.warm_in = recommendation.warm_in;
+            self.judge_decision(index, revision, before, recommendation);
+        }
+        if inform {
+            self.say(|| format!("autoscaler {index} decides for revision {revision} by {cause:?}: {decision:?}"));
+            self.ask(index, (Controller::Autoscaler, revision));
+        }
+    }
+
+    /// Makes sure of a revision's loop.
+    pub(crate) fn ensure_loop(&mut self, index: usize, revision: usize, initial: Initial) {
+        if self.autoscalers[index].loops.contains_key(&revision) {
+            return;
+        }
+        let now = self.timestamp();
+        let plan = &self.plan.revisions[revision];
+        let spec = &plan.spec;
+        let ready = self.autoscalers[index].cache.ready_pods(revision).len() as u32;
+        let mut decider = Decider::new(spec, ready, now).with_live_delay();
+        let (mut status, mut warm_in, mut replicas) = (Status::initial(spec), None, None);
+        match initial {
+            Initial::Adopted(found) => {
+                status = Status::adopted(spec, found);
+                replicas = Some(found);
+            }
+            Initial::TakenOver => {
+                decider = decider.taken_over();
+                warm_in = Some(spec.stable_window);
+            }
+        }
+        let metrics = Metrics::new(&MetricsSpec {
+            stable_window: spec.stable_window,
+            panic_window: spec.panic_window,
+            aggregation: spec.aggregation,
+            scraped: plan.scraped,
+        });
+        self.say(|| format!("autoscaler {index} takes up revision {revision}: {initial:?}"));
+        let state = Loop { decider, status, warm_in, unheard: false, activators_in_path: false, replicas, metrics };
+        let autoscaler = &mut self.autoscalers[index];
+        autoscaler.loops.insert(revision, state);
+        autoscaler.wheel.insert(revision);
+        self.wind(index);
+    }
+
+    /// Forgets a revision that is another's.
+    pub(crate) fn drop_revision(&mut self, index: usize, revision: usize) {
+        let autoscaler = &mut self.autoscalers[index];
+        autoscaler.wheel.remove(&revision);
+        autoscaler.rounds.remove(&revision);
+        if autoscaler.loops.remove(&revision).is_some() {
+            self.say(|| format!("autoscaler {index} drops revision {revision}"));
+        }
+    }
+
+    pub(crate) fn timestamp(&self) -> Timestamp {
+        Timestamp::from_secs(1_700_000_000) + self.now
+    }
+}

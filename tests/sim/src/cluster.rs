@@ -1,0 +1,117 @@
+//! What is behind the processes: the API server's store and its watches, pods that come and go, endpoints on their way
+//! to entries. None of it fails by itself.
+
+use crate::model::{Id, Object};
+use crate::process::Who;
+use crate::world::{Change, Event, Local, Pod, World};
+use rand::RngExt;
+use std::time::Duration;
+
+/// A pod that is scaled away still serves for so long: at least this, which is longer than entries are apart.
+const LINGER: Duration = Duration::from_secs(1);
+/// Entries learn of one change within so many milliseconds of each other. A probe proves one of them.
+const ENTRIES_APART: u64 = 500;
+
+impl World {
+    /// Time of one way to the API server or back; less than the margin that a write is given.
+    pub(crate) fn api_delay(&mut self) -> Duration {
+        let most = if self.links.api_slow() { 1500 } else { 40 };
+        Duration::from_millis(self.rng.random_range(1..=most))
+    }
+
+    /// Stores an object and tells everybody. Its version.
+    pub(crate) fn put(&mut self, id: Id, object: Object) -> u64 {
+        self.store_version += 1;
+        let version = self.store_version;
+        self.store.put(id, version, object);
+        if !matches!(id, Id::Lease(_)) {
+            self.say(|| self.describe(id));
+        }
+        for index in 0..self.autoscalers.len() {
+            self.notify(Who::Autoscaler(index), id);
+        }
+        if matches!(id, Id::Public(_) | Id::Private(_)) {
+            (0..self.activators.len()).for_each(|index| self.notify(Who::Activator(index), id));
+        }
+        match id {
+            Id::Target(revision) => {
+                let delay = Duration::from_millis(self.rng.random_range(5..200));
+                self.at(delay, Event::Deploy(revision));
+            }
+            Id::Public(revision) => self.publish(revision),
+            _ => {}
+        }
+        version
+    }
+
+    pub(crate) fn notify(&mut self, who: Who, id: Id) {
+        let delay = Duration::from_millis(self.rng.random_range(1..80));
+        self.tell(who, delay, Local::Notify(id));
+    }
+
+    /// A watch that begins anew shows everything.
+    pub(crate) fn relist(&mut self, who: Who) {
+        for id in self.store.ids() {
+            self.notify(who, id);
+        }
+        if let Who::Autoscaler(_) = who {
+            for bucket in 0..self.plan.buckets {
+                if self.store.lease(bucket).is_none() {
+                    self.notify(who, Id::Lease(bucket));
+                }
+            }
+        }
+    }
+
+    /// Entries learn of a revision's endpoints, all about as late. A change that none has learnt of yet is overtaken by
+    /// the next one: what brings endpoints to nodes carries the newest state, not its history.
+    pub(crate) fn publish(&mut self, revision: usize) {
+        let lag = Duration::from_millis(self.links.entries_lag().map_or(20, |seconds| seconds * 1000));
+        let from = self.now + lag;
+        let news = &mut self.news[revision];
+        news.retain(|change| change.from <= self.now);
+        let from = news.last().map_or(from, |last| from.max(last.from + Duration::from_millis(ENTRIES_APART)));
+        let version = self.store.version(Id::Public(revision));
+        news.push(Change { from, version });
+        for entry in 0..self.entries.len() {
+            let apart = Duration::from_millis(self.rng.random_range(0..ENTRIES_APART));
+            let places = self.store.public(revision).to_vec();
+            self.at(from + apart - self.now, Event::Switch { entry, revision, version, places });
+        }
+    }
+
+    /// As many pods as the target asks for; the youngest leave first.
+    pub(crate) fn deploy(&mut self, revision: usize) {
+        let wanted = usize::try_from(self.store.target(revision).unwrap_or(0)).unwrap_or(0);
+        let mine: Vec<usize> =
+            self.pods.iter().filter(|(_, pod)| pod.revision == revision && !pod.leaving).map(|(id, _)| *id).collect();
+        for _ in mine.len()..wanted {
+            self.next_pod += 1;
+            let pod = self.next_pod;
+            self.pods.insert(pod, Pod { revision, ready: false, leaving: false });
+            let start_up = self.plan.revisions[revision].start_up.mul_f64(self.rng.random_range(0.7..1.5));
+            self.at(start_up, Event::PodReady(pod));
+        }
+        for pod in mine.into_iter().skip(wanted) {
+            if let Some(pod) = self.pods.get_mut(&pod) {
+                pod.leaving = true;
+            }
+            let linger = LINGER.mul_f64(self.rng.random_range(1.0..2.0));
+            self.at(linger, Event::PodGone(pod));
+        }
+        self.publish_pods(revision);
+    }
+
+    pub(crate) fn publish_pods(&mut self, revision: usize) {
+        let serves = |pod: &Pod| pod.revision == revision && pod.ready && !pod.leaving;
+        let ready: Vec<usize> = self.pods.iter().filter(|(_, pod)| serves(pod)).map(|(id, _)| *id).collect();
+        if self.store.ready_pods(revision) != ready {
+            self.put(Id::Private(revision), Object::Ready(ready));
+        }
+    }
+
+    pub(crate) fn publish_activators(&mut self) {
+        let ready = (0..self.activators.len()).filter(|index| self.ready_since[*index].is_some()).collect();
+        self.put(Id::Activators, Object::Ready(ready));
+    }
+}

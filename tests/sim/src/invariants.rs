@@ -1,0 +1,163 @@
+//! What must hold at every event, judged from the truth of the model and never from what a process believes.
+
+use crate::model::{Id, Object, Place};
+use crate::plan::Revision;
+use crate::world::World;
+use autoscaler_core::decider::{Recommendation, Rule};
+use autoscaler_core::path_mode::PathMode;
+use std::time::{Duration, Instant};
+
+/// Attestations are older than this where an activator cannot be heard; what the autoscaler allows, and the network.
+const UNHEARD: Duration = Duration::from_millis(3100);
+/// An activator counts once it has been ready for so long: whoever still holds a lease has heard of it by then.
+const SETTLED: Duration = Duration::from_secs(20);
+/// Time in which traffic without a gap must have kept the last pod, on top of the stable window.
+const SLACK: Duration = Duration::from_secs(8);
+/// From a request that waits to a patch, or to a pod's answer, while nothing is wrong.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl World {
+    /// At most one writer, bounds, and no zero while traffic goes on: looked at when a write reaches the API server.
+    /// `until`: the end of the lease under which the write was begun. Within it another can hold the lease only because
+    /// the writer gave it away.
+    pub(crate) fn judge_write(&mut self, by: usize, revision: usize, until: Option<Instant>, object: &Object) {
+        let bucket = self.plan.revisions[revision].bucket;
+        let now = self.instant();
+        let others = (0..self.autoscalers.len()).filter(|other| *other != by && until.is_none_or(|until| until <= now));
+        let holds = |other: &usize| {
+            let other = &self.autoscalers[*other];
+            !other.process.down && other.election.held_until(bucket).is_some_and(|until| now < until)
+        };
+        if let Some(other) = others.into_iter().find(holds) {
+            self.break_rule(format!(
+                "at most one writer: autoscaler {by} writes {object:?} for revision {revision} while {other} holds bucket {bucket}"
+            ));
+        }
+        let Object::Target(to) = object else { return };
+        let Revision { bounds, spec, .. } = &self.plan.revisions[revision];
+        let (bounds, stable_window) = (*bounds, spec.stable_window);
+        if *to < bounds.min || bounds.max.is_some_and(|max| *to > max) || *to < 0 {
+            self.break_rule(format!(
+                "desired within bounds: revision {revision} is scaled to {to}, outside {bounds:?}"
+            ));
+        }
+        let since = self.traffic_since[revision];
+        if *to == 0
+            && let Some(since) = since.filter(|since| self.now > *since + stable_window + SLACK)
+        {
+            self.break_rule(format!(
+                "missing data is never zero load: revision {revision} is put to sleep with requests going on since {since:?}"
+            ));
+        }
+    }
+
+    /// No decision for less while an activator with traffic could not be heard.
+    pub(crate) fn judge_decision(&mut self, by: usize, revision: usize, before: Option<i32>, now: &Recommendation) {
+        let spec = &self.plan.revisions[revision].spec;
+        let most = (spec.max_scale_up_rate * f64::from(now.inputs.ready.max(1))).ceil() as i32;
+        let held = matches!(now.rule, Rule::PanicFloor | Rule::ScaleDownDelay);
+        if now.desired < 0 || (!held && now.desired > most.max(spec.activation_scale)) {
+            self.break_rule(format!("desired within bounds: revision {revision} is to have {now:?}"));
+        }
+        let proxied = self.store.path(revision).is_some_and(|path| path.mode == PathMode::Proxy);
+        if before.is_none_or(|before| now.desired >= before) || !proxied || !self.may_write(by, revision) {
+            return;
+        }
+        for index in self.store.ready_activators().to_vec() {
+            let settled = self.ready_since[index].is_some_and(|since| self.now > since + SETTLED);
+            let heard = self.autoscalers[by].heard[index];
+            let busy = self.activators[index]
+                .requests
+                .values()
+                .any(|request| request.revision == revision && self.now > request.since + UNHEARD);
+            if settled && busy && heard.is_none_or(|at| self.now > at + UNHEARD) {
+                self.break_rule(format!(
+                    "missing data is never zero load: autoscaler {by} wants {} instead of {before:?} for revision \
+                     {revision}, last heard activator {index} at {heard:?}, and it carries requests",
+                    now.desired
+                ));
+            }
+        }
+    }
+
+    /// A request that arrives at any entry can reach an activator or a pod. (An activator that has died is a fault; a
+    /// pod leaves only because it was scaled away.)
+    pub(crate) fn judge_entries(&mut self) {
+        let gone = |place: &Place| matches!(place, Place::Pod(pod) if !self.pods.contains_key(pod));
+        let lost = self.entries.iter().enumerate().find_map(|(entry, lists)| {
+            let dead = |places: &&Vec<Place>| !places.is_empty() && places.iter().all(gone);
+            Some((entry, lists.places.iter().position(|places| dead(&places))?))
+        });
+        if let Some((entry, revision)) = lost {
+            self.break_rule(format!(
+                "the last pod leaves after the activator is in the path: entry {entry} leads revision {revision} to pods that are gone"
+            ));
+        }
+    }
+
+    /// Every poke leads to a patch, and every held request to a pod, while nothing keeps them from it. Looked at
+    /// each `step`.
+    pub(crate) fn judge_waits(&mut self, step: Duration) {
+        for revision in 0..self.plan.revisions.len() {
+            let mut held = (0..self.activators.len()).filter(|index| {
+                let requests = &self.activators[*index].requests;
+                requests.values().any(|request| request.revision == revision && request.is_held())
+            });
+            let asleep = self.store.target(revision) == Some(0);
+            let starved = asleep || !self.store.ready_pods(revision).is_empty();
+            let waits = held.any(|index| starved && self.nothing_is_wrong(index, revision));
+            let waited = &mut self.waited[revision];
+            *waited = match waited {
+                (was_asleep, time) if waits && *was_asleep == asleep => (asleep, *time + step),
+                _ => (asleep, Duration::ZERO),
+            };
+            // With a limit of concurrency, pods that are busy for long are a reason.
+            let limit = self.plan.revisions[revision].concurrency > 0;
+            if waited.1 > PATIENCE && (asleep || !limit) {
+                let what = if asleep { "a patch" } else { "a pod" };
+                self.break_rule(format!(
+                    "every poke leads to a patch: a request for revision {revision} has waited {PATIENCE:?} for {what}"
+                ));
+            }
+        }
+    }
+
+    /// Whether an activator, the revision's owner and all between them are well.
+    fn nothing_is_wrong(&self, index: usize, revision: usize) -> bool {
+        let activator = &self.activators[index];
+        let bucket = self.plan.revisions[revision].bucket;
+        let owner = (0..self.autoscalers.len()).find(|i| self.owns_bucket(*i, bucket));
+        let (Some(owner), Some(socket)) = (owner, activator.socket) else { return false };
+        let well = |i: usize| self.autoscalers[i].process.runs() && self.links.api_is_well(i);
+        activator.process.runs()
+            && self.links.stats_are_well(index)
+            && well(owner)
+            && well(socket)
+            && !self.links.peers_cut(owner, socket)
+    }
+
+    /// Since when a revision has had requests without a gap. Those that went straight to pods that do not report are
+    /// seen by nobody.
+    pub(crate) fn follow_traffic(&mut self) {
+        for revision in 0..self.plan.revisions.len() {
+            let scraped = self.plan.revisions[revision].scraped;
+            let busy = (scraped && self.direct.values().any(|of| *of == revision))
+                || self.activators.iter().any(|activator| activator.load(revision).0 > 0);
+            let since = &mut self.traffic_since[revision];
+            *since = if busy { since.or(Some(self.now)) } else { None };
+        }
+    }
+
+    /// Keeps the first broken rule.
+    pub(crate) fn break_rule(&mut self, what: String) {
+        if self.broken.is_none() {
+            self.say(|| format!("BROKEN {what}"));
+            self.broken = Some((self.now, what));
+        }
+    }
+
+    /// For the trace.
+    pub(crate) fn describe(&self, id: Id) -> String {
+        format!("{id:?} = {:?}", self.store.get(id))
+    }
+}

@@ -1,0 +1,148 @@
+//! Leases: what an autoscaler's election writes, what the API server makes of it, and what it means to own.
+
+use crate::model::{Id, Object};
+use crate::process::Who;
+use crate::reconcile::Controller;
+use crate::world::{Event, Local, Without, World};
+use common::election::{Op, Record, Timing, WRITE_MARGIN};
+use std::time::Duration;
+
+/// Longest wait for the answer to a write of a lease.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long leases last.
+pub(crate) const TIMING: Timing = Timing::STANDALONE;
+
+/// How a write of a lease ended.
+#[derive(Clone, Debug)]
+pub(crate) enum LeaseAnswer {
+    Written(Record),
+    Read(Option<Record>),
+    Claimed,
+    Conflict,
+    Failed,
+}
+
+impl World {
+    /// Writes what is due, publishes what has changed, and comes back when there is more.
+    pub(crate) fn elect(&mut self, index: usize) {
+        let now = self.instant();
+        let ops = self.autoscalers[index].election.due(now);
+        for (lease, op) in ops {
+            self.write_lease(index, lease, op);
+        }
+        let autoscaler = &mut self.autoscalers[index];
+        let election = &autoscaler.election;
+        let view = |lease| (election.holder(lease).map(str::to_owned), election.held_until(lease).is_some());
+        let views: Vec<_> = (0..autoscaler.published.len()).map(view).collect();
+        let changed = views != autoscaler.published;
+        let wake = autoscaler.election.wake(now).map(|at| at.saturating_duration_since(self.epoch));
+        if let Some(at) = wake.filter(|at| autoscaler.elect_at.is_none_or(|known| *at < known)) {
+            let at = at.max(self.now + Duration::from_millis(1));
+            autoscaler.elect_at = Some(at);
+            self.tell(Who::Autoscaler(index), at - self.now, Local::Elect);
+        }
+        if changed {
+            self.say(|| format!("autoscaler {index} sees leases {views:?}"));
+            self.autoscalers[index].published = views;
+            for revision in 0..self.plan.revisions.len() {
+                self.ask(index, (Controller::Autoscaler, revision));
+                self.ask(index, (Controller::Serverless, revision));
+            }
+            let waiting = std::mem::take(&mut self.autoscalers[index].ownerless);
+            let messages = waiting.into_iter().filter(|(until, _)| self.now < *until).map(|(_, message)| message);
+            let messages = messages.collect();
+            self.route(index, messages, false);
+        }
+    }
+
+    fn write_lease(&mut self, index: usize, lease: usize, op: Op) {
+        let sent = self.now;
+        if self.links.api_request_lost(index) {
+            let answer = LeaseAnswer::Failed;
+            return self.tell(Who::Autoscaler(index), LEASE_TIMEOUT, Local::LeaseAnswer { lease, sent, answer });
+        }
+        let delay = self.api_delay();
+        let life = self.autoscalers[index].process.life;
+        self.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
+    }
+
+    /// A write of a lease reaches the API server.
+    pub(crate) fn lease_written(&mut self, by: usize, life: u32, lease: usize, op: Op, sent: Duration) {
+        let me = self.autoscalers[by].identity.clone();
+        let known = self.store.lease(lease).cloned();
+        let version = self.store_version + 1;
+        let fresh = |holder: String| Record {
+            duration: if holder.is_empty() { Duration::from_secs(1) } else { TIMING.lease_duration },
+            holder,
+            renewal: version.to_string(),
+            claim: None,
+            version: version.to_string(),
+        };
+        let (answer, next) = match (op, known) {
+            (Op::Create, None) => (LeaseAnswer::Written(fresh(me.clone())), Some(fresh(me))),
+            (Op::Write { version, holder, .. }, Some(old)) if version == old.version => {
+                (LeaseAnswer::Written(fresh(holder.clone())), Some(fresh(holder)))
+            }
+            (Op::Claim, Some(old)) => {
+                let claimed = Record { claim: Some(me), version: version.to_string(), ..old };
+                (LeaseAnswer::Claimed, Some(claimed))
+            }
+            (Op::Claim, None) => (LeaseAnswer::Failed, None),
+            (Op::Read, known) => (LeaseAnswer::Read(known), None),
+            (Op::Create | Op::Write { .. }, _) => (LeaseAnswer::Conflict, None),
+        };
+        if let Some(record) = next {
+            self.put(Id::Lease(lease), Object::Lease(record));
+        }
+        if self.autoscalers[by].process.life != life {
+            return;
+        }
+        let lost = self.links.api_answer_lost(by);
+        let (answer, delay) = if lost { (LeaseAnswer::Failed, LEASE_TIMEOUT) } else { (answer, self.api_delay()) };
+        self.tell(Who::Autoscaler(by), delay, Local::LeaseAnswer { lease, sent, answer });
+    }
+
+    pub(crate) fn settle_lease(&mut self, index: usize, lease: usize, sent: Duration, answer: LeaseAnswer) {
+        let (now, sent) = (self.instant(), self.epoch + sent);
+        let election = &mut self.autoscalers[index].election;
+        match answer {
+            LeaseAnswer::Written(record) => election.written(lease, record, sent, now, &mut self.rng),
+            LeaseAnswer::Read(record) => election.read(lease, record, now, &mut self.rng),
+            LeaseAnswer::Claimed => election.done(lease),
+            LeaseAnswer::Conflict => election.conflict(lease),
+            LeaseAnswer::Failed => election.failed(lease, now),
+        }
+        self.elect(index);
+    }
+
+    /// An orderly exit gives everything up first.
+    pub(crate) fn release_leases(&mut self, index: usize) {
+        let ops = self.autoscalers[index].election.release();
+        for (lease, op) in ops {
+            self.write_lease(index, lease, op);
+        }
+    }
+
+    /// Whether a process holds a bucket by its own clock; without the check: whether it has not heard otherwise.
+    pub(crate) fn owns_bucket(&self, index: usize, bucket: usize) -> bool {
+        self.holds_for(index, bucket, Duration::ZERO)
+    }
+
+    pub(crate) fn owns(&self, index: usize, revision: usize) -> bool {
+        self.owns_bucket(index, self.plan.revisions[revision].bucket)
+    }
+
+    /// Whether the lease is certain to last for as long as a write may take.
+    pub(crate) fn may_write(&self, index: usize, revision: usize) -> bool {
+        self.holds_for(index, self.plan.revisions[revision].bucket, WRITE_MARGIN)
+    }
+
+    fn holds_for(&self, index: usize, bucket: usize, margin: Duration) -> bool {
+        let autoscaler = &self.autoscalers[index];
+        if self.without == Some(Without::Lease) {
+            return autoscaler.election.holder(bucket) == Some(&autoscaler.identity);
+        }
+        !autoscaler.process.down
+            && autoscaler.election.held_until(bucket).is_some_and(|until| self.instant() + margin < until)
+    }
+}

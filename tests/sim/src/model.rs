@@ -1,0 +1,160 @@
+//! What the API server of the model stores, and what every process keeps a copy of.
+//!
+//! Objects are cut down to what the rules read and write. Versions rise with every write of the whole store, as
+//! Kubernetes' do; a process never takes an older version for a newer one.
+
+use autoscaler_core::active::{Active, Verdict};
+use autoscaler_core::path_mode::PathMode;
+use common::election::Record;
+use common::time::Timestamp;
+use std::collections::BTreeMap;
+
+/// Names one object; numbers are revisions, and buckets for leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Id {
+    /// The scaled object.
+    Target(usize),
+    /// The PodAutoscaler's status.
+    Status(usize),
+    /// The ServerlessService.
+    Path(usize),
+    /// Endpoints of the public Service.
+    Public(usize),
+    /// Endpoints of the private Service: the ready pods.
+    Private(usize),
+    /// Endpoints of the activators' Service: those that are ready.
+    Activators,
+    /// A bucket's lease.
+    Lease(usize),
+}
+
+/// One object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Object {
+    Target(i32),
+    Status(Status),
+    Path(Path),
+    Public(Vec<Place>),
+    /// Pods or activators.
+    Ready(Vec<usize>),
+    Lease(Record),
+}
+
+/// Where a request can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Pod(usize),
+    Activator(usize),
+}
+
+/// A PodAutoscaler's status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Status {
+    /// The Active condition and when it last changed.
+    pub(crate) active: Option<(Verdict, Timestamp)>,
+    pub(crate) initialized: bool,
+    pub(crate) desired: Option<i32>,
+}
+
+impl Status {
+    pub(crate) fn active(&self, now: Timestamp) -> Active {
+        let Some((verdict, since)) = self.active else { return Active::Absent };
+        let age = now.saturating_since(since);
+        match verdict.status() {
+            None => Active::Unknown(age),
+            Some(true) => Active::True(age),
+            Some(false) => Active::False(age),
+        }
+    }
+}
+
+/// A ServerlessService: what it is asked for, and since when the public endpoints are activators.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Path {
+    pub(crate) mode: PathMode,
+    pub(crate) activators: i32,
+    pub(crate) proxy_since: Option<Timestamp>,
+}
+
+/// Objects by name, with their versions: the store itself, or a copy of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects(BTreeMap<Id, (u64, Object)>);
+
+impl Objects {
+    /// Whether this was news.
+    pub(crate) fn put(&mut self, id: Id, version: u64, object: Object) -> bool {
+        match self.0.get(&id) {
+            Some((known, _)) if *known >= version => false,
+            _ => {
+                self.0.insert(id, (version, object));
+                true
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, id: Id) -> Option<&(u64, Object)> {
+        self.0.get(&id)
+    }
+
+    pub(crate) fn ids(&self) -> Vec<Id> {
+        self.0.keys().copied().collect()
+    }
+
+    pub(crate) fn version(&self, id: Id) -> u64 {
+        self.0.get(&id).map_or(0, |(version, _)| *version)
+    }
+
+    pub(crate) fn target(&self, revision: usize) -> Option<i32> {
+        match self.object(Id::Target(revision))? {
+            Object::Target(replicas) => Some(*replicas),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn status(&self, revision: usize) -> Option<&Status> {
+        match self.object(Id::Status(revision))? {
+            Object::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn path(&self, revision: usize) -> Option<&Path> {
+        match self.object(Id::Path(revision))? {
+            Object::Path(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn public(&self, revision: usize) -> &[Place] {
+        match self.object(Id::Public(revision)) {
+            Some(Object::Public(places)) => places,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn ready_pods(&self, revision: usize) -> &[usize] {
+        self.ready(Id::Private(revision))
+    }
+
+    pub(crate) fn ready_activators(&self) -> &[usize] {
+        self.ready(Id::Activators)
+    }
+
+    pub(crate) fn lease(&self, bucket: usize) -> Option<&Record> {
+        match self.object(Id::Lease(bucket))? {
+            Object::Lease(record) => Some(record),
+            _ => None,
+        }
+    }
+
+    fn ready(&self, id: Id) -> &[usize] {
+        match self.object(id) {
+            Some(Object::Ready(ready)) => ready,
+            _ => &[],
+        }
+    }
+
+    fn object(&self, id: Id) -> Option<&Object> {
+        self.0.get(&id).map(|(_, object)| object)
+    }
+}

@@ -1,0 +1,172 @@
+//! What a seed chooses before the run begins: how large the cluster is, what its revisions are like, and its faults.
+
+use common::RevisionKey;
+use common::ownership;
+use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt};
+use std::time::Duration;
+
+/// Faults begin and end within this time.
+const TROUBLE: Duration = Duration::from_secs(150);
+/// A run ends after so long: long enough after the last fault for everything that was owed.
+pub(crate) const END: Duration = Duration::from_secs(200);
+
+/// Longest that one autoscaler alone is cut off, in seconds. Beyond a lease it keeps forwarding attestations by a view of
+/// the leases that is not true any more, while it forwards the stats astray: a fault of the shell that is known.
+const CUT_OFF_MAX: u64 = 12;
+
+/// All that is fixed before a run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) autoscalers: usize,
+    pub(crate) activators: usize,
+    pub(crate) entries: usize,
+    pub(crate) buckets: usize,
+    pub(crate) revisions: Vec<Revision>,
+    pub(crate) faults: Vec<Planned>,
+}
+
+/// One workload.
+#[derive(Debug)]
+pub(crate) struct Revision {
+    pub(crate) key: RevisionKey,
+    pub(crate) bucket: usize,
+    pub(crate) spec: DeciderSpec,
+    pub(crate) bounds: Bounds,
+    pub(crate) grace_period: Duration,
+    pub(crate) pod_retention: Duration,
+    /// From creation to readiness.
+    pub(crate) start_up: Duration,
+    /// Requests that one pod runs at once; 0: any number.
+    pub(crate) concurrency: u32,
+    /// Whether pods report; else the activators never leave the path.
+    pub(crate) scraped: bool,
+    /// Replicas that it is found with.
+    pub(crate) found: i32,
+}
+
+/// A fault and its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    pub(crate) at: Duration,
+    pub(crate) lasts: Duration,
+    pub(crate) fault: Fault,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The process stands still; what reaches it waits.
+    PauseAutoscaler(usize),
+    /// It dies, and starts anew at the end.
+    CrashAutoscaler(usize),
+    /// It gives its leases up before it ends, and starts anew at the end.
+    LeaveAutoscaler(usize),
+    /// The process stands still.
+    PauseActivator(usize),
+    /// It dies with every request it holds, and starts anew at the end.
+    CrashActivator(usize),
+    /// Nothing passes between an autoscaler and the API server.
+    CutApi(usize),
+    /// Requests arrive there, answers and events do not come back.
+    LoseAnswers(usize),
+    /// The API server is away for everybody.
+    StopApi,
+    /// Answers take up to a second and a half.
+    SlowApi,
+    /// An activator's stats reach no autoscaler while its traffic goes on.
+    CutStats(usize),
+    /// Its frames are lost, repeated, late.
+    SpoilStats(usize),
+    /// Two autoscalers cannot forward to each other.
+    CutPeers(usize, usize),
+    /// Pods do not answer an autoscaler's scrapes.
+    CutScrapes(usize),
+    /// Entries learn of new endpoints only after so many seconds.
+    SlowEntries(u64),
+}
+
+impl Plan {
+    pub(crate) fn new(rng: &mut StdRng) -> Self {
+        let (autoscalers, activators) = (rng.random_range(1..=3), rng.random_range(1..=3));
+        let buckets = [1, 2, 4][rng.random_range(0..3)];
+        let count = rng.random_range(1..=3);
+        let names = ownership::bucket_names(buckets as u32);
+        let revisions = (0..count).map(|index| Revision::new(index, &names, rng)).collect();
+        let faults = (0..rng.random_range(3..=9)).map(|_| fault(autoscalers, activators, rng)).collect();
+        Self { autoscalers, activators, entries: rng.random_range(1..=3), buckets, revisions, faults }
+    }
+}
+
+impl Revision {
+    fn new(index: usize, buckets: &[String], rng: &mut StdRng) -> Self {
+        let key = RevisionKey::new("default", format!("revision-{index}"));
+        let owner = ownership::owner(buckets, &key.to_string()).unwrap_or_default();
+        let scraped = rng.random_bool(0.5);
+        let target_value = f64::from(rng.random_range(1..=4));
+        let stable_window = seconds(20, 30, rng);
+        let min = i32::from(rng.random_bool(0.15));
+        let spec = DeciderSpec {
+            max_scale_up_rate: f64::from(rng.random_range(2..=10)),
+            max_scale_down_rate: 2.0,
+            metric: ScalingMetric::Concurrency,
+            target_value,
+            total_value: target_value,
+            target_burst_capacity: if scraped {
+                BurstCapacity::Limited(f64::from(rng.random_range(0..=2)) + 0.5)
+            } else {
+                BurstCapacity::Always
+            },
+            activator_capacity: 100.0,
+            panic_threshold: 2.0,
+            stable_window,
+            panic_window: Duration::from_secs(6),
+            scale_down_delay: if rng.random_bool(0.2) { seconds(2, 10, rng) } else { Duration::ZERO },
+            initial_scale: 1,
+            activation_scale: rng.random_range(1..=2),
+            reachable: true,
+            aggregation: if rng.random_bool(0.2) { Aggregation::WeightedExponential } else { Aggregation::Linear },
+        };
+        Self {
+            bucket: buckets.iter().position(|name| name == owner).unwrap_or(0),
+            key,
+            spec,
+            bounds: Bounds { min, max: rng.random_bool(0.5).then(|| rng.random_range(2..=5)) },
+            grace_period: seconds(6, 12, rng),
+            pod_retention: if rng.random_bool(0.2) { seconds(1, 15, rng) } else { Duration::ZERO },
+            start_up: Duration::from_millis(rng.random_range(300..=6000)),
+            concurrency: rng.random_range(0..=3),
+            scraped,
+            found: rng.random_range(min..=1),
+        }
+    }
+}
+
+fn seconds(least: u64, most: u64, rng: &mut impl Rng) -> Duration {
+    Duration::from_secs(rng.random_range(least..=most))
+}
+
+fn fault(autoscalers: usize, activators: usize, rng: &mut StdRng) -> Planned {
+    let autoscaler = rng.random_range(0..autoscalers);
+    let activator = rng.random_range(0..activators);
+    let (fault, longest) = match rng.random_range(0..18) {
+        0 | 15..=17 => (Fault::PauseAutoscaler(autoscaler), 45),
+        1 => (Fault::CrashAutoscaler(autoscaler), 25),
+        2 => (Fault::LeaveAutoscaler(autoscaler), 10),
+        3 => (Fault::PauseActivator(activator), 10),
+        4 => (Fault::CrashActivator(activator), 10),
+        5 => (Fault::CutApi(autoscaler), CUT_OFF_MAX),
+        6 => (Fault::LoseAnswers(autoscaler), CUT_OFF_MAX),
+        7 => (Fault::StopApi, 40),
+        8 => (Fault::SlowApi, 40),
+        9 => (Fault::CutStats(activator), 60),
+        10 => (Fault::SpoilStats(activator), 40),
+        11 => (Fault::CutPeers(autoscaler, rng.random_range(0..autoscalers)), 40),
+        12 => (Fault::CutScrapes(autoscaler), 40),
+        _ => (Fault::SlowEntries(rng.random_range(10..=60)), 100),
+    };
+    let lasts = seconds(1, longest, rng);
+    let at = Duration::from_millis(rng.random_range(2_000..=(TROUBLE - lasts).as_millis() as u64));
+    Planned { at, lasts, fault }
+}

@@ -1,0 +1,34 @@
+//! A process's life: whether it runs, stands still, or is gone, and what waits for it.
+
+use crate::world::Local;
+
+/// Which process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Autoscaler(usize),
+    Activator(usize),
+}
+
+/// Whether a process runs.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    /// Which life this is: what was meant for an earlier one is lost.
+    pub(crate) life: u32,
+    pub(crate) down: bool,
+    pub(crate) paused: bool,
+    /// What reached it while it stood still, in order.
+    pub(crate) backlog: Vec<Local>,
+}
+
+impl Process {
+    pub(crate) fn runs(&self) -> bool {
+        !self.down && !self.paused
+    }
+
+    pub(crate) fn die(&mut self) {
+        self.life += 1;
+        self.down = true;
+        self.paused = false;
+        self.backlog.clear();
+    }
+}

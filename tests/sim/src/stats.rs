@@ -1,0 +1,138 @@
+//! Stats on their way: to the owner of their revision by one more hop if need be, into its windows, and from pods.
+
+use crate::activator::SYSTEM;
+use crate::autoscaler::Cause;
+use crate::process::Who;
+use crate::world::{Frame, Local, World};
+use common::stat::{Stat, WireStatMessage};
+use rand::RngExt;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a stat waits for an owner.
+const KEEP: Duration = Duration::from_secs(15);
+
+/// Whose a revision is.
+enum Owner {
+    Us,
+    Other(usize),
+    Nobody,
+}
+
+impl World {
+    pub(crate) fn frame(&mut self, index: usize, frame: Frame) {
+        self.route(index, frame.messages, frame.forwarded);
+    }
+
+    /// Records what is ours, forwards what is not.
+    pub(crate) fn route(&mut self, index: usize, messages: Vec<WireStatMessage>, forwarded: bool) {
+        let mut onward: BTreeMap<usize, Vec<WireStatMessage>> = BTreeMap::new();
+        for mut message in messages {
+            let Some(mut stat) = message.stat.take() else {
+                self.attestation(index, &message, forwarded, &mut onward);
+                continue;
+            };
+            let Some(revision) = self.revision(&message) else { continue };
+            if stat.timestamp == 0 {
+                stat.timestamp = self.timestamp().as_secs();
+            }
+            match self.owner(index, revision) {
+                Owner::Us => self.record(index, revision, &stat),
+                Owner::Other(_) | Owner::Nobody if forwarded => self.summary.misrouted += 1,
+                Owner::Other(other) => {
+                    onward.entry(other).or_default().push(WireStatMessage { stat: Some(stat), ..message });
+                }
+                Owner::Nobody => {
+                    let until = self.now + KEEP;
+                    let message = WireStatMessage { stat: Some(stat), ..message };
+                    self.autoscalers[index].ownerless.push((until, message));
+                }
+            }
+        }
+        for (other, messages) in onward {
+            if !self.links.peers_cut(index, other) {
+                let delay = Duration::from_millis(self.rng.random_range(1..=10));
+                self.tell(Who::Autoscaler(other), delay, Local::Frame(Frame { messages, forwarded: true }));
+            }
+        }
+    }
+
+    fn attestation(
+        &mut self,
+        index: usize,
+        message: &WireStatMessage,
+        forwarded: bool,
+        onward: &mut BTreeMap<usize, Vec<WireStatMessage>>,
+    ) {
+        let from = self.activators.iter().position(|activator| activator.name == message.name);
+        let (Some(from), true) = (from, message.namespace == SYSTEM) else { return };
+        self.autoscalers[index].heard[from] = Some(self.now);
+        if forwarded {
+            return;
+        }
+        for bucket in 0..self.plan.buckets {
+            if let Owner::Other(other) = self.owner_of(index, bucket) {
+                let messages = onward.entry(other).or_default();
+                if !messages.contains(message) {
+                    messages.push(message.clone());
+                }
+            }
+        }
+    }
+
+    fn revision(&self, message: &WireStatMessage) -> Option<usize> {
+        let same = |key: &common::RevisionKey| key.namespace() == message.namespace && key.name() == message.name;
+        self.plan.revisions.iter().position(|revision| same(&revision.key))
+    }
+
+    fn owner(&self, index: usize, revision: usize) -> Owner {
+        self.owner_of(index, self.plan.revisions[revision].bucket)
+    }
+
+    fn owner_of(&self, index: usize, bucket: usize) -> Owner {
+        if self.owns_bucket(index, bucket) {
+            return Owner::Us;
+        }
+        let holder = self.autoscalers[index].election.holder(bucket);
+        let known = |holder: &str| self.autoscalers.iter().position(|other| other.identity == holder);
+        holder.and_then(known).map_or(Owner::Nobody, Owner::Other)
+    }
+
+    fn record(&mut self, index: usize, revision: usize, stat: &Stat) {
+        let now = self.timestamp();
+        let Some(state) = self.autoscalers[index].loops.get_mut(&revision) else { return };
+        if state.metrics.record(stat, now).is_err() {
+            return;
+        }
+        if state.status.wakes(stat.average_concurrent_requests, state.replicas == Some(0)) {
+            self.summary.pokes += 1;
+            self.say(|| format!("autoscaler {index} is poked for revision {revision}"));
+            self.evaluate(index, revision, Cause::Poke);
+        }
+    }
+
+    /// Pods are asked what they run, once a second.
+    pub(crate) fn scrape(&mut self, index: usize) {
+        self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
+        let now = self.timestamp();
+        for revision in 0..self.plan.revisions.len() {
+            let autoscaler = &self.autoscalers[index];
+            let answered = !autoscaler.cache.ready_pods(revision).is_empty() && !self.links.scrapes_cut(index);
+            if !self.plan.revisions[revision].scraped || !answered {
+                continue;
+            }
+            let direct = self.direct.values().filter(|of| **of == revision).count();
+            let proxied: usize = self.activators.iter().map(|activator| activator.load(revision).1).sum();
+            let stat = Stat {
+                average_concurrent_requests: (direct + proxied) as f64,
+                average_proxied_concurrent_requests: proxied as f64,
+                request_count: (direct + proxied) as f64,
+                proxied_request_count: proxied as f64,
+                ..Stat::default()
+            };
+            if let Some(state) = self.autoscalers[index].loops.get_mut(&revision) {
+                let _refused = state.metrics.record(&stat, now);
+            }
+        }
+    }
+}

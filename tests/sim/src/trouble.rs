@@ -1,0 +1,86 @@
+//! What the seed does to the cluster while it runs: traffic, and faults that begin and end.
+
+use crate::plan::Fault;
+use crate::process::Who;
+use crate::world::{Event, World};
+use rand::RngExt;
+use std::time::Duration;
+
+impl World {
+    /// The next stretch of a revision's traffic: silence, a trickle, a surge, or a few long requests.
+    pub(crate) fn traffic(&mut self, revision: usize) {
+        let (requests, lasts, stretch) = match self.rng.random_range(0..6) {
+            0 | 1 => (0, 0..=0, 5_000..=60_000),
+            2 => (self.rng.random_range(3..=20), 100..=3_000, 5_000..=30_000),
+            3 => (self.rng.random_range(5..=20), 500..=2_000, 1_000..=2_000),
+            _ => (self.rng.random_range(1..=4), 10_000..=70_000, 5_000..=30_000),
+        };
+        let stretch: u64 = self.rng.random_range(stretch);
+        for _ in 0..requests {
+            let at = Duration::from_millis(self.rng.random_range(0..=stretch));
+            let lasts = Duration::from_millis(self.rng.random_range(lasts.clone()));
+            self.at(at, Event::Arrive { revision, lasts });
+        }
+        self.at(Duration::from_millis(stretch), Event::Traffic(revision));
+    }
+
+    pub(crate) fn begin(&mut self, index: usize) {
+        let planned = self.plan.faults[index];
+        self.say(|| format!("FAULT {:?} for {:?}", planned.fault, planned.lasts));
+        self.links.begin(planned.fault);
+        match planned.fault {
+            Fault::PauseAutoscaler(index) => self.autoscalers[index].process.paused = true,
+            Fault::PauseActivator(index) => self.activators[index].process.paused = true,
+            Fault::LeaveAutoscaler(index) => {
+                if self.autoscalers[index].process.runs() {
+                    self.release_leases(index);
+                }
+                self.autoscalers[index].process.die();
+            }
+            Fault::CrashAutoscaler(index) => self.autoscalers[index].process.die(),
+            Fault::CrashActivator(index) => {
+                let activator = &mut self.activators[index];
+                activator.process.die();
+                activator.requests.clear();
+                self.ready_since[index] = None;
+                self.publish_activators();
+            }
+            _ => {}
+        }
+        self.at(planned.lasts, Event::End(index));
+    }
+
+    pub(crate) fn end(&mut self, index: usize) {
+        let fault = self.plan.faults[index].fault;
+        self.say(|| format!("fault {fault:?} ends"));
+        self.links.end(fault);
+        match fault {
+            Fault::PauseAutoscaler(index) => self.resume(Who::Autoscaler(index)),
+            Fault::PauseActivator(index) => self.resume(Who::Activator(index)),
+            Fault::CrashAutoscaler(index) | Fault::LeaveAutoscaler(index) if self.autoscalers[index].process.down => {
+                self.start_autoscaler(index);
+            }
+            Fault::CrashActivator(index) if self.activators[index].process.down => {
+                self.activators[index].process.down = false;
+                self.start_activator(index);
+                let life = self.activators[index].process.life;
+                self.at(Duration::from_secs(1), Event::ActivatorReady(index, life));
+            }
+            Fault::CutApi(index) | Fault::LoseAnswers(index) => self.relist(Who::Autoscaler(index)),
+            Fault::StopApi => {
+                (0..self.autoscalers.len()).for_each(|index| self.relist(Who::Autoscaler(index)));
+                (0..self.activators.len()).for_each(|index| self.relist(Who::Activator(index)));
+            }
+            _ => {}
+        }
+    }
+
+    /// What has waited reaches the process, in order.
+    pub(crate) fn resume(&mut self, who: Who) {
+        let process = self.process(who);
+        process.paused = false;
+        for what in std::mem::take(&mut process.backlog) {
+            self.tell(who, Duration::ZERO, what);
+        }
+    }
+}

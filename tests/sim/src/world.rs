@@ -1,0 +1,386 @@
+//! The cluster: one clock, one queue of events, one source of chance.
+//!
+//! Everything that happens is an event at a time; events of one time happen in the order in which they were made. What
+//! is meant for a process ([`Local`]) is lost if it has died meanwhile and waits if it stands still. Nothing reads a
+//! clock and no collection without an order is walked, so a seed always makes the same run.
+
+use crate::activator::Activator;
+use crate::autoscaler::Autoscaler;
+use crate::lease::LeaseAnswer;
+use crate::links::Links;
+use crate::model::{Id, Object, Objects, Path, Place, Status};
+use crate::plan::{END, Plan};
+use crate::process::{Process, Who};
+use crate::reconcile::{Answer, Controller, Step};
+use autoscaler_core::path_mode::PathMode;
+use common::election::Op;
+use common::stat::WireStatMessage;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at what waits.
+const LOOK: Duration = Duration::from_millis(500);
+/// A part of the rules that is left out, to see that its invariant depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Without {
+    /// A process acts as long as it has not heard of another holder.
+    Lease,
+    /// The last pod leaves without a probe of the path.
+    Proof,
+    /// Silence is believed whoever has been heard.
+    Attestation,
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Requests that came.
+    pub requests: u64,
+    /// Requests that were served to their end.
+    pub served: u64,
+    /// Requests that found nobody, which only an activator's death explains.
+    pub unreachable: u64,
+    /// Stats that made an evaluation due at once.
+    pub pokes: u64,
+    /// Replicas written.
+    pub patches: u64,
+    /// Writes that were refused for a newer version.
+    pub conflicts: u64,
+    /// Writes that a process did not begin since its lease might have ended first.
+    pub lease_ends: u64,
+    /// Forwarded stats that came to a process which does not own the revision.
+    pub misrouted: u64,
+    /// How often each reason was stated by a pass.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    To(Who, u32, Local),
+    WriteLease {
+        by: usize,
+        life: u32,
+        lease: usize,
+        op: Op,
+        sent: Duration,
+    },
+    /// `until`: the end of the lease that it was begun under.
+    Write {
+        by: usize,
+        life: u32,
+        until: Option<Instant>,
+        controller: Controller,
+        revision: usize,
+        step: Step,
+    },
+    /// The deployment controller looks at a target.
+    Deploy(usize),
+    PodReady(usize),
+    PodGone(usize),
+    /// An entry learns where a revision's requests go.
+    Switch {
+        entry: usize,
+        revision: usize,
+        version: u64,
+        places: Vec<Place>,
+    },
+    ActivatorReady(usize, u32),
+    Traffic(usize),
+    /// A client's request.
+    Arrive {
+        revision: usize,
+        lasts: Duration,
+    },
+    /// One that went straight to a pod ends.
+    Finish(u64),
+    Begin(usize),
+    End(usize),
+    Look,
+}
+
+/// Something that reaches a process.
+#[derive(Debug)]
+pub(crate) enum Local {
+    Notify(Id),
+    // Autoscalers:
+    Turn,
+    Elect,
+    LeaseAnswer { lease: usize, sent: Duration, answer: LeaseAnswer },
+    Pass(Controller, usize),
+    Timer(Controller, usize),
+    Answer { controller: Controller, revision: usize, answer: Answer },
+    Probe(usize),
+    Frame(Frame),
+    Scrape,
+    // Activators:
+    Report,
+    Request { id: u64, revision: usize, lasts: Duration },
+    Finish(u64),
+}
+
+/// One frame of stats.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) messages: Vec<WireStatMessage>,
+    pub(crate) forwarded: bool,
+}
+
+/// Where requests come in: a node's or an ingress's own idea of the endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) places: Vec<Vec<Place>>,
+}
+
+/// A change of a revision's endpoints on its way to the entries.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// The first entry learns of it no earlier.
+    pub(crate) from: Duration,
+    pub(crate) version: u64,
+}
+
+/// A pod that runs.
+#[derive(Debug)]
+pub(crate) struct Pod {
+    pub(crate) revision: usize,
+    pub(crate) ready: bool,
+    pub(crate) leaving: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) now: Duration,
+    pub(crate) epoch: Instant,
+    /// The time as activators' accounting reads it.
+    pub(crate) clock: Arc<AtomicI64>,
+    pub(crate) rng: StdRng,
+    pub(crate) plan: Plan,
+    pub(crate) without: Option<Without>,
+    verbose: bool,
+    queue: BTreeMap<(Duration, u64), Event>,
+    made: u64,
+    pub(crate) store: Objects,
+    pub(crate) store_version: u64,
+    pub(crate) links: Links,
+    pub(crate) autoscalers: Vec<Autoscaler>,
+    pub(crate) activators: Vec<Activator>,
+    /// Since when each activator has been listed as ready.
+    pub(crate) ready_since: Vec<Option<Duration>>,
+    pub(crate) entries: Vec<Entry>,
+    /// Changes of each revision's endpoints, oldest first, that entries learn of or have learnt of.
+    pub(crate) news: Vec<Vec<Change>>,
+    pub(crate) pods: BTreeMap<usize, Pod>,
+    pub(crate) next_pod: usize,
+    /// Requests that went straight to a pod, and their revisions.
+    pub(crate) direct: BTreeMap<u64, usize>,
+    pub(crate) next_request: u64,
+    pub(crate) traffic_since: Vec<Option<Duration>>,
+    /// How long requests have waited for (true: a patch, false: a pod) with nothing wrong.
+    pub(crate) waited: Vec<(bool, Duration)>,
+    pub(crate) summary: Summary,
+    pub(crate) broken: Option<(Duration, String)>,
+}
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+fn origin() -> Instant {
+    Instant::now()
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, without: Option<Without>, verbose: bool) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let plan = Plan::new(&mut rng);
+        let count = plan.revisions.len();
+        let clock = Arc::new(AtomicI64::new(0));
+        let entry = || Entry { places: vec![Vec::new(); count] };
+        let mut world = Self {
+            now: Duration::ZERO,
+            epoch: origin(),
+            activators: (0..plan.activators).map(|index| Activator::new(index, &plan.revisions, &clock)).collect(),
+            autoscalers: Vec::new(),
+            clock,
+            rng,
+            without,
+            verbose,
+            queue: BTreeMap::new(),
+            made: 0,
+            store: Objects::default(),
+            store_version: 0,
+            links: Links::default(),
+            ready_since: vec![Some(Duration::ZERO); plan.activators],
+            entries: std::iter::repeat_with(entry).take(plan.entries).collect(),
+            news: std::iter::repeat_with(Vec::new).take(count).collect(),
+            pods: BTreeMap::new(),
+            next_pod: 0,
+            direct: BTreeMap::new(),
+            next_request: 0,
+            traffic_since: vec![None; count],
+            waited: vec![(false, Duration::ZERO); count],
+            summary: Summary::default(),
+            broken: None,
+            plan,
+        };
+        world.set_up();
+        world
+    }
+
+    /// A cluster in which everything was created a moment ago, with the activators in every path.
+    fn set_up(&mut self) {
+        self.say(|| format!("{:#?}", self.plan));
+        let activators: Vec<usize> = (0..self.plan.activators).collect();
+        let proxied: Vec<Place> = activators.iter().copied().map(Place::Activator).collect();
+        self.put(Id::Activators, Object::Ready(activators));
+        for revision in 0..self.plan.revisions.len() {
+            let found = self.plan.revisions[revision].found;
+            let path = Path { mode: PathMode::Proxy, activators: 2, proxy_since: None };
+            self.put(Id::Status(revision), Object::Status(Status::default()));
+            self.put(Id::Path(revision), Object::Path(path));
+            self.put(Id::Private(revision), Object::Ready(Vec::new()));
+            self.put(Id::Public(revision), Object::Public(proxied.clone()));
+            self.put(Id::Target(revision), Object::Target(found));
+            for entry in &mut self.entries {
+                entry.places[revision].clone_from(&proxied);
+            }
+            self.at(Duration::from_millis(500), Event::Traffic(revision));
+        }
+        (0..self.plan.autoscalers).for_each(|index| self.start_autoscaler(index));
+        (0..self.plan.activators).for_each(|index| self.start_activator(index));
+        for index in 0..self.plan.faults.len() {
+            let at = self.plan.faults[index].at;
+            self.at(at, Event::Begin(index));
+        }
+        self.at(LOOK, Event::Look);
+    }
+
+    /// Runs to the end, or to the first broken rule.
+    pub(crate) fn run(&mut self) {
+        while let Some(((at, _), event)) = self.queue.pop_first()
+            && at <= END
+            && self.broken.is_none()
+        {
+            self.now = at;
+            self.clock.store(i64::try_from(at.as_nanos()).unwrap_or(i64::MAX), Ordering::Relaxed);
+            self.summary.events += 1;
+            self.happen(event);
+            self.judge_entries();
+            self.follow_traffic();
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::To(who, life, what) => self.reach(who, life, what),
+            Event::WriteLease { by, life, lease, op, sent } => self.lease_written(by, life, lease, op, sent),
+            Event::Write { by, life, until, controller, revision, step } => {
+                self.written(by, life, until, (controller, revision), step);
+            }
+            Event::Deploy(revision) => self.deploy(revision),
+            Event::PodReady(pod) => {
+                if let Some(found) = self.pods.get_mut(&pod).filter(|found| !found.leaving) {
+                    found.ready = true;
+                    let revision = found.revision;
+                    self.say(|| format!("pod {pod} of revision {revision} is ready"));
+                    self.publish_pods(revision);
+                }
+            }
+            Event::PodGone(pod) => {
+                self.say(|| format!("pod {pod} is gone"));
+                self.pods.remove(&pod);
+            }
+            Event::Switch { entry, revision, version, places } => {
+                if !self.news[revision].iter().any(|change| change.version == version) {
+                    return; // Overtaken.
+                }
+                self.say(|| format!("entry {entry} leads revision {revision} to {places:?}"));
+                self.entries[entry].places[revision] = places;
+            }
+            Event::ActivatorReady(index, life) => {
+                if self.activators[index].process.life == life {
+                    self.ready_since[index] = Some(self.now);
+                    self.publish_activators();
+                }
+            }
+            Event::Traffic(revision) => self.traffic(revision),
+            Event::Arrive { revision, lasts } => {
+                self.summary.requests += 1;
+                self.arrive(revision, lasts);
+            }
+            Event::Finish(request) => {
+                self.direct.remove(&request);
+                self.report_served();
+            }
+            Event::Begin(index) => self.begin(index),
+            Event::End(index) => self.end(index),
+            Event::Look => {
+                self.judge_waits(LOOK);
+                self.at(LOOK, Event::Look);
+            }
+        }
+    }
+
+    fn reach(&mut self, who: Who, life: u32, what: Local) {
+        let process = self.process(who);
+        if process.life != life || process.down {
+            return;
+        }
+        if process.paused {
+            return process.backlog.push(what);
+        }
+        if let Local::Notify(_) = what
+            && self.deaf(who)
+        {
+            return; // Lists everything again once it can.
+        }
+        match who {
+            Who::Autoscaler(index) => self.autoscaler(index, what),
+            Who::Activator(index) => self.activator(index, what),
+        }
+    }
+
+    fn deaf(&self, who: Who) -> bool {
+        match who {
+            Who::Autoscaler(index) => self.links.api_answer_lost(index),
+            Who::Activator(_) => self.links.api_stopped(),
+        }
+    }
+
+    pub(crate) fn process(&mut self, who: Who) -> &mut Process {
+        match who {
+            Who::Autoscaler(index) => &mut self.autoscalers[index].process,
+            Who::Activator(index) => &mut self.activators[index].process,
+        }
+    }
+
+    /// An event after `delay`.
+    pub(crate) fn at(&mut self, delay: Duration, event: Event) {
+        self.made += 1;
+        self.queue.insert((self.now + delay, self.made), event);
+    }
+
+    /// Something reaches a process after `delay`, if it still lives then.
+    pub(crate) fn tell(&mut self, who: Who, delay: Duration, what: Local) {
+        let life = self.process(who).life;
+        self.at(delay, Event::To(who, life, what));
+    }
+
+    pub(crate) fn instant(&self) -> Instant {
+        self.epoch + self.now
+    }
+
+    pub(crate) fn report_served(&mut self) {
+        self.summary.served += 1;
+    }
+
+    /// Says a line of the trace.
+    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>9.3}  {}", self.now.as_secs_f64(), what());
+        }
+    }
+}

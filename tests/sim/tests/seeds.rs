@@ -1,0 +1,54 @@
+//! The invariants hold over the first 200 seeds, and each of them depends on the rule that is there for it.
+
+use sim::{Summary, Without, run};
+
+const SEEDS: u64 = 200;
+
+/// Goal: the invariants hold, and the runs are not idle ones.
+#[test]
+fn the_invariants_hold() {
+    let mut all = Summary::default();
+    for seed in 0..SEEDS {
+        let summary = run(seed, None, false).unwrap_or_else(|broken| panic!("{broken}"));
+        all.pokes += summary.pokes;
+        all.patches += summary.patches;
+        all.conflicts += summary.conflicts;
+        all.served += summary.served;
+    }
+    assert!(all.pokes > SEEDS && all.patches > SEEDS && all.served > SEEDS, "{all:?}");
+    assert!(all.conflicts > 0, "{all:?}");
+}
+
+/// Goal: a seed is a run: the same events, to the last one.
+#[test]
+fn a_seed_replays() {
+    for seed in [3, 14, 15] {
+        let [one, other] = [(); 2].map(|()| format!("{:?}", run(seed, None, false)));
+        assert_eq!(one, other, "seed {seed}");
+    }
+}
+
+/// The first seed that breaks something without a rule, and what it breaks.
+fn breaks(without: Without, invariant: &str) -> String {
+    let broken = (0..SEEDS).filter_map(|seed| run(seed, Some(without), false).err());
+    let broken = broken.map(|broken| broken.what).find(|what| what.starts_with(invariant));
+    broken.unwrap_or_else(|| panic!("{SEEDS} seeds hold without {without:?}: the simulator has no teeth"))
+}
+
+#[test]
+fn without_the_lease_check_two_write() {
+    let what = breaks(Without::Lease, "at most one writer");
+    assert!(what.contains("while"), "{what}");
+}
+
+#[test]
+fn without_the_proof_an_entry_leads_to_pods_that_are_gone() {
+    let what = breaks(Without::Proof, "the last pod leaves");
+    assert!(what.contains("are gone"), "{what}");
+}
+
+#[test]
+fn without_attestation_silence_is_taken_for_zero() {
+    let what = breaks(Without::Attestation, "missing data is never zero load");
+    assert!(what.contains("heard activator") || what.contains("put to sleep"), "{what}");
+}
