@@ -98,6 +98,11 @@ impl Shares {
         others
     }
 
+    /// Whether every bucket has an owner that is known to be one.
+    pub fn are_settled(&self) -> bool {
+        (0..self.names.len()).all(|bucket| self.owner_of_bucket(bucket) != Owner::Nobody)
+    }
+
     /// Names of the buckets whose leases somebody holds.
     pub fn buckets_of(&self, holder: &Holder) -> Vec<&str> {
         let Holders::Leases(ownership) = &self.holders else { return Vec::new() };
@@ -213,7 +218,10 @@ mod tests {
         }
         let key = RevisionKey::new("ns", "hello-00000");
         assert_eq!(shares.owner(&key), Owner::Nobody);
-        (0..4).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
+        (0..3).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
+        assert!(!shares.are_settled(), "one bucket has no owner");
+        assign.set(3, Some(me.clone()), true);
+        assert!(shares.are_settled());
         assert_eq!(shares.owner(&key), Owner::Us, "who holds it is not remembered");
 
         let long = RevisionKey::new("ns", "x".repeat(1000));

@@ -15,6 +15,8 @@
 //!   bounce it. The activator's next report, a second later, finds the owner that both agree on by then.
 //! - An attestation is forwarded under two names, the pod's and the address it came from, since an endpoint may be known
 //!   by either; a forwarded one comes from the forwarder's address, which says nothing.
+//! - An attestation is forwarded only while every bucket's owner is known, and an owner only counts until its lease has run
+//!   out as seen from here: a process cut off from the API server neither forwards by a stale view nor vouches for silence.
 //! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
 
 pub mod attest;
@@ -98,7 +100,11 @@ impl Ingest {
         if !from.forwarded {
             let address = from.ip.to_canonical().to_string();
             self.attestations.heard(&address, now);
-            self.peers.attest(&self.system_namespace, [&message.name, &address]);
+            // Whoever cannot tell where the stats of some bucket belong must not vouch for their absence either: its view of
+            // the leases may be stale, and the new owner would hear silence while stats go astray.
+            if self.shares.are_settled() {
+                self.peers.attest(&self.system_namespace, [&message.name, &address]);
+            }
         }
     }
 }

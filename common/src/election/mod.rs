@@ -134,6 +134,13 @@ impl Election {
         self.leases[lease].record.as_ref().map(|record| record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
+    /// Until when the holder as last seen counts: as long after its last sign of life as it asked for. Somebody else may
+    /// have taken over since, which a process that is cut off from the API server does not see. `None`: no holder.
+    pub fn believed_until(&self, lease: usize) -> Option<Instant> {
+        let state = &self.leases[lease];
+        state.record.as_ref().filter(|record| !record.holder.is_empty()).map(|record| state.changed + record.duration)
+    }
+
     /// The lease looks like this now, or is not there.
     pub fn observe(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
         let held = self.leases.iter().filter(|lease| lease.held.is_some()).count();

@@ -12,9 +12,8 @@ const TROUBLE: Duration = Duration::from_secs(150);
 /// A run ends after so long: long enough after the last fault for everything that was owed.
 pub(crate) const END: Duration = Duration::from_secs(200);
 
-/// Longest that one autoscaler alone is cut off, in seconds. Beyond a lease it keeps forwarding attestations by a view of
-/// the leases that is not true any more, while it forwards the stats astray: a fault of the shell that is known.
-const CUT_OFF_MAX: u64 = 12;
+/// Longest that one autoscaler alone is cut off, in seconds: several leases, so that its view of them goes stale.
+const CUT_OFF_MAX: u64 = 60;
 
 /// All that is fixed before a run.
 #[derive(Debug)]

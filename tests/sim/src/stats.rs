@@ -67,7 +67,8 @@ impl World {
         let from = self.activators.iter().position(|activator| activator.name == message.name);
         let (Some(from), true) = (from, message.namespace == SYSTEM) else { return };
         self.autoscalers[index].heard[from] = Some(self.now);
-        if forwarded {
+        let is_settled = (0..self.plan.buckets).all(|bucket| !matches!(self.owner_of(index, bucket), Owner::Nobody));
+        if forwarded || !is_settled {
             return;
         }
         for bucket in 0..self.plan.buckets {
@@ -93,7 +94,9 @@ impl World {
         if self.owns_bucket(index, bucket) {
             return Owner::Us;
         }
-        let holder = self.autoscalers[index].election.holder(bucket);
+        let (election, now) = (&self.autoscalers[index].election, self.instant());
+        let is_believed = election.believed_until(bucket).is_some_and(|until| now < until);
+        let holder = election.holder(bucket).filter(|_| is_believed);
         let known = |holder: &str| self.autoscalers.iter().position(|other| other.identity == holder);
         holder.and_then(known).map_or(Owner::Nobody, Owner::Other)
     }

@@ -248,7 +248,8 @@ impl Elector {
                 let until = self.election.held_until(lease).map(Instant::from_std);
                 let holder = self.election.holder(lease).and_then(Holder::parse);
                 changed |= view.until.is_some() != until.is_some() || view.holder != holder;
-                *view = View { holder, until };
+                let believed_until = self.election.believed_until(lease).map(Instant::from_std);
+                *view = View { holder, until, believed_until };
             }
         }
         if changed {

@@ -57,7 +57,8 @@ impl Assign {
     pub fn set(&self, bucket: usize, holder: Option<Holder>, ours: bool) {
         let until = ours.then(|| Instant::now() + FOR_EVER);
         if let Some(view) = self.views.write().get_mut(bucket) {
-            *view = View { holder, until };
+            let believed_until = holder.is_some().then(|| Instant::now() + FOR_EVER);
+            *view = View { holder, until, believed_until };
         }
         self.changed.send_modify(|version| *version += 1);
     }
@@ -69,6 +70,8 @@ struct View {
     holder: Option<Holder>,
     /// Until when this process holds it for certain; `None`: it does not.
     until: Option<Instant>,
+    /// Until when the holder counts without another sign of life; `None`: there is none.
+    believed_until: Option<Instant>,
 }
 
 impl Ownership {
@@ -96,9 +99,13 @@ impl Ownership {
         self.until(bucket).is_some_and(|until| Instant::now() < until)
     }
 
-    /// Who holds the bucket, as last seen; `None`: nobody, or an identity that cannot be read.
+    /// Who holds the bucket; `None`: nobody, an identity that cannot be read, or one whose lease has run out as far as can
+    /// be seen from here.
     pub fn holder(&self, bucket: usize) -> Option<Holder> {
-        self.views.read().get(bucket)?.holder.clone()
+        let views = self.views.read();
+        let view = views.get(bucket)?;
+        view.believed_until.filter(|until| Instant::now() < *until)?;
+        view.holder.clone()
     }
 
     /// Until when writes for the bucket may be started: the end of the lease less [`WRITE_MARGIN`]. `None`: not at all.
