@@ -49,6 +49,7 @@ impl Clock {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "the one place where the wall clock comes in")]
 fn system_time() -> Timestamp {
     let nanos = match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),

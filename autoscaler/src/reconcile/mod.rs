@@ -47,6 +47,8 @@ use world::{Queues, World};
 
 /// Workers for each controller. A worker spends its time waiting for the API server, so a few more than cores.
 const WORKERS: usize = 8;
+/// How long a key may fail before it is told at warn.
+const QUIET: Duration = Duration::from_secs(5);
 /// Longest duration of one reconcile; what is left undone is done by the next.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -144,7 +146,9 @@ where
         match tokio::time::timeout(RECONCILE_TIMEOUT, pass).await {
             Ok(Ok(Ok(()))) => drop(item),
             Ok(Ok(Err(error))) => {
-                if error.is_conflict() || error.is_early() {
+                // What goes wrong for a moment is no news: objects of one manifest come and go in any order.
+                let is_brief = item.failing_for() < QUIET;
+                if is_brief || error.is_conflict() || error.is_early() {
                     tracing::debug!(kind, key = %item.key(), %error, "will be tried again");
                 } else {
                     tracing::warn!(kind, key = %item.key(), %error, "could not be reconciled; will be tried again");

@@ -78,6 +78,8 @@ struct Entry {
     due: Option<Instant>,
     /// Failures in a row.
     failures: u32,
+    /// When the first of them was.
+    failing_since: Option<Instant>,
 }
 
 impl Entry {
@@ -163,9 +165,11 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         if failed {
             let delay = backoff(entry.failures);
             entry.failures += 1;
+            entry.failing_since.get_or_insert_with(Instant::now);
             state.add_timer(key.clone(), Instant::now() + delay);
         } else {
             entry.failures = 0;
+            entry.failing_since = None;
         }
         match again {
             Some(lane) => {
@@ -257,6 +261,13 @@ pub(crate) struct Item<K: Ord + Hash + Clone> {
 }
 
 impl<K: Ord + Hash + Clone> Item<K> {
+    /// For how long the key has failed without a success between, this time not counted.
+    pub(crate) fn failing_for(&self) -> Duration {
+        let state = self.queue.shared.state.lock();
+        let since = state.entries.get(&self.key).and_then(|entry| entry.failing_since);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// The key.
     pub(crate) fn key(&self) -> &K {
         &self.key
@@ -354,13 +365,17 @@ mod tests {
         let mut waits = vec![];
         for _ in 0..4 {
             let start = Instant::now();
-            queue.next().await.retry();
+            let item = queue.next().await;
             waits.push(start.elapsed().as_millis());
+            assert_eq!(item.failing_for().as_millis(), waits.iter().sum::<u128>());
+            item.retry();
         }
         assert_eq!(waits, [0, 5, 10, 20]);
         let start = Instant::now();
         drop(queue.next().await);
         assert_eq!(start.elapsed(), Duration::from_millis(40));
+        queue.add("a", Lane::Normal);
+        assert_eq!(queue.next().await.failing_for(), Duration::ZERO, "a success ends it");
         assert!(queue.shared.state.lock().entries.is_empty());
         assert_eq!(backoff(40), BACKOFF_MAX);
     }

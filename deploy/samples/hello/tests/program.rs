@@ -25,6 +25,7 @@ fn start(port: u16, env: &[(&str, &str)]) -> Running {
     Running(command.spawn().expect("the program starts"))
 }
 
+#[allow(clippy::disallowed_methods, reason = "a test without a runtime waits by the wall clock")]
 fn get(port: u16, path: &str) -> String {
     let patience = SystemTime::now() + Duration::from_secs(10);
     let mut stream = loop {
