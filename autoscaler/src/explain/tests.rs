@@ -5,14 +5,14 @@ use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
+use crate::scale::fixture::subject;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
-use crate::scale::{Attention, Deciders, Initial, Subject, SubjectLabels, Surroundings};
+use crate::scale::{Attention, Deciders, Initial, Surroundings};
 use autoscaler_core::bounds::Bounds;
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common::ownership::{Holder, bucket_names};
-use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
 use common::time::Timestamp;
 use common_runtime::lease::Ownership;
 use common_runtime::telemetry::Metrics;
@@ -29,27 +29,6 @@ fn multiscaler() -> Arc<Multiscaler> {
         metrics: DeciderMetrics::new(&Metrics::default()),
     };
     Arc::new(Multiscaler::new(sources, true))
-}
-
-fn subject() -> Subject {
-    let spec = DeciderSpec {
-        max_scale_up_rate: 1000.0,
-        max_scale_down_rate: 2.0,
-        metric: ScalingMetric::Concurrency,
-        target_value: 70.0,
-        total_value: 100.0,
-        target_burst_capacity: BurstCapacity::Always,
-        activator_capacity: 100.0,
-        panic_threshold: 2.0,
-        stable_window: Duration::from_secs(60),
-        panic_window: Duration::from_secs(6),
-        scale_down_delay: Duration::ZERO,
-        initial_scale: 1,
-        activation_scale: 0,
-        reachable: true,
-        aggregation: Aggregation::Linear,
-    };
-    Subject { spec, labels: SubjectLabels::default() }
 }
 
 /// Goal: the table comes over the admin port, names the reason of each change, and an unknown revision or owner is said

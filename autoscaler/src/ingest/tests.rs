@@ -4,13 +4,12 @@ use super::stat_server::{Counters, FORWARDED, StatServer};
 use super::*;
 use crate::ingest::attest::ReadyActivator;
 use crate::pods::PodIndex;
+use crate::scale::fixture::subject;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
-use crate::scale::{
-    Attention, CollectSpec, Collection, Deciders, Initial, PodSet, Pods, Subject, SubjectLabels, Surroundings,
-};
+use crate::scale::{Attention, CollectSpec, Collection, Deciders, Initial, PodSet, Pods, Surroundings};
 use common::ownership::{Holder, bucket_names};
-use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::scaling::Aggregation;
 use common::stat::WireStatMessages;
 use common_runtime::lease::{Assign, Ownership};
 use common_runtime::resolve::{Dns, Resolve};
@@ -142,27 +141,6 @@ fn how() -> CollectSpec {
         aggregation: Aggregation::Linear,
         scrape_target: None,
     }
-}
-
-fn subject() -> Subject {
-    let spec = DeciderSpec {
-        max_scale_up_rate: 1000.0,
-        max_scale_down_rate: 2.0,
-        metric: ScalingMetric::Concurrency,
-        target_value: 70.0,
-        total_value: 100.0,
-        target_burst_capacity: BurstCapacity::Always,
-        activator_capacity: 100.0,
-        panic_threshold: 2.0,
-        stable_window: Duration::from_secs(60),
-        panic_window: Duration::from_secs(6),
-        scale_down_delay: Duration::ZERO,
-        initial_scale: 1,
-        activation_scale: 0,
-        reachable: true,
-        aggregation: Aggregation::Linear,
-    };
-    Subject { spec, labels: SubjectLabels::default() }
 }
 
 fn message(name: &str) -> WireStatMessage {

@@ -14,6 +14,8 @@
 //! small enough to fake by hand.
 
 pub mod attention;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod metrics;
 pub mod multiscaler;
 
