@@ -14,7 +14,7 @@
 //!
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
 //! [`history::History`] keeps why each revision has the scale it has. [`hpa`] is another controller's rules, Kubernetes'
-//! HorizontalPodAutoscaler, and shares nothing with the rest.
+//! HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider.
 //!
 //! # Not here
 //!
@@ -23,6 +23,7 @@
 pub mod active;
 pub mod bounds;
 pub mod decider;
+pub mod engine;
 pub mod history;
 pub mod hpa;
 pub mod inform;

@@ -12,6 +12,8 @@
 //! | `idle-timeout` | longest silence in a response; `0`: no limit | none |
 //! | `max-held` | most requests that one activator holds | `10000` |
 //!
+//! `metrics`, `behavior` and `period` hold another API's words; `autoscaler_core::engine::plan` reads them.
+//!
 //! There is no webhook in standalone, so nothing is read leniently: all violations are found, and who reconciles the
 //! object shows them in its status.
 
@@ -39,6 +41,12 @@ pub const RESPONSE_START_TIMEOUT: Key = Key::new("zeroscale.dev/response-start-t
 pub const IDLE_TIMEOUT: Key = Key::new("zeroscale.dev/idle-timeout");
 /// Most requests that one activator holds.
 pub const MAX_HELD: Key = Key::new("zeroscale.dev/max-held");
+/// Metrics that ask for pods beside the load: `metrics` of `autoscaling/v2`, as YAML.
+pub const METRICS: Key = Key::new("zeroscale.dev/metrics");
+/// Stabilization and rate limits: `behavior` of `autoscaling/v2`, as YAML.
+pub const BEHAVIOR: Key = Key::new("zeroscale.dev/behavior");
+/// Time between two looks at the metrics.
+pub const PERIOD: Key = Key::new("zeroscale.dev/period");
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 const MAX_HELD_DEFAULT: u32 = 10_000;

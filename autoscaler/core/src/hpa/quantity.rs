@@ -10,6 +10,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
 /// Billionths in one.
 const ONE: i128 = 1_000_000_000;
 /// Largest whole number a quantity holds; larger ones become this.
@@ -108,6 +110,39 @@ impl FromStr for Quantity {
 
     fn from_str(text: &str) -> Result<Self, NotAQuantity> {
         read(text).ok_or_else(|| NotAQuantity(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    /// As the API takes it: a text, or a bare number.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = Quantity;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity such as 250m or 1.5Gi")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Quantity, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Quantity, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Quantity, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Quantity, E> {
+                self.visit_str(&number.to_string())
+            }
+        }
+
+        deserializer.deserialize_any(Either)
     }
 }
 
@@ -256,6 +291,16 @@ mod tests {
             assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
         }
         assert!("1e2147483648".parse::<Quantity>().is_err());
+    }
+
+    #[test]
+    fn the_api_takes_texts_and_numbers() {
+        for (json, milli) in [("\"250m\"", 250), ("2", 2000), ("-1", -1000), ("0.5", 500), ("1e3", 1_000_000)] {
+            assert_eq!(serde_json::from_str(json).map(Quantity::milli).ok(), Some(milli), "{json}");
+        }
+        for json in ["\"x\"", "true", "null", "{}"] {
+            assert!(serde_json::from_str::<Quantity>(json).is_err(), "{json}");
+        }
     }
 
     proptest::proptest! {

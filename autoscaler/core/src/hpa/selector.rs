@@ -11,6 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::Deserialize;
+
 mod lexer;
 mod parser;
 
@@ -68,7 +70,8 @@ impl Requirement {
 }
 
 /// A metric's selector. Only its operators matter here: the metrics API does the selecting.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
     /// Labels and the value of each.
     pub match_labels: Labels,
@@ -77,7 +80,8 @@ pub struct LabelSelector {
 }
 
 /// A condition of a [`LabelSelector`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Expression {
     /// The label.
     pub key: String,

@@ -3,14 +3,21 @@
 //! The shape is the API's, so that every spec that can be written can be held, [validated](super::validate) and, if it
 //! is reconciled all the same, fail as it does upstream. Hence a metric's `kind` is text, its sources are all optional,
 //! and a policy's name is text. [`MetricSpec::source`] is where the rules read it.
+//!
+//! It is read from the API's JSON or YAML as it is written there. A field that there is not is an error: what an API server
+//! has stored has none, and what a person writes by hand should not be half believed.
+
+use serde::Deserialize;
 
 use super::quantity::Quantity;
 use super::selector::LabelSelector;
 
 /// The spec of an autoscaler.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Spec {
     /// What is scaled.
+    #[serde(rename = "scaleTargetRef")]
     pub scale_target: ObjectReference,
     /// Fewest replicas; none: 1.
     pub min_replicas: Option<i32>,
@@ -35,7 +42,8 @@ impl Spec {
 }
 
 /// An object of the same namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ObjectReference {
     /// `group/version`, or `version` alone for the core group.
     pub api_version: String,
@@ -62,9 +70,11 @@ impl ObjectReference {
 }
 
 /// One entry of `metrics`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct MetricSpec {
     /// `Resource`, `ContainerResource`, `Pods`, `Object` or `External`. The API calls this `type`.
+    #[serde(rename = "type")]
     pub kind: String,
     /// For `Resource`.
     pub resource: Option<ResourceSource>,
@@ -111,7 +121,8 @@ impl MetricSpec {
 }
 
 /// A resource of the pods, summed over their containers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ResourceSource {
     /// Like `cpu`.
     pub name: String,
@@ -120,7 +131,8 @@ pub struct ResourceSource {
 }
 
 /// A resource of one container of each pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ContainerResourceSource {
     /// Like `cpu`.
     pub name: String,
@@ -131,7 +143,8 @@ pub struct ContainerResourceSource {
 }
 
 /// A custom metric of the pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PodsSource {
     /// Which.
     pub metric: Metric,
@@ -140,7 +153,8 @@ pub struct PodsSource {
 }
 
 /// A custom metric of one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ObjectSource {
     /// The object.
     pub described_object: ObjectReference,
@@ -151,7 +165,8 @@ pub struct ObjectSource {
 }
 
 /// An external metric.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ExternalSource {
     /// Which.
     pub metric: Metric,
@@ -160,7 +175,8 @@ pub struct ExternalSource {
 }
 
 /// Names a metric.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Metric {
     /// Its name.
     pub name: String,
@@ -169,9 +185,11 @@ pub struct Metric {
 }
 
 /// What a metric should be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct MetricTarget {
     /// `Utilization`, `Value` or `AverageValue`. The API calls this `type`. Only `Object` metrics are governed by it.
+    #[serde(rename = "type")]
     pub kind: String,
     /// In total.
     pub value: Option<Quantity>,
@@ -182,7 +200,8 @@ pub struct MetricTarget {
 }
 
 /// Stabilization and rate limits, both ways.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Behavior {
     /// Upwards.
     pub scale_up: Option<ScalingRules>,
@@ -191,7 +210,8 @@ pub struct Behavior {
 }
 
 /// Stabilization and rate limits, one way. What is none is for [defaulting](super::defaults) to fill.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ScalingRules {
     /// Seconds of recommendations that count.
     pub stabilization_window_seconds: Option<i32>,
@@ -204,9 +224,11 @@ pub struct ScalingRules {
 }
 
 /// How much may change in a period.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Policy {
     /// `Pods` or `Percent`. The API calls this `type`.
+    #[serde(rename = "type")]
     pub kind: String,
     /// Pods, or percent of the replicas at the start of the period.
     pub value: i32,

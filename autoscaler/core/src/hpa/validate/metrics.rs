@@ -11,7 +11,11 @@ pub(super) fn validate(found: &mut Violations, path: &str, spec: &Spec) {
         let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
         found.forbidden(path, detail);
     }
-    for (i, metric) in spec.metrics.iter().enumerate() {
+    each(found, path, &spec.metrics);
+}
+
+pub(super) fn each(found: &mut Violations, path: &str, metrics: &[MetricSpec]) {
+    for (i, metric) in metrics.iter().enumerate() {
         one(found, &format!("{path}[{i}]"), metric);
     }
 }

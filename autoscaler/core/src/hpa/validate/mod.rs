@@ -16,7 +16,7 @@ mod violation;
 pub use violation::{Rule, Violation};
 
 use super::options::Gates;
-use super::spec::{ObjectReference, Spec};
+use super::spec::{Behavior, MetricSpec, ObjectReference, Spec};
 use violation::Violations;
 
 /// Every violation of a spec, in upstream's order; empty if it would be accepted.
@@ -41,6 +41,20 @@ pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Vio
     if let Some(behavior) = &spec.behavior {
         behavior::validate(&mut found, "spec.behavior", behavior);
     }
+    found.into_inner()
+}
+
+/// Every violation of a list of metrics that stands alone, with `path` in place of `spec.metrics`.
+pub fn metrics(path: &str, metrics: &[MetricSpec]) -> Vec<Violation> {
+    let mut found = Violations::default();
+    metrics::each(&mut found, path, metrics);
+    found.into_inner()
+}
+
+/// Every violation of a behavior that stands alone, with `path` in place of `spec.behavior`.
+pub fn behavior(path: &str, behavior: &Behavior) -> Vec<Violation> {
+    let mut found = Violations::default();
+    behavior::validate(&mut found, path, behavior);
     found.into_inner()
 }
 
