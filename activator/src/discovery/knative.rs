@@ -16,9 +16,10 @@ use common::backend::Protocol;
 use common::config::{MeshMode, NetworkConfig};
 use common::names;
 use common_api::Revision;
+use common_runtime::watching::watch;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -196,16 +197,7 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + Send + serde::de::DeserializeOwned + 'static,
 {
     let mut mirror = Mirror::default();
-    watcher(Api::<K>::all(client), config).default_backoff().flat_map(move |event| {
-        let changes = match event {
-            Ok(event) => mirror.take(event),
-            Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "cannot be watched; the last known stay in force");
-                Vec::new()
-            }
-        };
-        futures::stream::iter(changes)
-    })
+    watch(Api::<K>::all(client), config).flat_map(move |event| futures::stream::iter(mirror.take(event)))
 }
 
 fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {

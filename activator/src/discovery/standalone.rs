@@ -10,11 +10,12 @@ use super::{Event, Spec};
 use common::RevisionKey;
 use common::backend::Backend;
 use common::names;
+use common_runtime::watching::{watch, watch_unless};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
 use tokio::sync::mpsc;
@@ -42,7 +43,7 @@ enum Either {
     Service(Box<Change<Service>>),
     Addresses(ObjectName, Vec<Entry>),
     AddressesListed,
-    SlicesDenied,
+    SlicesDenied(watcher::Error),
 }
 
 impl Adapter {
@@ -56,8 +57,8 @@ impl Adapter {
                 () = self.events.closed() => return Err(Closed),
             };
             match change {
-                Either::SlicesDenied => {
-                    tracing::warn!("EndpointSlices cannot be watched, watching Endpoints instead");
+                Either::SlicesDenied(error) => {
+                    tracing::warn!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
                     addresses = endpoints(client.clone());
                 }
                 change => self.take(change).await?,
@@ -83,7 +84,7 @@ impl Adapter {
                 }
             }
             Either::AddressesListed => self.set_listed((self.listed.0, true)).await?,
-            Either::SlicesDenied => {}
+            Either::SlicesDenied(_) => {}
         }
         Ok(())
     }
@@ -124,31 +125,19 @@ fn services(client: Client) -> impl Stream<Item = Either> + Send {
     let selector = format!("{}={}", names::SERVICE_TYPE, names::SERVICE_TYPE_PRIVATE);
     let config = watcher::Config::default().labels(&selector);
     let mut mirror = Mirror::default();
-    watcher(Api::<Service>::all(client), config).default_backoff().flat_map(move |event| {
-        let changes = match event {
-            Ok(event) => mirror.take(event),
-            Err(error) => {
-                tracing::warn!(%error, "Services cannot be watched; the last known stay in force");
-                Vec::new()
-            }
-        };
-        futures::stream::iter(changes.into_iter().map(|change| Either::Service(Box::new(change))))
+    watch(Api::<Service>::all(client), config).flat_map(move |event| {
+        futures::stream::iter(mirror.take(event).into_iter().map(|change| Either::Service(Box::new(change))))
     })
 }
 
 fn slices(client: Client) -> BoxStream<'static, Either> {
     let config = watcher::Config::default().labels(names::SERVICE_TYPE);
     let mut mirror = Mirror::default();
-    watcher(Api::<EndpointSlice>::all(client), config)
-        .default_backoff()
+    watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
         .flat_map(move |event| {
             let changes = match event {
                 Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_slice)).collect(),
-                Err(error) if is_denied(&error) => vec![Either::SlicesDenied],
-                Err(error) => {
-                    tracing::warn!(%error, "EndpointSlices cannot be watched; the last known stay in force");
-                    Vec::new()
-                }
+                Err(error) => vec![Either::SlicesDenied(error)],
             };
             futures::stream::iter(changes)
         })
@@ -158,17 +147,9 @@ fn slices(client: Client) -> BoxStream<'static, Either> {
 fn endpoints(client: Client) -> BoxStream<'static, Either> {
     let config = watcher::Config::default().labels(names::SERVICE_TYPE);
     let mut mirror = Mirror::default();
-    watcher(Api::<Endpoints>::all(client), config)
-        .default_backoff()
+    watch(Api::<Endpoints>::all(client), config)
         .flat_map(move |event| {
-            let changes = match event {
-                Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
-                Err(error) => {
-                    tracing::warn!(%error, "Endpoints cannot be watched; the last known stay in force");
-                    Vec::new()
-                }
-            };
-            futures::stream::iter(changes)
+            futures::stream::iter(mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)))
         })
         .boxed()
 }

@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 struct Cluster {
     services: Vec<Value>,
     addresses: Vec<Value>,
-    slices_denied: bool,
+    /// The status with which slices are refused, if they are.
+    slices_denied: Option<StatusCode>,
     more: watch::Receiver<Vec<Value>>,
 }
 
@@ -28,14 +29,15 @@ impl Cluster {
     fn answer(&self, request: &Request<Incoming>) -> Response<rig::AnyBody> {
         let (kind, api_version, items) = match request.uri().path() {
             "/api/v1/services" => ("ServiceList", "v1", self.services.clone()),
-            "/apis/discovery.k8s.io/v1/endpointslices" if self.slices_denied => {
-                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
-                    "reason": "Forbidden", "message": "endpointslices is forbidden"});
-                let mut response = Response::new(rig::full(status.to_string()));
-                *response.status_mut() = StatusCode::FORBIDDEN;
-                return response;
-            }
             "/apis/discovery.k8s.io/v1/endpointslices" => {
+                if let Some(code) = self.slices_denied {
+                    let reason = if code == StatusCode::FORBIDDEN { "Forbidden" } else { "NotFound" };
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "code": code.as_u16(), "reason": reason, "message": "no endpointslices"});
+                    let mut response = Response::new(rig::full(status.to_string()));
+                    *response.status_mut() = code;
+                    return response;
+                }
                 ("EndpointSliceList", "discovery.k8s.io/v1", self.addresses.clone())
             }
             "/api/v1/endpoints" => ("EndpointsList", "v1", self.addresses.clone()),
@@ -101,7 +103,7 @@ fn endpoints(pod: SocketAddr) -> Value {
 }
 
 /// Runs the plane on `cluster`, sends one request before there is a pod, then announces `address`.
-async fn one_request_wakes(slices_denied: bool, address: impl Fn(SocketAddr) -> Value) {
+async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(SocketAddr) -> Value) {
     let (announce, more) = watch::channel(Vec::new());
     let cluster = Arc::new(Cluster { services: vec![private_service()], addresses: vec![], slices_denied, more });
     let api = Pod::start(move |request| {
@@ -145,10 +147,12 @@ async fn one_request_wakes(slices_denied: bool, address: impl Fn(SocketAddr) -> 
 
 #[tokio::test]
 async fn services_and_slices_make_a_revision() {
-    one_request_wakes(false, slice).await;
+    one_request_wakes(None, slice).await;
 }
 
 #[tokio::test]
-async fn endpoints_take_the_place_of_slices_that_are_denied() {
-    one_request_wakes(true, endpoints).await;
+async fn endpoints_take_the_place_of_slices_that_are_denied_or_absent() {
+    for code in [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND] {
+        one_request_wakes(Some(code), endpoints).await;
+    }
 }

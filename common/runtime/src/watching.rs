@@ -16,6 +16,19 @@ pub fn watch<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, watc
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    watch_unless(api, config, |_| false).filter_map(|event| std::future::ready(event.ok())).boxed()
+}
+
+/// As [`watch`], for a reader who can do something about some errors: those that `tells` names are passed on, and
+/// nothing is said of them.
+pub fn watch_unless<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    tells: impl Fn(&watcher::Error) -> bool + Send + 'static,
+) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
     let mut trouble = Trouble::with(format!("the watch of {}", K::plural(&())));
     watcher(api, config)
         .default_backoff()
@@ -26,8 +39,9 @@ where
                     if !matches!(event, watcher::Event::Init) {
                         trouble.over();
                     }
-                    Some(event)
+                    Some(Ok(event))
                 }
+                Err(error) if tells(&error) => Some(Err(error)),
                 Err(error) => {
                     trouble.failed(&error);
                     None
