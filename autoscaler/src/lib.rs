@@ -5,6 +5,7 @@ mod beside_knative;
 pub mod clock;
 pub mod collect;
 pub mod explain;
+pub mod hpa;
 pub mod ingest;
 pub mod leadership;
 pub mod options;

@@ -12,16 +12,16 @@
 //! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object can
 //! stop the others.
 
-mod api;
+pub(crate) mod api;
 mod context;
-mod error;
-mod events;
-mod kpa;
+pub(crate) mod error;
+pub(crate) mod events;
+pub(crate) mod kpa;
 mod metric;
-mod queue;
+pub(crate) mod queue;
 mod sks;
-mod status;
-mod world;
+pub(crate) mod status;
+pub(crate) mod world;
 
 #[cfg(test)]
 mod tests;

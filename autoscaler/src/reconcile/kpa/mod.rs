@@ -26,7 +26,7 @@
 
 mod conditions;
 pub(crate) mod foreign;
-mod objects;
+pub(crate) mod objects;
 mod parameters;
 pub(crate) mod probe;
 mod retire;

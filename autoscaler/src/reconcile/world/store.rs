@@ -89,6 +89,13 @@ impl<T: Send + Sync + 'static> Store<T> {
         self.inner.read().watched.keys().cloned().collect()
     }
 
+    /// Every object of a namespace that the watch knows, in order of their names.
+    pub(crate) fn within(&self, namespace: &str) -> Vec<Arc<T>> {
+        let inner = self.inner.read();
+        let from = inner.watched.range(Key::new(namespace, "")..);
+        from.take_while(|(key, _)| key.namespace() == namespace).map(|(_, held)| held.value.clone()).collect()
+    }
+
     /// Shows the answer to our own write until the watch has caught up. `version` is its resourceVersion.
     pub(crate) fn offer(&self, key: &Key, version: &str, value: T) {
         let mut inner = self.inner.write();

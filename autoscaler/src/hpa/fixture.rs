@@ -1,0 +1,128 @@
+//! An API server made of answers, which remembers what it was asked; and pods by hand. For tests.
+
+use super::sources::PodSource;
+use autoscaler_core::hpa::pod::Pod;
+use autoscaler_core::hpa::selector::Selector;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// A status and a body; text is sent as it is.
+type Answer = (u16, Value);
+
+/// An API server made of answers. Clones are the same one.
+#[derive(Clone, Default)]
+pub(crate) struct Mock {
+    answers: Arc<Mutex<HashMap<String, VecDeque<Answer>>>>,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Mock {
+    /// The next answer to `METHOD PATH?QUERY`. The last one is given for ever; what has none gets a plain 404.
+    pub(crate) fn on(&self, line: &str, code: u16, body: Value) -> &Self {
+        self.answers.lock().entry(line.to_owned()).or_default().push_back((code, body));
+        self
+    }
+
+    /// From now on, instead of what was said before.
+    pub(crate) fn now(&self, line: &str, code: u16, body: Value) -> &Self {
+        self.answers.lock().remove(line);
+        self.on(line, code, body)
+    }
+
+    /// A refusal, as an API server words it.
+    pub(crate) fn refuses(&self, line: &str, code: u16, message: &str) -> &Self {
+        let reason = if code == 409 { "Conflict" } else { "InternalError" };
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message, "reason": reason,
+        });
+        self.on(line, code, status)
+    }
+
+    /// What was asked since the last time, in order.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.requests().into_iter().map(|(line, _)| line).collect()
+    }
+
+    /// The same with what was sent.
+    pub(crate) fn requests(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.asked.lock())
+    }
+
+    /// A client of this server.
+    pub(crate) fn client(&self) -> Client {
+        let mock = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let mock = mock.clone();
+            async move { Ok::<_, Infallible>(mock.answer(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+        let line = format!("{} {path}", head.method);
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        let sent = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        self.asked.lock().push((line.clone(), sent));
+        let mut answers = self.answers.lock();
+        let (code, body) = match answers.get_mut(&line) {
+            Some(row) if row.len() > 1 => row.pop_front().expect("more than one"),
+            Some(row) => row.front().cloned().expect("at least one"),
+            None => (404, json!("404 page not found\n")),
+        };
+        let bytes = body.as_str().map_or_else(|| body.to_string(), str::to_owned).into_bytes();
+        Response::builder().status(code).body(Body::from(bytes)).expect("a response")
+    }
+}
+
+/// Pods by hand, all of one namespace.
+pub(crate) struct Pods(pub(crate) Result<Vec<Pod>, String>);
+
+impl PodSource for Pods {
+    fn select(&self, _: &str, selector: &Selector) -> Result<Vec<Pod>, String> {
+        Ok(self.0.clone()?.into_iter().filter(|pod| selector.matches(&pod.labels)).collect())
+    }
+}
+
+/// Discovery of Deployments, and of Services.
+pub(crate) fn with_apps(mock: &Mock) {
+    mock.on("GET /apis/apps", 200, group("apps", &["v1"]));
+    let scale = json!({"name": "deployments/scale", "singularName": "", "namespaced": true, "group": "autoscaling",
+                       "version": "v1", "kind": "Scale", "verbs": []});
+    mock.on("GET /apis/apps/v1", 200, resources("apps/v1", &[resource("deployments", "Deployment"), scale]));
+    mock.on("GET /api/v1", 200, resources("v1", &[resource("pods", "Pod"), resource("services", "Service")]));
+}
+
+/// An API group with these versions, the first one preferred.
+pub(crate) fn group(name: &str, versions: &[&str]) -> Value {
+    let version = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let versions: Vec<_> = versions.iter().map(version).collect();
+    json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": versions[0]})
+}
+
+/// The resources of one version.
+pub(crate) fn resources(group_version: &str, resources: &[Value]) -> Value {
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
+}
+
+/// A namespaced resource.
+pub(crate) fn resource(plural: &str, kind: &str) -> Value {
+    json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]})
+}
+
+/// The scale of Deployment `web`.
+pub(crate) fn scale(replicas: i32) -> Value {
+    json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
+        "spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"},
+    })
+}

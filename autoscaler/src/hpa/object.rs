@@ -1,0 +1,321 @@
+//! `autoscaling/v2` objects and the rules' plain data, both ways.
+//!
+//! A quantity that cannot be read is an error that names its field: the API server lets none in, but an annotation may hold
+//! one. Statuses are read leniently (what cannot be read is as good as absent) because the next pass rewrites them.
+
+use super::pods::timestamp;
+use autoscaler_core::hpa::condition::Condition;
+use autoscaler_core::hpa::quantity::Quantity;
+use autoscaler_core::hpa::selector::{Expression, LabelSelector};
+use autoscaler_core::hpa::spec::{
+    Behavior, ContainerResourceSource, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectReference, ObjectSource,
+    PodsSource, Policy, ResourceSource, ScalingRules, Spec,
+};
+use autoscaler_core::hpa::status::{Current, MetricStatus, Status, quantity};
+use common::time::Timestamp;
+use k8s_openapi::api::autoscaling::v2;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector as Selector, LabelSelectorRequirement, Time};
+use std::fmt;
+
+/// A quantity that cannot be read, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct Unreadable {
+    /// The field, as in `spec.metrics[0].resource.target.averageValue`.
+    pub path: String,
+    problem: String,
+}
+
+/// The spec of an object.
+///
+/// # Errors
+/// A quantity cannot be read.
+pub fn spec(written: &v2::HorizontalPodAutoscalerSpec) -> Result<Spec, Unreadable> {
+    Ok(Spec {
+        scale_target: reference(&written.scale_target_ref),
+        min_replicas: written.min_replicas,
+        max_replicas: written.max_replicas,
+        metrics: metrics(written.metrics.as_deref().unwrap_or_default(), "spec.metrics")?,
+        behavior: written.behavior.as_ref().map(|behavior| self::behavior(behavior, "spec.behavior")).transpose()?,
+    })
+}
+
+/// A list of metrics; `path` is where it stands.
+///
+/// # Errors
+/// A quantity cannot be read.
+pub fn metrics(written: &[v2::MetricSpec], path: &str) -> Result<Vec<MetricSpec>, Unreadable> {
+    written.iter().enumerate().map(|(i, metric)| metric_spec(metric, &format!("{path}[{i}]"))).collect()
+}
+
+/// A behavior; `path` is where it stands.
+///
+/// # Errors
+/// A quantity cannot be read.
+pub fn behavior(written: &v2::HorizontalPodAutoscalerBehavior, path: &str) -> Result<Behavior, Unreadable> {
+    let rules = |rules: &v2::HPAScalingRules, name: &str| {
+        Ok(ScalingRules {
+            stabilization_window_seconds: rules.stabilization_window_seconds,
+            select_policy: rules.select_policy.clone(),
+            policies: rules.policies.as_ref().map(|policies| {
+                policies.iter().map(|policy| Policy::new(&policy.type_, policy.value, policy.period_seconds)).collect()
+            }),
+            tolerance: amount(rules.tolerance.as_ref(), || format!("{path}.{name}.tolerance"))?,
+        })
+    };
+    Ok(Behavior {
+        scale_up: written.scale_up.as_ref().map(|up| rules(up, "scaleUp")).transpose()?,
+        scale_down: written.scale_down.as_ref().map(|down| rules(down, "scaleDown")).transpose()?,
+    })
+}
+
+fn metric_spec(written: &v2::MetricSpec, path: &str) -> Result<MetricSpec, Unreadable> {
+    let target = |target: &v2::MetricTarget, source: &str| {
+        let field = |name: &str| format!("{path}.{source}.target.{name}");
+        Ok(MetricTarget {
+            kind: target.type_.clone(),
+            value: amount(target.value.as_ref(), || field("value"))?,
+            average_value: amount(target.average_value.as_ref(), || field("averageValue"))?,
+            average_utilization: target.average_utilization,
+        })
+    };
+    let resource = |s: &v2::ResourceMetricSource| {
+        Ok(ResourceSource { name: s.name.clone(), target: target(&s.target, "resource")? })
+    };
+    let container = |s: &v2::ContainerResourceMetricSource| {
+        let target = target(&s.target, "containerResource")?;
+        Ok(ContainerResourceSource { name: s.name.clone(), container: s.container.clone(), target })
+    };
+    let pods =
+        |s: &v2::PodsMetricSource| Ok(PodsSource { metric: metric(&s.metric), target: target(&s.target, "pods")? });
+    let object = |s: &v2::ObjectMetricSource| {
+        let described_object = reference(&s.described_object);
+        Ok(ObjectSource { described_object, metric: metric(&s.metric), target: target(&s.target, "object")? })
+    };
+    let external = |s: &v2::ExternalMetricSource| {
+        Ok(ExternalSource { metric: metric(&s.metric), target: target(&s.target, "external")? })
+    };
+    Ok(MetricSpec {
+        kind: written.type_.clone(),
+        resource: written.resource.as_ref().map(resource).transpose()?,
+        container_resource: written.container_resource.as_ref().map(container).transpose()?,
+        pods: written.pods.as_ref().map(pods).transpose()?,
+        object: written.object.as_ref().map(object).transpose()?,
+        external: written.external.as_ref().map(external).transpose()?,
+    })
+}
+
+fn amount(written: Option<&Written>, path: impl FnOnce() -> String) -> Result<Option<Quantity>, Unreadable> {
+    let read = written.map(|quantity| quantity.0.parse::<Quantity>()).transpose();
+    read.map_err(|problem| Unreadable { path: path(), problem: problem.to_string() })
+}
+
+fn reference(written: &v2::CrossVersionObjectReference) -> ObjectReference {
+    ObjectReference {
+        api_version: written.api_version.clone().unwrap_or_default(),
+        kind: written.kind.clone(),
+        name: written.name.clone(),
+    }
+}
+
+fn metric(written: &v2::MetricIdentifier) -> Metric {
+    let expression = |e: &LabelSelectorRequirement| Expression {
+        key: e.key.clone(),
+        operator: e.operator.clone(),
+        values: e.values.clone().unwrap_or_default(),
+    };
+    let selector = |selector: &Selector| LabelSelector {
+        match_labels: selector.match_labels.clone().unwrap_or_default(),
+        match_expressions: selector.match_expressions.iter().flatten().map(expression).collect(),
+    };
+    Metric { name: written.name.clone(), selector: written.selector.as_ref().map(selector) }
+}
+
+/// The status of an object.
+pub fn status(written: &v2::HorizontalPodAutoscalerStatus) -> Status {
+    let condition = |condition: &v2::HorizontalPodAutoscalerCondition| Condition {
+        kind: condition.type_.as_str().into(),
+        status: match condition.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        },
+        reason: condition.reason.clone().unwrap_or_default(),
+        message: condition.message.clone().unwrap_or_default(),
+        last_transition: condition.last_transition_time.as_ref().map(timestamp),
+    };
+    Status {
+        current_replicas: written.current_replicas.unwrap_or(0),
+        desired_replicas: written.desired_replicas,
+        last_scale_time: written.last_scale_time.as_ref().map(timestamp),
+        current_metrics: written.current_metrics.iter().flatten().map(metric_status).collect(),
+        conditions: written.conditions.iter().flatten().map(condition).collect(),
+    }
+}
+
+fn metric_status(written: &v2::MetricStatus) -> MetricStatus {
+    let read = |quantity: Option<&Written>| Some(quantity?.0.parse::<Quantity>().ok()?.milli());
+    let current = |value: &v2::MetricValueStatus| Current {
+        value: read(value.value.as_ref()),
+        average_value: read(value.average_value.as_ref()),
+        average_utilization: value.average_utilization,
+    };
+    let found = match written.type_.as_str() {
+        "Resource" => written
+            .resource
+            .as_ref()
+            .map(|s| MetricStatus::Resource { name: s.name.clone(), current: current(&s.current) }),
+        "ContainerResource" => written.container_resource.as_ref().map(|s| MetricStatus::ContainerResource {
+            name: s.name.clone(),
+            container: s.container.clone(),
+            current: current(&s.current),
+        }),
+        "Pods" => written
+            .pods
+            .as_ref()
+            .map(|s| MetricStatus::Pods { metric: metric(&s.metric), current: current(&s.current) }),
+        "Object" => written.object.as_ref().map(|s| MetricStatus::Object {
+            metric: metric(&s.metric),
+            described_object: reference(&s.described_object),
+            current: current(&s.current),
+        }),
+        "External" => written
+            .external
+            .as_ref()
+            .map(|s| MetricStatus::External { metric: metric(&s.metric), current: current(&s.current) }),
+        _ => None,
+    };
+    found.unwrap_or(MetricStatus::Failed)
+}
+
+/// A status as it is written. A metric that failed has an empty type.
+pub fn written(status: &Status) -> v2::HorizontalPodAutoscalerStatus {
+    let condition = |condition: &Condition| v2::HorizontalPodAutoscalerCondition {
+        type_: condition.kind.as_str().to_owned(),
+        status: match condition.status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        }
+        .to_owned(),
+        reason: Some(condition.reason.clone()).filter(|reason| !reason.is_empty()),
+        message: Some(condition.message.clone()).filter(|message| !message.is_empty()),
+        last_transition_time: condition.last_transition.and_then(time),
+    };
+    let metrics: Vec<_> = status.current_metrics.iter().map(written_metric).collect();
+    v2::HorizontalPodAutoscalerStatus {
+        current_replicas: Some(status.current_replicas),
+        desired_replicas: status.desired_replicas,
+        last_scale_time: status.last_scale_time.and_then(time),
+        current_metrics: Some(metrics).filter(|metrics| !metrics.is_empty()),
+        conditions: Some(status.conditions.iter().map(condition).collect()),
+        observed_generation: None,
+    }
+}
+
+fn written_metric(status: &MetricStatus) -> v2::MetricStatus {
+    let current = |resource: Option<&str>, current: &Current| {
+        let amount = |milli: i64| Written(quantity(resource, milli).to_string());
+        v2::MetricValueStatus {
+            value: current.value.map(amount),
+            average_value: current.average_value.map(amount),
+            average_utilization: current.average_utilization,
+        }
+    };
+    let mut written = v2::MetricStatus { type_: kind(status).to_owned(), ..v2::MetricStatus::default() };
+    match status {
+        MetricStatus::Failed => {}
+        MetricStatus::Resource { name, current: c } => {
+            let current = current(Some(name), c);
+            written.resource = Some(v2::ResourceMetricStatus { name: name.clone(), current });
+        }
+        MetricStatus::ContainerResource { name, container, current: c } => {
+            let (name, container, current) = (name.clone(), container.clone(), current(Some(name), c));
+            written.container_resource = Some(v2::ContainerResourceMetricStatus { name, container, current });
+        }
+        MetricStatus::Pods { metric, current: c } => {
+            let metric = written_identifier(metric);
+            written.pods = Some(v2::PodsMetricStatus { metric, current: current(None, c) });
+        }
+        MetricStatus::Object { metric, described_object, current: c } => {
+            let described_object = v2::CrossVersionObjectReference {
+                api_version: Some(described_object.api_version.clone()).filter(|version| !version.is_empty()),
+                kind: described_object.kind.clone(),
+                name: described_object.name.clone(),
+            };
+            let metric = written_identifier(metric);
+            written.object = Some(v2::ObjectMetricStatus { metric, described_object, current: current(None, c) });
+        }
+        MetricStatus::External { metric, current: c } => {
+            let metric = written_identifier(metric);
+            written.external = Some(v2::ExternalMetricStatus { metric, current: current(None, c) });
+        }
+    }
+    written
+}
+
+fn kind(status: &MetricStatus) -> &'static str {
+    match status {
+        MetricStatus::Failed => "",
+        MetricStatus::Resource { .. } => "Resource",
+        MetricStatus::ContainerResource { .. } => "ContainerResource",
+        MetricStatus::Pods { .. } => "Pods",
+        MetricStatus::Object { .. } => "Object",
+        MetricStatus::External { .. } => "External",
+    }
+}
+
+fn written_identifier(metric: &Metric) -> v2::MetricIdentifier {
+    let expression = |e: &Expression| LabelSelectorRequirement {
+        key: e.key.clone(),
+        operator: e.operator.clone(),
+        values: Some(e.values.clone()).filter(|values| !values.is_empty()),
+    };
+    let selector = |selector: &LabelSelector| Selector {
+        match_labels: Some(selector.match_labels.clone()).filter(|labels| !labels.is_empty()),
+        match_expressions: Some(selector.match_expressions.iter().map(expression).collect())
+            .filter(|list: &Vec<_>| !list.is_empty()),
+    };
+    v2::MetricIdentifier { name: metric.name.clone(), selector: metric.selector.as_ref().map(selector) }
+}
+
+/// Times of the API are whole seconds.
+fn time(at: Timestamp) -> Option<Time> {
+    jiff::Timestamp::from_second(at.as_secs()).ok().map(Time)
+}
+
+/// What a metric measured, for people: `cpu 45% (90m a pod)`.
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, resource, current) = match self.0 {
+            MetricStatus::Failed => return f.write_str("failed"),
+            MetricStatus::Resource { name, current } => (name.as_str(), Some(name.as_str()), current),
+            MetricStatus::ContainerResource { name, container, current } => {
+                write!(f, "{container}/")?;
+                (name.as_str(), Some(name.as_str()), current)
+            }
+            MetricStatus::Pods { metric, current }
+            | MetricStatus::Object { metric, current, .. }
+            | MetricStatus::External { metric, current } => (metric.name.as_str(), None, current),
+        };
+        f.write_str(name)?;
+        if let Some(percent) = current.average_utilization {
+            write!(f, " {percent}%")?;
+        }
+        if let Some(value) = current.value {
+            write!(f, " {}", quantity(resource, value))?;
+        }
+        if let Some(average) = current.average_value {
+            write!(f, " {} a pod", quantity(resource, average))?;
+        }
+        Ok(())
+    }
+}
+
+/// A measurement that can be displayed.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a>(pub &'a MetricStatus);
+
+#[cfg(test)]
+mod tests;

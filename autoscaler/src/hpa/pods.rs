@@ -1,0 +1,172 @@
+//! The pods of the cluster, as far as the rules look at them: a watch of all of them, trimmed as they come in.
+//!
+//! Of each pod are kept its labels, phase, times, readiness and requests; some hundred bytes. A selector is looked up within
+//! one namespace.
+
+use super::sources::PodSource;
+use crate::reconcile::world::store::Store;
+use autoscaler_core::hpa::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
+use autoscaler_core::hpa::quantity::Quantity;
+use autoscaler_core::hpa::selector::Selector;
+use common::time::Timestamp;
+use k8s_openapi::api::core::v1::{self as core, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+use tokio_util::sync::CancellationToken;
+
+/// All pods.
+pub struct PodCache(Store<Pod>);
+
+impl Default for PodCache {
+    fn default() -> Self {
+        Self(Store::new(|_, _, _| {}))
+    }
+}
+
+impl PodCache {
+    /// Watches until `shutdown`.
+    pub async fn follow(&self, client: Client, shutdown: CancellationToken) {
+        tokio::select! {
+            () = self.0.follow(Api::<core::Pod>::all(client), watcher::Config::default(), |pod| trimmed(&pod)) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Waits until all pods have been listed once.
+    pub async fn synced(&self) {
+        self.0.synced().await;
+    }
+
+    /// Takes in one pod, as the watch does.
+    #[cfg(test)]
+    pub(crate) fn put(&self, pod: &core::Pod) {
+        self.0.apply(&crate::reconcile::world::store::key_of(pod), "1", Some(trimmed(pod)));
+    }
+}
+
+impl PodSource for PodCache {
+    fn select(&self, namespace: &str, selector: &Selector) -> Result<Vec<Pod>, String> {
+        let pods = self.0.within(namespace);
+        Ok(pods.iter().filter(|pod| selector.matches(&pod.labels)).map(|pod| Pod::clone(pod)).collect())
+    }
+}
+
+/// A pod as the rules see it.
+pub fn trimmed(pod: &core::Pod) -> Pod {
+    let status = pod.status.as_ref();
+    let spec = pod.spec.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready").map(|condition| Readiness {
+        status: match condition.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        },
+        last_transition: condition.last_transition_time.as_ref().map(timestamp).unwrap_or_default(),
+    });
+    let container = |container: &core::Container| Container {
+        name: container.name.clone(),
+        requests: requests(container.resources.as_ref()),
+    };
+    let init = |init: &core::Container| InitContainer {
+        container: container(init),
+        restarts: init.restart_policy.as_deref() == Some("Always"),
+    };
+    Pod {
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        labels: pod.metadata.labels.clone().unwrap_or_default(),
+        phase: match status.and_then(|status| status.phase.as_deref()) {
+            Some("Pending") => Phase::Pending,
+            Some("Running") => Phase::Running,
+            Some("Succeeded") => Phase::Succeeded,
+            Some("Failed") => Phase::Failed,
+            _ => Phase::Unknown,
+        },
+        deleting: pod.metadata.deletion_timestamp.is_some(),
+        start_time: status.and_then(|status| status.start_time.as_ref()).map(timestamp),
+        ready,
+        containers: spec.map(|spec| spec.containers.iter().map(container).collect()).unwrap_or_default(),
+        init_containers: spec
+            .and_then(|spec| spec.init_containers.as_ref())
+            .map(|containers| containers.iter().map(init).collect())
+            .unwrap_or_default(),
+        requests: requests(spec.and_then(|spec| spec.resources.as_ref())),
+        overhead: spec.and_then(|spec| spec.overhead.as_ref()).map(amounts).unwrap_or_default(),
+    }
+}
+
+/// A time of the API.
+pub(super) fn timestamp(time: &Time) -> Timestamp {
+    Timestamp::from_nanos(i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX))
+}
+
+fn requests(resources: Option<&ResourceRequirements>) -> Resources {
+    resources.and_then(|resources| resources.requests.as_ref()).map(amounts).unwrap_or_default()
+}
+
+/// What the API server has let in can be read.
+fn amounts(written: &BTreeMap<String, Written>) -> Resources {
+    let amount = |(resource, quantity): (&String, &Written)| {
+        Some((resource.clone(), quantity.0.parse::<Quantity>().ok()?.milli()))
+    };
+    written.iter().filter_map(amount).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(namespace: &str, name: &str, app: &str) -> core::Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+            "spec": {
+                "containers": [{"name": "app", "resources": {"requests": {"cpu": "100m", "memory": "1Ki"}}}],
+                "initContainers": [
+                    {"name": "setup", "resources": {"requests": {"cpu": "1"}}},
+                    {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}},
+                ],
+                "overhead": {"cpu": "10m"},
+            },
+            "status": {
+                "phase": "Running", "startTime": "2023-11-14T22:13:20Z",
+                "conditions": [
+                    {"type": "Initialized", "status": "True"},
+                    {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2023-11-14T22:13:21Z"},
+                ],
+            },
+        }))
+        .expect("a pod")
+    }
+
+    #[test]
+    fn a_pod_keeps_what_the_rules_look_at() {
+        let pod = trimmed(&pod("ns", "p", "web"));
+        assert_eq!(pod.request(None, "cpu"), Ok(150), "the container and the sidecar");
+        assert_eq!(pod.request(Some("app"), "memory"), Ok(1_024_000));
+        assert_eq!((pod.phase, pod.deleting), (Phase::Running, false));
+        assert_eq!(pod.start_time, Some(Timestamp::from_secs(1_700_000_000)));
+        let ready = Readiness { status: None, last_transition: Timestamp::from_secs(1_700_000_001) };
+        assert_eq!(pod.ready, Some(ready));
+        assert_eq!(pod.overhead["cpu"], 10);
+        assert_eq!(trimmed(&core::Pod::default()).phase, Phase::Unknown);
+    }
+
+    #[test]
+    fn a_selector_finds_pods_of_its_namespace_alone() {
+        let cache = PodCache::default();
+        for (namespace, name, app) in [("a", "z", "web"), ("b", "x", "web"), ("b", "y", "db"), ("ba", "x", "web")] {
+            cache.put(&pod(namespace, name, app));
+        }
+        let selector = Selector::parse("app=web").expect("a selector");
+        let names = |namespace| -> Vec<String> {
+            let pods = cache.select(namespace, &selector).expect("known");
+            pods.into_iter().map(|pod| pod.name).collect()
+        };
+        assert_eq!(names("b"), ["x"]);
+        assert_eq!(names("c"), [""; 0]);
+    }
+}

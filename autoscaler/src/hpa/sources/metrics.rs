@@ -1,0 +1,146 @@
+//! The three metrics APIs, over REST.
+//!
+//! | Question | `GET` |
+//! |---|---|
+//! | usage of pods | `/apis/metrics.k8s.io/v1beta1/namespaces/NS/pods` |
+//! | a metric of pods | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/pods/*/METRIC` |
+//! | of an object | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/RESOURCE.GROUP/NAME/METRIC` |
+//! | of the namespace | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/metrics/METRIC` |
+//! | an external metric | `/apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC` |
+//!
+//! Selectors that require nothing are left out. VERSION is what the group prefers if it is known here (v1beta2, v1beta1), else
+//! the first known one that the group lists; it is remembered for one sync period.
+
+use super::MetricSource;
+use super::mapping::Mapper;
+use super::rest::{Rest, segment};
+use super::shapes::{ExternalValue, List, MetricValue, PodMetrics};
+use autoscaler_core::hpa::request::{Reading, Request};
+use autoscaler_core::hpa::spec::ObjectReference;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
+use kube::Client;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const RESOURCE: &str = "metrics.k8s.io";
+const CUSTOM: &str = "custom.metrics.k8s.io";
+const EXTERNAL: &str = "external.metrics.k8s.io";
+/// Versions of the custom metrics API that are understood.
+const CUSTOM_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// The metrics APIs of a cluster.
+pub struct RestMetrics {
+    rest: Rest,
+    mapper: Arc<Mapper>,
+    /// How long the version of the custom metrics API holds.
+    remembered: Duration,
+    custom: Mutex<Option<(&'static str, Instant)>>,
+}
+
+impl RestMetrics {
+    /// `sync_period`: how long the version of the custom metrics API is remembered.
+    pub fn new(client: Client, mapper: Arc<Mapper>, sync_period: Duration) -> Self {
+        Self { rest: Rest::new(client), mapper, remembered: sync_period, custom: Mutex::default() }
+    }
+
+    async fn usage(&self, namespace: &str, selector: &str) -> Result<Vec<PodMetrics>, String> {
+        let path = format!("/apis/{RESOURCE}/v1beta1/namespaces/{}/pods", segment(namespace));
+        let answer = self.rest.get::<List<_>>(&path, &[("labelSelector", selector)], ("pods.metrics.k8s.io", "")).await;
+        answer.map(|list| list.items).map_err(|failure| failure.message)
+    }
+
+    /// Values of a custom metric. `resource` and `name` say whose.
+    async fn custom(
+        &self,
+        namespace: &str,
+        (resource, name): (&str, &str),
+        metric: Option<&str>,
+        parameters: &[(&str, &str)],
+    ) -> Result<Vec<MetricValue>, String> {
+        let version = self.custom_version().await?;
+        let (within, whose) = (segment(namespace), segment(resource));
+        let mut path = format!("/apis/{CUSTOM}/{version}/namespaces/{within}/{whose}/{}", segment(name));
+        if let Some(metric) = metric {
+            path = format!("{path}/{}", segment(metric));
+        }
+        let asked = format!("{resource}.{CUSTOM}");
+        let answer = self.rest.get::<List<_>>(&path, parameters, (&asked, name)).await;
+        answer.map(|list| list.items).map_err(|failure| failure.message)
+    }
+
+    async fn object(
+        &self,
+        namespace: &str,
+        object: Option<&ObjectReference>,
+        metric: &str,
+        metric_selector: &str,
+    ) -> Result<Vec<i64>, String> {
+        let parameters = [("metricLabelSelector", metric_selector)];
+        let values = match object {
+            None => self.custom(namespace, ("metrics", metric), None, &parameters).await?,
+            Some(object) => {
+                // A version that cannot be read names the core group, as upstream reads it.
+                let group = object.group().unwrap_or_default();
+                let mappings = self.mapper.mappings(group, &object.kind).await?;
+                let resource = mappings.first().map(super::mapping::Mapping::qualified).unwrap_or_default();
+                self.custom(namespace, (&resource, &object.name), Some(metric), &parameters).await?
+            }
+        };
+        Ok(values.into_iter().map(|value| value.value.0).collect())
+    }
+
+    async fn external(&self, namespace: &str, metric: &str, selector: &str) -> Result<Vec<i64>, String> {
+        let path = format!("/apis/{EXTERNAL}/v1beta1/namespaces/{}/{}", segment(namespace), segment(metric));
+        let asked = format!("{metric}.{EXTERNAL}");
+        let answer = self.rest.get::<List<ExternalValue>>(&path, &[("labelSelector", selector)], (&asked, "")).await;
+        let values = answer.map_err(|failure| failure.message)?.items;
+        Ok(values.into_iter().map(|value| value.value.0).collect())
+    }
+
+    async fn custom_version(&self) -> Result<&'static str, String> {
+        let known = self.custom.lock().filter(|(_, until)| Instant::now() < *until);
+        if let Some((version, _)) = known {
+            return Ok(version);
+        }
+        let unregistered = || format!("no custom metrics API ({CUSTOM}) registered");
+        let group = match self.rest.get::<APIGroup>(&format!("/apis/{CUSTOM}"), &[], ("", "")).await {
+            Ok(group) => group,
+            Err(failure) if failure.is_absent() => return Err(unregistered()),
+            Err(failure) => return Err(failure.message),
+        };
+        let listed = group.preferred_version.iter().chain(&group.versions);
+        let known = |version: &str| CUSTOM_VERSIONS.into_iter().find(|known| *known == version);
+        let version = listed.filter_map(|v| known(&v.version)).next().ok_or_else(unregistered)?;
+        *self.custom.lock() = Some((version, Instant::now() + self.remembered));
+        Ok(version)
+    }
+}
+
+impl MetricSource for RestMetrics {
+    fn read<'a>(&'a self, namespace: &'a str, request: &'a Request) -> BoxFuture<'a, Reading> {
+        async move {
+            match request {
+                Request::Usage { selector } => {
+                    let answer = self.usage(namespace, selector).await;
+                    Reading::Usage(answer.map(|items| items.into_iter().map(Into::into).collect()))
+                }
+                Request::Pods { metric, selector, metric_selector } => {
+                    let parameters = [("labelSelector", selector.as_str()), ("metricLabelSelector", metric_selector)];
+                    let answer = self.custom(namespace, ("pods", "*"), Some(metric), &parameters).await;
+                    Reading::Pods(answer.map(|items| items.into_iter().map(Into::into).collect()))
+                }
+                Request::Object { object, metric, metric_selector } => {
+                    Reading::Object(self.object(namespace, object.as_ref(), metric, metric_selector).await)
+                }
+                Request::External { metric, metric_selector } => {
+                    Reading::External(self.external(namespace, metric, metric_selector).await)
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,106 @@
+//! One request to the API server, by path: JSON in, JSON out, failures in upstream's words.
+
+use super::wording::{Asked, Failure, failure};
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Longest wait for one answer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest answer: usage of some hundred thousand pods.
+const ANSWER_MAX: usize = 128 << 20;
+/// What may stand in one segment of a path or in a parameter, as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'*');
+
+/// Asks the API server.
+#[derive(Clone)]
+pub(super) struct Rest {
+    client: Client,
+}
+
+impl Rest {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// `GET path`, with those parameters that are not empty.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[(&str, &str)],
+        (resource, name): (&str, &str),
+    ) -> Result<T, Failure> {
+        let set = parameters.iter().filter(|(_, value)| !value.is_empty());
+        let query: Vec<_> = set.map(|(key, value)| format!("{key}={}", segment(value))).collect();
+        let uri = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
+        self.send(Method::GET, &uri, Vec::new(), Asked { verb: "get", resource, name }).await
+    }
+
+    /// `PUT path`.
+    pub(super) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+        (resource, name): (&str, &str),
+    ) -> Result<T, Failure> {
+        self.send(Method::PUT, path, body.to_string().into_bytes(), Asked { verb: "put", resource, name }).await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        uri: &str,
+        body: Vec<u8>,
+        asked: Asked<'_>,
+    ) -> Result<T, Failure> {
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body))
+            .map_err(|e| Failure::silent(format!("{uri:?} is no path to ask for: {e}")))?;
+        let exchange = async {
+            let response = self.client.send(request).await.map_err(|e| Failure::silent(e.to_string()))?;
+            let code = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+            let body = body.map_err(|e| Failure::silent(format!("the answer could not be read: {e}")))?.to_bytes();
+            if !code.is_success() {
+                return Err(failure(code, &body, asked));
+            }
+            serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the answer cannot be understood: {e}")))
+        };
+        let seconds = PATIENCE.as_secs();
+        timeout(PATIENCE, exchange)
+            .await
+            .unwrap_or_else(|_| Err(Failure::silent(format!("no answer within {seconds} s"))))
+    }
+}
+
+/// One segment of a path, or the value of a parameter.
+pub(super) fn segment(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+/// A resource as `RESOURCE.GROUP`, or `RESOURCE` in the core group.
+pub(super) fn qualified(resource: &str, group: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_cannot_leave_its_place() {
+        assert_eq!(segment("*"), "*");
+        assert_eq!(segment("ingresses.networking.k8s.io"), "ingresses.networking.k8s.io");
+        assert_eq!(segment("../x?y=z&é"), "..%2Fx%3Fy%3Dz%26%C3%A9");
+    }
+}

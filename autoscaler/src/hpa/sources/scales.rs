@@ -1,0 +1,128 @@
+//! The scale subresource of any kind, over REST.
+//!
+//! What is written is what was read, with other replicas: kind, version and `resourceVersion` are the server's, so a write
+//! that comes after somebody else's is a conflict. Upstream converts to the kind that discovery announces, which is the one
+//! that the server answers with.
+//!
+//! Old servers' scales carry their selector as a map of labels, with a text beside it for what a map cannot say; both are
+//! read.
+
+use super::ScaleSource;
+use super::mapping::{Mapper, Mapping};
+use super::rest::Rest;
+use super::wording::Failure;
+use autoscaler_core::hpa::reconcile::{Scale, ScaleError, WriteResult};
+use autoscaler_core::hpa::spec::ObjectReference;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::Client;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A scale as it was read, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaleObject {
+    /// What the rules look at.
+    pub scale: Scale,
+    path: String,
+    /// For error texts.
+    resource: String,
+    name: String,
+    document: Value,
+}
+
+impl ScaleObject {
+    /// A scale that comes from elsewhere than the scale subresource.
+    pub fn of(scale: Scale) -> Self {
+        let (path, resource, name) = (String::new(), String::new(), String::new());
+        Self { scale, path, resource, name, document: Value::Null }
+    }
+
+    fn read(path: String, resource: String, name: String, document: Value) -> Self {
+        Self { scale: scale_of(&document), path, resource, name, document }
+    }
+}
+
+/// The scale subresource.
+pub struct RestScales {
+    rest: Rest,
+    mapper: Arc<Mapper>,
+}
+
+impl RestScales {
+    /// Scales of whatever `mapper` finds.
+    pub fn new(client: Client, mapper: Arc<Mapper>) -> Self {
+        Self { rest: Rest::new(client), mapper }
+    }
+
+    async fn get(&self, path: String, resource: String, name: String) -> Result<ScaleObject, Failure> {
+        let document = self.rest.get(&path, &[], (&resource, &name)).await?;
+        Ok(ScaleObject::read(path, resource, name, document))
+    }
+
+    async fn of_mapping(&self, mapping: &Mapping, namespace: &str, name: &str) -> Result<ScaleObject, Failure> {
+        let path = format!("{}/scale", mapping.path(namespace, name));
+        self.get(path, mapping.qualified(), name.to_owned()).await
+    }
+}
+
+impl ScaleSource for RestScales {
+    fn read<'a>(
+        &'a self,
+        namespace: &'a str,
+        target: &'a ObjectReference,
+    ) -> BoxFuture<'a, Result<ScaleObject, ScaleError>> {
+        async move {
+            let group = target.group().map_err(ScaleError::Kind)?;
+            let mappings = self.mapper.mappings(group, &target.kind).await.map_err(ScaleError::Kind)?;
+            let mut first_failure = None;
+            for mapping in &mappings {
+                match self.of_mapping(mapping, namespace, &target.name).await {
+                    Ok(scale) => return Ok(scale),
+                    Err(failure) => drop(first_failure.get_or_insert(failure.message)),
+                }
+            }
+            // Without a mapping, which the mapper does not give, upstream says this.
+            Err(ScaleError::Read(first_failure.unwrap_or_else(|| "unrecognized resource".to_owned())))
+        }
+        .boxed()
+    }
+
+    fn again<'a>(&'a self, read: &'a ScaleObject) -> BoxFuture<'a, Result<ScaleObject, String>> {
+        let ScaleObject { path, resource, name, .. } = read.clone();
+        async move { self.get(path, resource, name).await.map_err(|failure| failure.message) }.boxed()
+    }
+
+    fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
+        async move {
+            let mut body = read.document.clone();
+            body["spec"] = json!({"replicas": replicas});
+            match self.rest.put::<Value>(&read.path, &body, (&read.resource, &read.name)).await {
+                Ok(_) => WriteResult::Written,
+                Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
+                Err(failure) => WriteResult::Failed(failure.message),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Numbers that are absent are 0, as in the API.
+fn scale_of(document: &Value) -> Scale {
+    let number = |value: &Value| value.as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
+    let status = &document["status"];
+    let selector = match (&status["selector"], &status["targetSelector"]) {
+        (_, Value::String(text)) if !text.is_empty() => text.clone(),
+        (Value::String(text), _) => text.clone(),
+        (Value::Object(labels), _) => {
+            let pair = |(key, value): (&String, &Value)| format!("{key}={}", value.as_str().unwrap_or_default());
+            labels.iter().map(pair).collect::<Vec<_>>().join(",")
+        }
+        _ => String::new(),
+    };
+    Scale {
+        spec_replicas: number(&document["spec"]["replicas"]),
+        status_replicas: number(&status["replicas"]),
+        selector,
+    }
+}

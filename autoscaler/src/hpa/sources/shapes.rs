@@ -1,0 +1,193 @@
+//! What the metrics APIs answer, as JSON, and what the rules make of it.
+//!
+//! Amounts are rounded up to thousandths, each for itself, before anything is added. `window` of the resource metrics API is
+//! Go's text for a duration; the custom metrics API says whole seconds, as `windowSeconds` in v1beta2 and `window` in
+//! v1beta1.
+
+use autoscaler_core::hpa::quantity::Quantity;
+use autoscaler_core::hpa::usage::{PodUsage, PodValue};
+use common::golang;
+use common::time::Timestamp;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A list of anything.
+#[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+pub(super) struct List<T> {
+    #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
+    pub(super) items: Vec<T>,
+}
+
+/// `PodMetrics` of `metrics.k8s.io/v1beta1`.
+#[derive(Deserialize)]
+pub(super) struct PodMetrics {
+    metadata: Named,
+    #[serde(default)]
+    timestamp: Moment,
+    #[serde(default)]
+    window: GoText,
+    #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
+    containers: Vec<ContainerMetrics>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct ContainerMetrics {
+    name: String,
+    #[serde(default)]
+    usage: BTreeMap<String, Amount>,
+}
+
+impl From<PodMetrics> for PodUsage {
+    fn from(metrics: PodMetrics) -> Self {
+        let container = |container: ContainerMetrics| {
+            let usage = container.usage.into_iter().map(|(resource, amount)| (resource, amount.0));
+            (container.name, usage.collect())
+        };
+        Self {
+            pod: metrics.metadata.name,
+            timestamp: metrics.timestamp.0,
+            window: metrics.window.0,
+            containers: metrics.containers.into_iter().map(container).collect(),
+        }
+    }
+}
+
+/// `MetricValue` of `custom.metrics.k8s.io`, either version.
+#[derive(Deserialize)]
+pub(super) struct MetricValue {
+    #[serde(rename = "describedObject")]
+    described_object: Named,
+    #[serde(default)]
+    timestamp: Moment,
+    #[serde(rename = "windowSeconds", alias = "window")]
+    window: Option<i64>,
+    pub(super) value: Amount,
+}
+
+impl From<MetricValue> for PodValue {
+    fn from(value: MetricValue) -> Self {
+        Self {
+            pod: value.described_object.name,
+            timestamp: value.timestamp.0,
+            window: value.window.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+            value: value.value.0,
+        }
+    }
+}
+
+/// `ExternalMetricValue` of `external.metrics.k8s.io/v1beta1`.
+#[derive(Deserialize)]
+pub(super) struct ExternalValue {
+    pub(super) value: Amount,
+}
+
+/// A quantity in thousandths.
+pub(super) struct Amount(pub(super) i64);
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Text(String),
+            Number(serde_json::Number),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::Text(text) => text,
+            Written::Number(number) => number.to_string(),
+        };
+        text.parse::<Quantity>().map(|quantity| Self(quantity.milli())).map_err(D::Error::custom)
+    }
+}
+
+/// A time, RFC 3339; null: none.
+#[derive(Default)]
+struct Moment(Timestamp);
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(Self::default()) };
+        let time: jiff::Timestamp = text.parse().map_err(D::Error::custom)?;
+        Ok(Self(Timestamp::from_nanos(i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX))))
+    }
+}
+
+/// A duration in Go's syntax.
+#[derive(Default)]
+struct GoText(Duration);
+
+impl<'de> Deserialize<'de> for GoText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        golang::parse_duration(&text).map(|duration| Self(duration.to_std())).map_err(D::Error::custom)
+    }
+}
+
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn usage_is_rounded_up_container_by_container() {
+        let list: List<PodMetrics> = serde_json::from_value(json!({
+            "kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {},
+            "items": [{
+                "metadata": {"name": "p", "namespace": "n", "labels": {}},
+                "timestamp": "2023-11-14T22:13:20Z", "window": "1m30s",
+                "containers": [{"name": "c", "usage": {"cpu": "12345678n", "memory": "20480Ki"}}],
+            }],
+        }))
+        .expect("a list");
+        let usages: Vec<PodUsage> = list.items.into_iter().map(Into::into).collect();
+        let usage = &usages[0];
+        assert_eq!((usage.pod.as_str(), usage.timestamp), ("p", Timestamp::from_secs(1_700_000_000)));
+        assert_eq!(usage.window, Duration::from_secs(90));
+        assert_eq!(usage.containers[0].1["cpu"], 13, "12.345678 milli");
+        assert_eq!(usage.containers[0].1["memory"], 20_480 * 1024 * 1000);
+    }
+
+    #[test]
+    fn both_versions_of_a_custom_metric_say_the_same() {
+        let read = |value: serde_json::Value| -> PodValue {
+            serde_json::from_value::<MetricValue>(value).expect("a value").into()
+        };
+        let object = json!({"kind": "Pod", "namespace": "n", "name": "p", "apiVersion": "/v1"});
+        let time = "2023-11-14T22:13:20Z";
+        let newer = read(json!({
+            "describedObject": object, "metric": {"name": "qps", "selector": null}, "timestamp": time,
+            "windowSeconds": 30, "value": "1500m",
+        }));
+        let older = read(json!({
+            "describedObject": object, "metricName": "qps", "timestamp": time, "window": 30, "value": "1500m",
+            "selector": null,
+        }));
+        assert_eq!(newer, older);
+        assert_eq!((newer.value, newer.window), (1500, Some(Duration::from_secs(30))));
+        let bare = read(json!({"describedObject": object, "timestamp": null, "value": 2}));
+        assert_eq!((bare.value, bare.window), (2000, None));
+    }
+
+    #[test]
+    fn no_items_are_an_empty_list_and_nonsense_is_refused() {
+        for empty in [json!({}), json!({"items": null}), json!({"items": []})] {
+            assert!(serde_json::from_value::<List<ExternalValue>>(empty).expect("a list").items.is_empty());
+        }
+        assert!(serde_json::from_value::<ExternalValue>(json!({"value": "many"})).is_err());
+        let bad = json!({"metadata": {"name": "p"}, "window": "soon", "containers": []});
+        assert!(serde_json::from_value::<PodMetrics>(bad).is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! Which requests the sources make, and what they read from the answers.
+
+use super::*;
+use crate::hpa::fixture::{Mock, group, resource, resources, scale, with_apps};
+use autoscaler_core::hpa::reconcile::Scale;
+use autoscaler_core::hpa::usage::PodValue;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const SCALE: &str = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
+const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
+
+fn target(api_version: &str, kind: &str) -> ObjectReference {
+    ObjectReference { api_version: api_version.into(), kind: kind.into(), name: "web".into() }
+}
+
+fn scales(mock: &Mock) -> RestScales {
+    RestScales::new(mock.client(), Arc::new(Mapper::new(mock.client())))
+}
+
+fn metrics(mock: &Mock) -> RestMetrics {
+    RestMetrics::new(mock.client(), Arc::new(Mapper::new(mock.client())), Duration::from_secs(15))
+}
+
+fn value(name: &str, value: &str) -> Value {
+    json!({"describedObject": {"kind": "Pod", "name": name}, "timestamp": "2023-11-14T22:13:20Z", "value": value})
+}
+
+/// Goal: the version of the reference does not matter, its group does; discovery is asked once; a write carries the version
+/// that was read, and the server's own kind.
+#[tokio::test(start_paused = true)]
+async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
+    let mock = Mock::default();
+    with_apps(&mock);
+    mock.on(&format!("GET {SCALE}"), 200, scale(3)).on(&format!("PUT {SCALE}"), 200, scale(5));
+    let scales = scales(&mock);
+    let read = scales.read("shop", &target("apps/v1beta2", "Deployment")).await.expect("a scale");
+    let expected = Scale { spec_replicas: 3, status_replicas: 3, selector: "app=web".into() };
+    assert_eq!(read.scale, expected);
+    assert_eq!(mock.asked(), ["GET /apis/apps".to_owned(), "GET /apis/apps/v1".into(), format!("GET {SCALE}")]);
+    assert_eq!(scales.write(&read, 5).await, WriteResult::Written);
+    let (line, body) = mock.requests().remove(0);
+    assert_eq!(line, format!("PUT {SCALE}"));
+    let mut written = scale(3);
+    written["spec"]["replicas"] = json!(5);
+    assert_eq!(body, written);
+
+    scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
+    assert_eq!(mock.asked(), [format!("GET {SCALE}")], "discovery is remembered");
+    tokio::time::advance(Duration::from_secs(30)).await;
+    scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
+    assert_eq!(mock.asked().len(), 3, "for half a minute");
+}
+
+#[tokio::test]
+async fn why_there_is_no_scale_is_told_in_upstreams_words() {
+    let mock = Mock::default();
+    with_apps(&mock);
+    mock.refuses(&format!("GET {SCALE}"), 404, "deployments.apps \"web\" not found");
+    let scales = scales(&mock);
+    for (api_version, kind, error) in [
+        ("", "Deployment", ScaleError::Kind("no matches for kind \"Deployment\" in group \"\"".into())),
+        ("apps/v1", "Gadget", ScaleError::Kind("no matches for kind \"Gadget\" in group \"apps\"".into())),
+        (
+            "gone.example.com/v1",
+            "Gadget",
+            ScaleError::Kind("no matches for kind \"Gadget\" in group \"gone.example.com\"".into()),
+        ),
+        ("apps/v1", "Deployment", ScaleError::Read("deployments.apps \"web\" not found".into())),
+    ] {
+        assert_eq!(scales.read("shop", &target(api_version, kind)).await, Err(error), "{api_version} {kind}");
+    }
+    mock.refuses("GET /apis/broken.example.com", 500, "the etcd is on fire");
+    let broken = scales.read("shop", &target("broken.example.com/v1", "Gadget")).await;
+    assert_eq!(broken, Err(ScaleError::Kind("the etcd is on fire".into())));
+}
+
+/// A kind with two resources: each is tried in turn, and of failures the first is told.
+#[tokio::test]
+async fn every_resource_of_a_kind_is_tried() {
+    let mock = Mock::default();
+    let of = |plural| resource(plural, "Widget");
+    mock.on("GET /apis/example.com", 200, group("example.com", &["v2", "v1"]));
+    mock.on("GET /apis/example.com/v2", 200, resources("example.com/v2", &[of("widgets")]));
+    mock.on("GET /apis/example.com/v1", 200, resources("example.com/v1", &[of("oldwidgets"), of("widgets")]));
+    let (newer, older) = (
+        "GET /apis/example.com/v2/namespaces/shop/widgets/web/scale",
+        "GET /apis/example.com/v1/namespaces/shop/oldwidgets/web/scale",
+    );
+    let scales = scales(&mock);
+    let reference = target("example.com/v1", "Widget");
+    let error = scales.read("shop", &reference).await.expect_err("nothing answers");
+    assert_eq!(
+        error,
+        ScaleError::Read("the server could not find the requested resource (get widgets.example.com web)".into())
+    );
+    mock.requests();
+    mock.on(older, 200, scale(2));
+    assert_eq!(scales.read("shop", &reference).await.expect("the second").scale.spec_replicas, 2);
+    assert_eq!(mock.asked(), [newer, older]);
+}
+
+#[tokio::test]
+async fn a_conflict_is_told_apart_from_other_refusals() {
+    let mock = Mock::default();
+    with_apps(&mock);
+    let put = format!("PUT {SCALE}");
+    mock.on(&format!("GET {SCALE}"), 200, scale(3));
+    mock.refuses(&put, 409, "the object has been modified").refuses(&put, 422, "too many");
+    let scales = scales(&mock);
+    let read = scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
+    assert_eq!(scales.write(&read, 4).await, WriteResult::Conflict("the object has been modified".into()));
+    assert_eq!(scales.write(&read, 4).await, WriteResult::Failed("too many".into()));
+    assert_eq!(scales.again(&read).await, Ok(read));
+}
+
+#[tokio::test]
+async fn an_old_servers_selector_is_a_map_of_labels() {
+    for (status, selector) in [
+        (json!({"replicas": 1, "selector": {"app": "web", "tier": "a"}}), "app=web,tier=a"),
+        (json!({"selector": {"app": "web"}, "targetSelector": "app=web,tier in (a,b)"}), "app=web,tier in (a,b)"),
+        (json!({}), ""),
+    ] {
+        let mock = Mock::default();
+        with_apps(&mock);
+        mock.on(&format!("GET {SCALE}"), 200, json!({"spec": {}, "status": status}));
+        let read = scales(&mock).read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
+        assert_eq!((read.scale.selector.as_str(), read.scale.spec_replicas), (selector, 0));
+    }
+}
+
+/// The five questions, as section 4.1 of the reference puts them.
+#[tokio::test]
+async fn each_metric_is_asked_at_its_path() {
+    let mock = Mock::default();
+    with_apps(&mock);
+    mock.on("GET /apis/custom.metrics.k8s.io", 200, group("custom.metrics.k8s.io", &["v1beta2", "v1beta1"]));
+    let metrics = metrics(&mock);
+    let pods = |metric_selector: &str| Request::Pods {
+        metric: "qps".into(),
+        selector: "app=web,tier in (a,b)".into(),
+        metric_selector: metric_selector.into(),
+    };
+    let object = |object: Option<ObjectReference>| Request::Object {
+        object,
+        metric: "hits".into(),
+        metric_selector: "verb=GET".into(),
+    };
+    let external = |selector: &str| Request::External { metric: "queue".into(), metric_selector: selector.into() };
+    for (request, line) in [
+        (
+            Request::Usage { selector: "app=web".into() },
+            "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb",
+        ),
+        (
+            pods(""),
+            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/qps\
+             ?labelSelector=app%3Dweb%2Ctier%20in%20%28a%2Cb%29",
+        ),
+        (
+            pods("verb=GET"),
+            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/qps\
+             ?labelSelector=app%3Dweb%2Ctier%20in%20%28a%2Cb%29&metricLabelSelector=verb%3DGET",
+        ),
+        (
+            object(Some(target("apps/v1", "Deployment"))),
+            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/deployments.apps/web/hits\
+             ?metricLabelSelector=verb%3DGET",
+        ),
+        (
+            object(Some(target("v1", "Service"))),
+            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/services/web/hits?metricLabelSelector=verb%3DGET",
+        ),
+        (
+            object(None),
+            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/metrics/hits?metricLabelSelector=verb%3DGET",
+        ),
+        (external(""), "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue"),
+        (external("a=b"), "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue?labelSelector=a%3Db"),
+    ] {
+        metrics.read("shop", &request).await;
+        assert_eq!(mock.asked().pop().as_deref(), Some(line), "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_are_read_and_failures_worded_as_upstreams() {
+    let mock = Mock::default();
+    with_apps(&mock);
+    let metrics = metrics(&mock);
+    let usage = Request::Usage { selector: String::new() };
+    let external = Request::External { metric: "queue".into(), metric_selector: String::new() };
+    let object = Request::Object {
+        object: Some(target("apps/v1", "Deployment")),
+        metric: "hits".into(),
+        metric_selector: String::new(),
+    };
+    let missing = |what: &str| format!("the server could not find the requested resource (get {what})");
+    assert_eq!(metrics.read("shop", &usage).await, Reading::Usage(Err(missing("pods.metrics.k8s.io"))));
+    let queue = missing("queue.external.metrics.k8s.io");
+    assert_eq!(metrics.read("shop", &external).await, Reading::External(Err(queue)));
+    let unregistered = "no custom metrics API (custom.metrics.k8s.io) registered".to_owned();
+    assert_eq!(metrics.read("shop", &object).await, Reading::Object(Err(unregistered)));
+
+    mock.on(&format!("GET {CUSTOM}"), 200, group("custom.metrics.k8s.io", &["v1beta1"]));
+    let path = format!("GET {CUSTOM}/v1beta1/namespaces/shop/deployments.apps/web/hits");
+    mock.on(&path, 200, json!({"items": [value("web", "2500m")]}));
+    assert_eq!(metrics.read("shop", &object).await, Reading::Object(Ok(vec![2500])));
+    let gadget = Request::Object {
+        object: Some(target("a/b/c", "Gadget")),
+        metric: "hits".into(),
+        metric_selector: String::new(),
+    };
+    let unknown = "no matches for kind \"Gadget\" in group \"\"".to_owned();
+    assert_eq!(metrics.read("shop", &gadget).await, Reading::Object(Err(unknown)));
+    let queue = "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue";
+    mock.on(
+        queue,
+        200,
+        json!({"items": [{"metricName": "queue", "value": "3"}, {"metricName": "queue", "value": "1k"}]}),
+    );
+    assert_eq!(metrics.read("shop", &external).await, Reading::External(Ok(vec![3000, 1_000_000])));
+    mock.now(queue, 200, json!({"items": [{"value": "many"}]}));
+    let Reading::External(Err(error)) = metrics.read("shop", &external).await else { panic!("no quantity") };
+    assert!(error.starts_with("the answer cannot be understood: \"many\" is no quantity"), "{error}");
+}
+
+/// The group's preferred version if it is known here, else the first known one that it lists; for one sync period.
+#[tokio::test(start_paused = true)]
+async fn the_custom_metrics_version_is_negotiated() {
+    let pods = Request::Pods { metric: "qps".into(), selector: String::new(), metric_selector: String::new() };
+    for (listed, used) in [
+        (&["v1beta2", "v1beta1"][..], Some("v1beta2")),
+        (&["v1beta1", "v1beta2"], Some("v1beta1")),
+        (&["v1", "v1beta1"], Some("v1beta1")),
+        (&["v1"], None),
+    ] {
+        let mock = Mock::default();
+        mock.on(&format!("GET {CUSTOM}"), 200, group("custom.metrics.k8s.io", listed));
+        let metrics = metrics(&mock);
+        let answer = json!({"items": [value("p", "1")]});
+        let Some(used) = used else {
+            let unregistered = "no custom metrics API (custom.metrics.k8s.io) registered".to_owned();
+            assert_eq!(metrics.read("shop", &pods).await, Reading::Pods(Err(unregistered)));
+            continue;
+        };
+        mock.on(&format!("GET {CUSTOM}/{used}/namespaces/shop/pods/*/qps"), 200, answer);
+        let Reading::Pods(Ok(values)) = metrics.read("shop", &pods).await else { panic!("{listed:?}") };
+        let seen = PodValue { pod: "p".into(), value: 1000, ..values[0].clone() };
+        assert_eq!(values, [seen]);
+        metrics.read("shop", &pods).await;
+        tokio::time::advance(Duration::from_secs(15)).await;
+        metrics.read("shop", &pods).await;
+        let negotiated = mock.asked().iter().filter(|line| line.ends_with(".k8s.io")).count();
+        assert_eq!(negotiated, 2, "once for each period");
+    }
+}
+
+/// Goal: a metrics API that never answers fails its metric, and holds up nothing else.
+#[tokio::test(start_paused = true)]
+async fn a_silent_api_is_given_up() {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    let client = kube::Client::new(service, "default");
+    let metrics = RestMetrics::new(client.clone(), Arc::new(Mapper::new(client)), Duration::from_secs(15));
+    let usage = Request::Usage { selector: String::new() };
+    let start = Instant::now();
+    assert_eq!(metrics.read("shop", &usage).await, Reading::Usage(Err("no answer within 10 s".into())));
+    assert_eq!(start.elapsed(), PATIENCE);
+}
+
+/// Goal: what several metrics need is asked once, and the answers come in the order of the questions.
+#[tokio::test]
+async fn equal_questions_are_asked_once() {
+    let mock = Mock::default();
+    let usage = |selector: &str| Some(Request::Usage { selector: selector.into() });
+    let external = Some(Request::External { metric: "queue".into(), metric_selector: String::new() });
+    mock.on("GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue", 200, json!({"items": []}));
+    let requests = [usage("a=b"), None, external, usage("a=b")];
+    let answers = readings(&metrics(&mock), "shop", &requests).await;
+    assert_eq!(mock.asked().len(), 2);
+    assert_eq!(answers[0], answers[3]);
+    assert!(matches!(&answers[0].0, Reading::Usage(Err(_))));
+    assert_eq!((&answers[1].0, &answers[2].0), (&Reading::None, &Reading::External(Ok(Vec::new()))));
+}
