@@ -4,6 +4,7 @@
 //! | map | key | effect |
 //! |---|---|---|
 //! | `config-network` | `mesh-compatibility-mode` | how pods are reached, in knative mode |
+//! | `config-logging` | `loglevel.activator`, `zap-logger-config` | how much is logged |
 //! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | the [request log](crate::request_log) |
 //!
 //! # Better than Knative
@@ -12,22 +13,20 @@
 //!
 //! # Not here
 //!
-//! `enable-mesh-pod-addressability`, internal TLS, profiling, and the exporters of metrics and traces. Request logs of probes
+//! `enable-mesh-pod-addressability`, internal TLS. Request logs of probes
 //! (`logging.enable-probe-request-log`): upstream's activator ignores that key too.
 
 use crate::request_log::template::Template;
-use common::config::{ConfigError, NETWORK, NetworkConfig};
+use common::config::{ConfigError, LogLevel, NETWORK, NetworkConfig};
 use common::golang;
 use common_runtime::config_map::ConfigMaps;
+use common_runtime::process::ProcessOptions;
 use kube::Client;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-/// Name of the config map that [`Observability`] reads.
-const OBSERVABILITY: &str = "config-observability";
 
 /// Longest wait for the first versions: an activator that may not read them serves with defaults.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
@@ -62,10 +61,20 @@ pub struct Observability {
 
 impl Configs {
     /// Watches the maps of `namespace` until `shutdown`. Returns when they have been read, or cannot be for a while.
-    pub(crate) async fn watch(client: Client, namespace: &str, shutdown: CancellationToken) -> Self {
+    pub(crate) async fn watch(
+        client: Client,
+        namespace: &str,
+        process: &ProcessOptions,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let names = &process.config_maps;
         let mut maps = ConfigMaps::default();
         let network = maps.subscribe(NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
-        let observability = maps.subscribe(OBSERVABILITY, Observability::default(), Observability::from_map);
+        let observability = maps.subscribe(&names.observability, Observability::default(), Observability::from_map);
+        if let Some(logs) = &process.logs {
+            let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, "activator");
+            logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
+        }
         if tokio::time::timeout(FIRST_WAIT, maps.start(client, namespace, shutdown)).await.is_err() {
             tracing::warn!(namespace, "config maps could not be read yet; defaults until they can");
         }

@@ -6,8 +6,9 @@ use common_runtime::{environment, resolve, shutdown, telemetry};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    telemetry::init_logs(telemetry::Format::Json, "info");
-    let options = Options::from_env(&environment::process)?;
+    let logs = telemetry::init_logs(telemetry::Format::Json, "info");
+    let mut options = Options::from_env(&environment::process)?;
+    options.process.logs = Some(logs);
     let shutdown = shutdown::signal_token().context("signal handlers cannot be installed")?;
     let client = kube::Client::try_default().await.context("no Kubernetes API: set KUBECONFIG or run in a pod")?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;

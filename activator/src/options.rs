@@ -12,6 +12,7 @@
 use crate::cold_start::ColdStart;
 use common::{golang, names};
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
+use common_runtime::process::ProcessOptions;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub struct Options {
     pub idle_connections_per_pod: usize,
     /// Knative mode: longest wait for the answer to a probe.
     pub probe_timeout: Duration,
+    /// What both planes are told alike.
+    pub process: ProcessOptions,
     /// Told about every cold start.
     pub on_cold_start: Option<OnColdStart>,
 }
@@ -78,6 +81,7 @@ impl Options {
             drain: Duration::from_secs(540),
             idle_connections_per_pod: 100,
             probe_timeout: Duration::from_millis(300),
+            process: ProcessOptions::default(),
             on_cold_start: None,
         }
     }
@@ -92,6 +96,7 @@ impl Options {
         let pod_ip = environment::parsed(get, "POD_IP", IpAddr::from(Ipv4Addr::UNSPECIFIED), "must be an IP address")?;
         let mode = environment::parsed(get, "ZEROSCALE_MODE", Mode::Knative, "must be `standalone` or `knative`")?;
         let mut options = Self::new(pod_name, pod_ip, mode);
+        options.process = ProcessOptions::from_env(get)?;
         options.system_namespace =
             environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
         options.cluster_domain =

@@ -58,16 +58,22 @@ pub struct Activator {
 /// Runs an activator on what `client` tells, until `shutdown`; then drains it.
 ///
 /// # Errors
-/// A listener cannot be bound, or the stat server's URL is malformed.
+/// The API server is too old, a listener cannot be bound, or the stat server's URL is malformed.
 pub async fn run(
     options: Options,
     client: kube::Client,
     resolver: Arc<dyn Resolve>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    if let Some(least) = &options.process.kubernetes_min_version {
+        tokio::select! {
+            checked = least.check(&client) => checked?,
+            () = shutdown.cancelled() => return Ok(()),
+        }
+    }
     let watching = CancellationToken::new().drop_guard();
     let until = watching.token().clone();
-    let configs = Configs::watch(client.clone(), &options.system_namespace, until).await;
+    let configs = Configs::watch(client.clone(), &options.system_namespace, &options.process, until).await;
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
     match options.mode {
         Mode::Standalone => tokio::spawn(discovery::standalone::run(client, sender)),

@@ -44,9 +44,10 @@ async fn main() -> anyhow::Result<()> {
         print!("{}", explain::why(admin, &revision).await?);
         return Ok(());
     }
-    init_logs(Format::Json, "info");
+    let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;
-    let options = Options::from_env(environment::process)?;
+    let mut options = Options::from_env(environment::process)?;
+    options.process.logs = Some(logs);
     let config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;

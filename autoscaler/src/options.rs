@@ -3,6 +3,7 @@
 use crate::stateful_set::StatefulSet;
 use common::RevisionKey;
 use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};
+use common_runtime::process::ProcessOptions;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Options {
     pub admin: Option<SocketAddr>,
     /// Which member of a StatefulSet it is; none: revisions are shared by leases.
     pub stateful_set: Option<StatefulSet>,
+    /// What both planes are told alike.
+    pub process: ProcessOptions,
     /// Told of every replicas patch that was answered.
     pub on_scale: Option<OnScale>,
 }
@@ -80,6 +83,7 @@ impl Options {
             stat_listen: SocketAddr::new(listen, common::names::STAT_PORT),
             admin: Some(SocketAddr::new(metrics_host, metrics)),
             stateful_set: StatefulSet::from_env(&get)?,
+            process: ProcessOptions::from_env(&get)?,
             on_scale: None,
         })
     }

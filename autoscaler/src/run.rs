@@ -3,10 +3,11 @@
 //! # Start
 //!
 //! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
-//! 2. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
-//! 3. Configuration is read and watched from then on; leases are the exception, read once as upstream does.
-//! 4. Watches, leases, ticks and scrapes begin; the stat server accepts.
-//! 5. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
+//! 2. The API server's version is checked.
+//! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
+//! 4. Configuration is read and watched from then on; leases are the exception, read once as upstream does.
+//! 5. Watches, leases, ticks and scrapes begin; the stat server accepts.
+//! 6. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //!
 //! # End
 //!
@@ -17,8 +18,8 @@
 //!
 //! # Not here
 //!
-//! Of upstream's process: the profiling port 8008, the API server's minimum version,
-//! TLS for metrics (`METRICS_PROMETHEUS_TLS_*`), metrics and traces over OTLP, and live log levels (`config-logging`).
+//! Of upstream's process: the profiling port 8008, TLS for metrics
+//! (`METRICS_PROMETHEUS_TLS_*`), metrics and traces over OTLP.
 
 use crate::announce;
 use crate::beside_knative;
@@ -39,7 +40,9 @@ use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Attention, Ports};
 use anyhow::Context;
-use common::config::{self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, NetworkConfig};
+use common::config::{
+    self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig,
+};
 use common::ownership::{Holder, bucket_names};
 use common_runtime::config_map::ConfigMaps;
 use common_runtime::environment::Mode;
@@ -91,7 +94,7 @@ pub struct Wiring {
 /// Runs an autoscaler until `shutdown`; returns when all is released.
 ///
 /// # Errors
-/// A port cannot be bound, or the reconcilers have failed.
+/// The API server is too old, a port cannot be bound, or the reconcilers have failed.
 pub async fn run(
     options: Options,
     client: Client,
@@ -118,6 +121,12 @@ where
     let tokens = Tokens::new(&shutdown);
     let server = StatServer::bind(options.stat_listen).await?;
     let stat_port = server.local_addr()?.port();
+    if let Some(least) = &options.process.kubernetes_min_version {
+        tokio::select! {
+            checked = least.check(&client) => checked?,
+            () = shutdown.cancelled() => return Ok(()),
+        }
+    }
     if options.mode == Mode::Standalone {
         tokio::select! {
             () = beside_knative::wait_until_alone(&client, &server, beside_knative::RECHECK) => {}
@@ -187,6 +196,11 @@ impl Configs {
         let network = maps.subscribe(config::NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
         let parse = move |data: &BTreeMap<String, String>| election_config(mode, data);
         let default = parse(&BTreeMap::new()).unwrap_or_default();
+        let names = &options.process.config_maps;
+        let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, "autoscaler");
+        if let Some(logs) = &options.process.logs {
+            logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
+        }
         let election = maps.subscribe(config::LEADER_ELECTION, default, parse);
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
         Self { autoscaler, deployment, election, network }

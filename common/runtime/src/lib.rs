@@ -1,9 +1,11 @@
 //! I/O that both planes need. One module for each thing; none knows a plane.
 
 pub mod admin;
+pub mod api_version;
 pub mod config_map;
 pub mod environment;
 pub mod lease;
+pub mod process;
 pub mod resolve;
 pub mod shutdown;
 pub mod telemetry;

@@ -6,17 +6,23 @@
 //!
 //! One difference from upstream: `NaN` is refused wherever a number is read. Upstream takes it and poisons decisions.
 //!
-//! Not here: config-observability and config-logging (the runtime's affair), and every key that neither plane reads.
+//! Not here: every key that neither plane reads.
 
 mod autoscaler;
 mod deployment;
 mod leader_election;
+mod logging;
 mod network;
+mod observability;
 
 pub use autoscaler::{AutoscalerConfig, TARGET_MIN, TARGET_UTILIZATION_RPS, WINDOW_MAX, WINDOW_MIN};
 pub use deployment::DeploymentConfig;
 pub use leader_election::LeaderElectionConfig;
+pub use logging::LogLevel;
 pub use network::{MeshMode, NetworkConfig};
+pub use observability::{
+    MetricsConfig, MetricsProtocol, ObservabilityConfig, OtlpProtocol, TracingConfig, TracingProtocol,
+};
 
 use crate::golang::{self, GoDuration, ParseError};
 use std::collections::BTreeMap;
@@ -28,6 +34,10 @@ pub const AUTOSCALER: &str = "config-autoscaler";
 pub const DEPLOYMENT: &str = "config-deployment";
 /// Default name of the config map that [`LeaderElectionConfig`] reads.
 pub const LEADER_ELECTION: &str = "config-leader-election";
+/// Default name of the config map that [`LogLevel`] reads.
+pub const LOGGING: &str = "config-logging";
+/// Default name of the config map that [`ObservabilityConfig`] reads.
+pub const OBSERVABILITY: &str = "config-observability";
 /// Name of the config map that [`NetworkConfig`] reads.
 pub const NETWORK: &str = "config-network";
 

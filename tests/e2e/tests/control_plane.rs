@@ -160,6 +160,7 @@ async fn a_stat_becomes_a_patch() {
         stat_listen: listen,
         admin: None,
         stateful_set: None,
+        process: Default::default(),
         on_scale: Some(Arc::new(move |event| {
             let _ = events.send(event.clone());
         })),

@@ -73,6 +73,7 @@ impl Cluster {
             stat_listen: listen,
             admin: None,
             stateful_set: None,
+            process: Default::default(),
             on_scale: None,
         };
         tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Fixed(public)), stop.clone()));

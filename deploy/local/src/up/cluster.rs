@@ -332,6 +332,7 @@ impl Shared {
             stat_listen: address,
             admin: Some(SocketAddr::new(address.ip(), 9090)),
             stateful_set: None,
+            process: Default::default(),
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {
                     if scale.from == 0 {

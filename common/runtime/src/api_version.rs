@@ -1,0 +1,149 @@
+//! Whether the API server is new enough, asked at the start.
+//!
+//! The least version is `KUBERNETES_MIN_VERSION`, default v1.34.0. A pre-release of the same version passes, since
+//! clusters run them; a minimum that names a pre-release means exactly that. Asked every second for a minute: a server
+//! may be on its way up, or on its way to a newer version.
+
+use kube::Client;
+use semver::{Prerelease, Version};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Name of the variable.
+pub const VARIABLE: &str = "KUBERNETES_MIN_VERSION";
+/// The rule that the variable must follow.
+pub const RULE: &str = "must be a version such as v1.34.0";
+
+/// Time between two questions, and the longest wait for an answer.
+const EVERY: Duration = Duration::from_secs(1);
+/// Longest wait for a server that is new enough.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The oldest API server that will do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MinimumVersion(Version);
+
+impl Default for MinimumVersion {
+    /// Upstream's.
+    fn default() -> Self {
+        Self(Version::new(1, 34, 0))
+    }
+}
+
+impl FromStr for MinimumVersion {
+    type Err = semver::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text).map(Self)
+    }
+}
+
+impl fmt::Display for MinimumVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+impl MinimumVersion {
+    /// Waits until the API server of `client` says that it is new enough.
+    ///
+    /// # Errors
+    /// It says that it is too old, or nothing, for a minute.
+    pub async fn check(&self, client: &Client) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let mut told = false;
+        loop {
+            let problem = match timeout(EVERY, client.apiserver_version()).await {
+                Ok(Ok(version)) => match self.judge(&version.git_version) {
+                    Ok(()) => return Ok(()),
+                    Err(problem) => problem,
+                },
+                Ok(Err(error)) => format!("the API server does not tell its version: {error}"),
+                Err(_) => "the API server does not answer".to_owned(),
+            };
+            if Instant::now() >= until {
+                anyhow::bail!("{problem}");
+            }
+            if !std::mem::replace(&mut told, true) {
+                tracing::warn!(problem, "waiting for the API server");
+            }
+            sleep(EVERY).await;
+        }
+    }
+
+    fn judge(&self, version: &str) -> Result<(), String> {
+        let server = parse(version).map_err(|error| format!("the API server's version {version:?}: {error}"))?;
+        let mut least = self.0.clone();
+        if least.pre.is_empty() {
+            least.pre = Prerelease::new("0").unwrap_or_default(); // Before every other pre-release.
+        }
+        if server.cmp_precedence(&least).is_lt() {
+            return Err(format!(
+                "Kubernetes {version} is too old: at least {self} is needed (the environment variable {VARIABLE} \
+                 can lower that, at your own risk)"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> Result<Version, semver::Error> {
+    Version::parse(text.strip_prefix('v').unwrap_or(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn pre_releases_of_the_least_version_pass() {
+        let rows = [
+            ("v1.34.0", "v1.34.0", true),
+            ("v1.34.0", "v1.34.0-rc.1", true),
+            ("v1.34.0", "v1.34.2+k3s1", true),
+            ("1.34.0", "v1.35.0", true),
+            ("v1.34.0", "v1.33.9", false),
+            ("v1.34.0", "v1.34.0-0", true),
+            ("v1.34.0-rc.2", "v1.34.0-rc.1", false),
+            ("v1.34.0", "new", false),
+        ];
+        for (least, server, passes) in rows {
+            let least: MinimumVersion = least.parse().expect("a version");
+            assert_eq!(least.judge(server).is_ok(), passes, "{least} {server}");
+        }
+        let error = MinimumVersion::default().judge("v1.30.1").expect_err("too old");
+        assert!(error.contains("v1.30.1") && error.contains("v1.34.0") && error.contains(VARIABLE), "{error}");
+        assert!("1.34".parse::<MinimumVersion>().is_err());
+    }
+
+    fn server(version: impl Fn(usize) -> &'static str + Send + Sync + 'static) -> Client {
+        let (asked, version) = (Arc::new(AtomicUsize::new(0)), Arc::new(version));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let version = version(asked.fetch_add(1, Ordering::Relaxed));
+            let text = serde_json::json!({
+                "major": "1", "minor": "0", "gitVersion": version, "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+            });
+            async move { Ok::<_, Infallible>(Response::new(Body::from(text.to_string().into_bytes()))) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_server_is_waited_for_and_then_named() {
+        let least = MinimumVersion::default();
+        let upgraded = server(|asked| if asked < 3 { "v1.33.0" } else { "v1.34.1" });
+        least.check(&upgraded).await.expect("new enough in the end");
+        let start = Instant::now();
+        let error = least.check(&server(|_| "v1.33.0")).await.expect_err("too old").to_string();
+        assert!(error.contains("v1.33.0"), "{error}");
+        assert!((PATIENCE..PATIENCE + 3 * EVERY).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+}

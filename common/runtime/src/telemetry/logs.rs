@@ -1,0 +1,116 @@
+//! Logs: JSON lines on stderr in a cluster, readable text where a person looks on. How much is said may change while
+//! the process runs, through [`LogControl`]; a change costs a log statement nothing, since `tracing` asks again for
+//! each of them then.
+//!
+//! `RUST_LOG` beats both the level at the start and every later one: whoever sets it wants exactly that.
+
+use common::config::LogLevel;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Changes how much the process says.
+#[derive(Clone)]
+pub struct LogControl {
+    /// None where `RUST_LOG` decides, or another subscriber was installed before.
+    filter: Option<reload::Handle<EnvFilter, Registry>>,
+}
+
+/// Sends logs to stderr. `RUST_LOG` overrides `default_level`. A second call in one process changes nothing.
+pub fn init_logs(format: Format, default_level: &str) -> LogControl {
+    let fixed = EnvFilter::try_from_default_env().ok();
+    let is_fixed = fixed.is_some();
+    let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| EnvFilter::new(default_level)));
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    // An error means that a subscriber is installed already, which is then the one to keep.
+    let installed = match format {
+        Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+        Format::Text => registry.with(lines.compact()).try_init(),
+    };
+    LogControl { filter: (installed.is_ok() && !is_fixed).then_some(handle) }
+}
+
+impl LogControl {
+    /// From now on, what is below `level` is not said. Where `RUST_LOG` decides, nothing changes.
+    pub fn set(&self, level: LogLevel) {
+        let Some(filter) = &self.filter else { return };
+        if let Err(error) = filter.reload(EnvFilter::new(level.to_string())) {
+            tracing::error!(%level, %error, "log level could not be changed");
+        }
+    }
+
+    /// Follows `level` until its sender is gone.
+    pub fn follow(self, mut level: watch::Receiver<Arc<LogLevel>>) {
+        if self.filter.is_none() {
+            return;
+        }
+        tokio::spawn(async move {
+            let mut current = LogLevel::default();
+            loop {
+                let next = **level.borrow_and_update();
+                if next != current {
+                    current = next;
+                    self.set(next);
+                    tracing::info!(level = %next, "log level, from config-logging");
+                }
+                if level.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::io::{self, Write};
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The subscriber of the process is left alone: this one holds for the closure.
+    #[test]
+    fn a_level_holds_from_the_moment_it_is_set() {
+        let (filter, handle) = reload::Layer::new(EnvFilter::new("info"));
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber =
+            tracing_subscriber::registry().with(filter).with(fmt::layer().with_writer(move || writer.clone()));
+        let control = LogControl { filter: Some(handle) };
+        let say = |text: &str| tracing::debug!(text);
+        tracing::subscriber::with_default(subscriber, || {
+            say("first");
+            control.set(LogLevel::Debug);
+            say("second");
+            control.set(LogLevel::Warn);
+            say("third");
+        });
+        let text = String::from_utf8(lines.0.lock().clone()).expect("text");
+        assert!(!text.contains("first") && text.contains("second") && !text.contains("third"), "{text}");
+    }
+}

@@ -1,0 +1,127 @@
+//! `config-logging`, as far as a plane reads it: how much it says.
+//!
+//! A component's own key, `loglevel.COMPONENT`, beats the `level` inside `zap-logger-config`; where neither is set it
+//! is `info`. Levels are zap's names, in any case. `dpanic`, `panic` and `fatal` mean `error` here: nothing of ours is
+//! said above it.
+//!
+//! Not here: the other keys of `zap-logger-config` (encoding, output, sampling, time format): lines are JSON on stderr.
+
+use super::ConfigError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+const LEVEL: &str = "loglevel.";
+const ZAP: &str = "zap-logger-config";
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// What is useful while looking for a fault.
+    Debug,
+    /// What an operator may want to know.
+    #[default]
+    Info,
+    /// What is wrong and may pass.
+    Warn,
+    /// What needs somebody.
+    Error,
+}
+
+/// The part of `zap-logger-config` that is heeded.
+#[derive(Deserialize)]
+struct Zap {
+    level: Option<String>,
+}
+
+impl LogLevel {
+    /// What the map's data says for `component`.
+    ///
+    /// # Errors
+    /// A level, be it another component's (as upstream, whose rule makes the whole map invalid), is none of zap's; or
+    /// `zap-logger-config` is no JSON object.
+    pub fn from_map(data: &BTreeMap<String, String>, component: &str) -> Result<Self, ConfigError> {
+        let mut own = None;
+        for (key, value) in data {
+            let Some(of) = key.strip_prefix(LEVEL).filter(|of| !of.is_empty()) else { continue };
+            if value.is_empty() {
+                continue;
+            }
+            let level = parse(key, value, value)?;
+            if of == component {
+                own = Some(level);
+            }
+        }
+        let zap = match data.get(ZAP).filter(|text| !text.trim().is_empty()) {
+            None => None,
+            Some(text) => {
+                let zap: Zap = serde_json::from_str(text).map_err(|error| ConfigError {
+                    key: ZAP.to_owned(),
+                    value: text.clone(),
+                    rule: format!("must be a JSON object whose level is a text: {error}"),
+                })?;
+                zap.level.map(|level| parse(ZAP, text, &level)).transpose()?
+            }
+        };
+        Ok(own.or(zap).unwrap_or_default())
+    }
+}
+
+fn parse(key: &str, value: &str, level: &str) -> Result<LogLevel, ConfigError> {
+    match level.to_ascii_lowercase().as_str() {
+        "debug" => Ok(LogLevel::Debug),
+        "info" | "" => Ok(LogLevel::Info),
+        "warn" | "warning" => Ok(LogLevel::Warn),
+        "error" | "dpanic" | "panic" | "fatal" => Ok(LogLevel::Error),
+        _ => Err(ConfigError {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            rule: format!("{level:?} is no level: must be debug, info, warn, error, dpanic, panic or fatal"),
+        }),
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::map;
+
+    #[test]
+    fn a_components_own_key_beats_the_loggers_level() {
+        let zap = (ZAP, r#"{"level": "warn", "encoding": "json"}"#);
+        type Row<'a> = (&'a [(&'a str, &'a str)], LogLevel);
+        let rows: [Row<'_>; 7] = [
+            (&[], LogLevel::Info),
+            (&[zap], LogLevel::Warn),
+            (&[zap, ("loglevel.activator", "DEBUG")], LogLevel::Debug),
+            (&[zap, ("loglevel.activator", "")], LogLevel::Warn),
+            (&[zap, ("loglevel.autoscaler", "debug")], LogLevel::Warn),
+            (&[("loglevel.activator", "fatal")], LogLevel::Error),
+            (&[(ZAP, r#"{"encoding": "json"}"#)], LogLevel::Info),
+        ];
+        for (pairs, expected) in rows {
+            assert_eq!(LogLevel::from_map(&map(pairs), "activator"), Ok(expected), "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_refused_by_key_and_value() {
+        for (key, value) in
+            [("loglevel.activator", "loud"), ("loglevel.other", "5"), (ZAP, "{"), (ZAP, r#"{"level": "loud"}"#)]
+        {
+            let error = LogLevel::from_map(&map(&[(key, value)]), "activator").expect_err(value);
+            assert_eq!((error.key.as_str(), error.value.as_str()), (key, value));
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! `config-observability`, as far as both planes read it: where metrics and traces go, and whether profiles are served.
+//!
+//! | key | default | values |
+//! |---|---|---|
+//! | `metrics-protocol` | `prometheus` | `none`, `prometheus`, `grpc`, `http/protobuf` |
+//! | `metrics-endpoint` | | required for OTLP, forbidden for `none`, `host:port` to listen on for `prometheus` |
+//! | `metrics-export-interval` | 0: 60 s | a duration, not negative |
+//! | `tracing-protocol` | `none` | `none`, `stdout`, `grpc`, `http/protobuf` |
+//! | `tracing-endpoint` | | required for OTLP, forbidden otherwise |
+//! | `tracing-sampling-rate` | 0 | from 0 to 1 |
+//! | `runtime-profiling` | `disabled` | `enabled`, `disabled` |
+//! | `runtime-export-interval` | 15 s | a duration, not negative |
+//! | `request-metrics-*` | | read and checked as the three `metrics-*` keys; only a queue-proxy acts on them |
+//!
+//! One difference from Knative: there a missing `metrics-protocol` means `none`, and no metrics at all.
+//!
+//! Not here: `logging.*`, which is the activator's own affair.
+
+use super::{ConfigError, Reader, ensure};
+use crate::golang::GoDuration;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What `config-observability` says to both planes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObservabilityConfig {
+    /// How metrics leave the process.
+    pub metrics: MetricsConfig,
+    /// How traces do.
+    pub tracing: TracingConfig,
+    /// `runtime-profiling`: whether CPU profiles are served.
+    pub profiling: bool,
+}
+
+/// How metrics leave the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// `metrics-protocol`.
+    pub protocol: MetricsProtocol,
+    /// `metrics-endpoint`, empty if absent.
+    pub endpoint: String,
+    /// `metrics-export-interval`; none: OpenTelemetry's default.
+    pub export_interval: Option<Duration>,
+}
+
+/// How metrics leave the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsProtocol {
+    /// Not at all.
+    None,
+    /// Whoever wants them fetches them.
+    #[default]
+    Prometheus,
+    /// They are sent.
+    Otlp(OtlpProtocol),
+}
+
+/// How traces leave the process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TracingConfig {
+    /// `tracing-protocol`.
+    pub protocol: TracingProtocol,
+    /// `tracing-endpoint`, empty if absent.
+    pub endpoint: String,
+    /// `tracing-sampling-rate`, from 0 to 1.
+    pub sampling_rate: f64,
+}
+
+/// How traces leave the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TracingProtocol {
+    /// There are none.
+    #[default]
+    None,
+    /// Written to standard output; all of them.
+    Stdout,
+    /// Sent.
+    Otlp(OtlpProtocol),
+}
+
+/// The two transports of OTLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    /// `grpc`.
+    Grpc,
+    /// `http/protobuf`.
+    HttpProtobuf,
+}
+
+impl ObservabilityConfig {
+    /// Reads and checks the map's data.
+    ///
+    /// # Errors
+    /// The first value that cannot be read, or breaks a rule.
+    pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let read = Reader(data);
+        let metrics = MetricsConfig::read(read, MetricsKeys::OWN)?;
+        MetricsConfig::read(read, MetricsKeys::REQUEST)?;
+        let tracing = TracingConfig::read(read)?;
+        let profiling = match read.text("runtime-profiling", "disabled").to_ascii_lowercase().as_str() {
+            "enabled" => true,
+            "disabled" | "" => false,
+            other => return refused("runtime-profiling", other, "must be enabled or disabled"),
+        };
+        interval(read, "runtime-export-interval")?;
+        Ok(Self { metrics, tracing, profiling })
+    }
+}
+
+/// The names of one set of keys.
+struct MetricsKeys {
+    protocol: &'static str,
+    endpoint: &'static str,
+    interval: &'static str,
+}
+
+impl MetricsKeys {
+    const OWN: Self =
+        Self { protocol: "metrics-protocol", endpoint: "metrics-endpoint", interval: "metrics-export-interval" };
+    const REQUEST: Self = Self {
+        protocol: "request-metrics-protocol",
+        endpoint: "request-metrics-endpoint",
+        interval: "request-metrics-export-interval",
+    };
+}
+
+impl MetricsConfig {
+    fn read(read: Reader<'_>, keys: MetricsKeys) -> Result<Self, ConfigError> {
+        let protocol = match read.text(keys.protocol, "prometheus").as_str() {
+            "none" => MetricsProtocol::None,
+            "prometheus" | "" => MetricsProtocol::Prometheus,
+            "grpc" => MetricsProtocol::Otlp(OtlpProtocol::Grpc),
+            "http/protobuf" => MetricsProtocol::Otlp(OtlpProtocol::HttpProtobuf),
+            other => {
+                return refused(keys.protocol, other, "must be none, prometheus, grpc or http/protobuf");
+            }
+        };
+        let endpoint = read.text(keys.endpoint, "");
+        match protocol {
+            MetricsProtocol::None => forbidden(keys.endpoint, &endpoint, keys.protocol)?,
+            MetricsProtocol::Prometheus => {}
+            MetricsProtocol::Otlp(_) => required(keys.endpoint, &endpoint, keys.protocol)?,
+        }
+        Ok(Self { protocol, endpoint, export_interval: interval(read, keys.interval)? })
+    }
+}
+
+impl TracingConfig {
+    fn read(read: Reader<'_>) -> Result<Self, ConfigError> {
+        const PROTOCOL: &str = "tracing-protocol";
+        const ENDPOINT: &str = "tracing-endpoint";
+        const RATE: &str = "tracing-sampling-rate";
+        let protocol = match read.text(PROTOCOL, "none").as_str() {
+            "none" | "" => TracingProtocol::None,
+            "stdout" => TracingProtocol::Stdout,
+            "grpc" => TracingProtocol::Otlp(OtlpProtocol::Grpc),
+            "http/protobuf" => TracingProtocol::Otlp(OtlpProtocol::HttpProtobuf),
+            other => return refused(PROTOCOL, other, "must be none, stdout, grpc or http/protobuf"),
+        };
+        let endpoint = read.text(ENDPOINT, "");
+        match protocol {
+            TracingProtocol::Otlp(_) => required(ENDPOINT, &endpoint, PROTOCOL)?,
+            _ => forbidden(ENDPOINT, &endpoint, PROTOCOL)?,
+        }
+        let sampling_rate = read.float(RATE, 0.0)?;
+        ensure((0.0..=1.0).contains(&sampling_rate), RATE, sampling_rate, "must be from 0 to 1")?;
+        Ok(Self { protocol, endpoint, sampling_rate })
+    }
+}
+
+fn interval(read: Reader<'_>, key: &'static str) -> Result<Option<Duration>, ConfigError> {
+    let interval = read.duration(&[key], GoDuration::ZERO)?;
+    ensure(interval >= GoDuration::ZERO, key, interval, "must not be negative")?;
+    Ok((interval > GoDuration::ZERO).then(|| interval.to_std()))
+}
+
+fn required(key: &str, endpoint: &str, protocol: &str) -> Result<(), ConfigError> {
+    ensure(!endpoint.is_empty(), key, "\"\"", format!("must be set, since {protocol} sends there"))
+}
+
+fn forbidden(key: &str, endpoint: &str, protocol: &str) -> Result<(), ConfigError> {
+    ensure(endpoint.is_empty(), key, endpoint, format!("must not be set, since {protocol} sends nowhere"))
+}
+
+fn refused<T>(key: &str, value: &str, rule: &str) -> Result<T, ConfigError> {
+    Err(ConfigError { key: key.to_owned(), value: value.to_owned(), rule: rule.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::map;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<ObservabilityConfig, ConfigError> {
+        ObservabilityConfig::from_map(&map(pairs))
+    }
+
+    #[test]
+    fn every_protocol_has_its_rule_about_the_endpoint() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
+        let rows: [Row<'_>; 20] = [
+            (&[], None),
+            (&[("_example", "metrics-protocol: nonsense")], None),
+            (&[("metrics-protocol", "none")], None),
+            (&[("metrics-protocol", "none"), ("metrics-endpoint", "a:1")], Some("metrics-endpoint")),
+            (&[("metrics-protocol", "prometheus"), ("metrics-endpoint", "a:1")], None),
+            (&[("metrics-protocol", "grpc")], Some("metrics-endpoint")),
+            (&[("metrics-protocol", "grpc"), ("metrics-endpoint", "a:1")], None),
+            (&[("metrics-protocol", "http/protobuf"), ("metrics-endpoint", "http://a")], None),
+            (&[("metrics-protocol", "opencensus")], Some("metrics-protocol")),
+            (&[("metrics-export-interval", "-1s")], Some("metrics-export-interval")),
+            (&[("metrics-export-interval", "30")], Some("metrics-export-interval")),
+            (&[("request-metrics-protocol", "grpc")], Some("request-metrics-endpoint")),
+            (&[("tracing-protocol", "zipkin")], Some("tracing-protocol")),
+            (&[("tracing-protocol", "stdout")], None),
+            (&[("tracing-protocol", "grpc")], Some("tracing-endpoint")),
+            (&[("tracing-endpoint", "a:1")], Some("tracing-endpoint")),
+            (&[("tracing-sampling-rate", "1.1")], Some("tracing-sampling-rate")),
+            (&[("tracing-sampling-rate", "NaN")], Some("tracing-sampling-rate")),
+            (&[("runtime-profiling", "on")], Some("runtime-profiling")),
+            (&[("runtime-export-interval", "-1s")], Some("runtime-export-interval")),
+        ];
+        for (pairs, refused) in rows {
+            assert_eq!(read(pairs).err().map(|error| error.key).as_deref(), refused, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn values_arrive() {
+        let config = read(&[
+            ("metrics-protocol", "http/protobuf"),
+            ("metrics-endpoint", "http://collector:4318/v1/metrics"),
+            ("metrics-export-interval", "10s"),
+            ("tracing-protocol", "grpc"),
+            ("tracing-endpoint", "collector:4317"),
+            ("tracing-sampling-rate", "0.25"),
+            ("runtime-profiling", "Enabled"),
+        ])
+        .expect("valid");
+        assert_eq!(config.metrics.protocol, MetricsProtocol::Otlp(OtlpProtocol::HttpProtobuf));
+        assert_eq!(config.metrics.export_interval, Some(Duration::from_secs(10)));
+        assert_eq!(config.tracing.protocol, TracingProtocol::Otlp(OtlpProtocol::Grpc));
+        assert_eq!((config.tracing.endpoint.as_str(), config.tracing.sampling_rate), ("collector:4317", 0.25));
+        assert!(config.profiling);
+        let default = read(&[]).expect("defaults");
+        assert_eq!(default, ObservabilityConfig::default());
+        assert_eq!(default.metrics.protocol, MetricsProtocol::Prometheus);
+    }
+}
