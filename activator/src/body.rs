@@ -1,9 +1,11 @@
 //! Bodies, both ways. Nothing here copies or buffers: frames pass through, one at a time, as the receiver asks.
 //!
 //! A request's body stays in the client's socket until a pod's connection asks for its first frame; that is what keeps
-//! a held request small, and what makes `100 Continue` come after capacity.
+//! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the pod
+//! has said that it wants it.
 
 use bytes::Bytes;
+use futures::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -29,13 +31,41 @@ pub(crate) enum RequestBody {
         body: Incoming,
         /// What became of it.
         upload: Arc<Upload>,
+        /// What it waits for, if anything.
+        gate: Option<Arc<Gate>>,
     },
+}
+
+/// Keeps a body from being read until it is opened.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: AtomicBool,
+    waiting: AtomicWaker,
+}
+
+impl Gate {
+    /// From now on the body may be read.
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::Release);
+        self.waiting.wake();
+    }
+
+    fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
+        let is_open = || self.open.load(Ordering::Acquire);
+        if is_open() {
+            return Poll::Ready(());
+        }
+        self.waiting.register(cx.waker());
+        // Opened between the look and the registration, it is seen here.
+        if is_open() { Poll::Ready(()) } else { Poll::Pending }
+    }
 }
 
 /// What became of a streamed request body, seen from the side.
 #[derive(Default)]
 pub(crate) struct Upload {
     finished: AtomicBool,
+    broken: AtomicBool,
     moved: Mutex<Option<Instant>>,
 }
 
@@ -43,6 +73,11 @@ impl Upload {
     /// Whether all of it was handed on.
     pub(crate) fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
+    }
+
+    /// Whether it ended in an error: malformed framing, or a client that has gone.
+    pub(crate) fn broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
     }
 
     /// When its last frame was handed on.
@@ -54,7 +89,15 @@ impl Upload {
 impl RequestBody {
     /// From the server's side of a connection.
     pub(crate) fn new(body: Incoming) -> Self {
-        if body.is_end_stream() { Self::Empty } else { Self::Streamed { body, upload: Arc::default() } }
+        if body.is_end_stream() { Self::Empty } else { Self::Streamed { body, upload: Arc::default(), gate: None } }
+    }
+
+    /// Puts a closed gate before a streamed body.
+    pub(crate) fn hold_back(&mut self) -> Option<Arc<Gate>> {
+        match self {
+            Self::Empty | Self::Whole(_) => None,
+            Self::Streamed { gate, .. } => Some(gate.insert(Arc::default()).clone()),
+        }
     }
 
     /// Whether there is nothing to send.
@@ -79,7 +122,10 @@ impl Body for RequestBody {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Streamed { body, upload } => {
+            Self::Streamed { body, upload, gate } => {
+                if let Some(gate) = gate {
+                    std::task::ready!(gate.poll_open(cx));
+                }
                 let frame = std::task::ready!(Pin::new(&mut *body).poll_frame(cx));
                 match &frame {
                     Some(Ok(_)) => {
@@ -88,7 +134,7 @@ impl Body for RequestBody {
                             upload.finished.store(true, Ordering::Release);
                         }
                     }
-                    Some(Err(_)) => {}
+                    Some(Err(_)) => upload.broken.store(true, Ordering::Release),
                     None => upload.finished.store(true, Ordering::Release),
                 }
                 Poll::Ready(frame)

@@ -55,6 +55,14 @@ pub(crate) enum Refusal {
     /// The request cannot be expressed towards the pod.
     #[error("{0}")]
     Malformed(&'static str),
+    /// The request is well-formed and asks for what is not offered here.
+    #[error("{rule}")]
+    Unsupported {
+        /// What HTTP has for it.
+        status: StatusCode,
+        /// What is not offered.
+        rule: &'static str,
+    },
 }
 
 /// A time bound that a request ran into.
@@ -86,7 +94,13 @@ impl Refusal {
             Refusal::Deleted => "deleted",
             Refusal::Pod { .. } => "pod",
             Refusal::Malformed(_) => "malformed",
+            Refusal::Unsupported { .. } => "unsupported",
         }
+    }
+
+    /// Whether the client's connection should not be used again: what it sends next may not be what it seems.
+    pub(crate) fn is_distrust(&self) -> bool {
+        matches!(self, Refusal::Malformed(_) | Refusal::Unsupported { .. })
     }
 
     /// The status that the client sees, unless it speaks gRPC.
@@ -94,6 +108,7 @@ impl Refusal {
         match self {
             Refusal::NoRevision { .. } => StatusCode::NOT_FOUND,
             Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
+            Refusal::Unsupported { status, .. } => *status,
             Refusal::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Pod { .. } => StatusCode::BAD_GATEWAY,
             Refusal::NotSynced

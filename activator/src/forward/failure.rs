@@ -2,6 +2,7 @@
 
 use super::Prepared;
 use super::pool::Pool;
+use crate::body::Upload;
 use crate::refusal::Refusal;
 use std::io::ErrorKind;
 
@@ -48,8 +49,27 @@ fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
     std::error::Error::source(error).and_then(|source| source.downcast_ref())
 }
 
-pub(super) fn broken(pool: &Pool, error: &hyper::Error, evidence: Evidence) -> Failure {
+/// An exchange that cannot be repeated. If it was the client's body that broke off, the pod is not to blame.
+pub(super) fn broken(pool: &Pool, error: &hyper::Error, upload: Option<&Upload>, evidence: Evidence) -> Failure {
+    if upload.is_some_and(Upload::broken) {
+        let refusal = Refusal::Malformed("the request's body is malformed or incomplete");
+        return Failure::Final { refusal, evidence: Evidence::None };
+    }
     Failure::Final { refusal: Refusal::Pod { dest: pool.address, cause: cause_of(error) }, evidence }
+}
+
+/// Whether the pod's end of an HTTP/2 connection says that it has not looked at the request (RFC 9113, 8.7): the stream was
+/// refused, or stands behind the last one that a GOAWAY names.
+pub(super) fn is_unprocessed(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    source.is_some_and(|error| {
+        error.is_remote()
+            && match error.reason() {
+                Some(h2::Reason::REFUSED_STREAM) => error.is_reset(),
+                Some(h2::Reason::NO_ERROR) => error.is_go_away(),
+                _ => false,
+            }
+    })
 }
 
 /// What a broken connection says of its pod. `worked`: an answer had come over it before.

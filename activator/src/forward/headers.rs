@@ -2,7 +2,7 @@
 //!
 //! # Requests
 //!
-//! - Hop-by-hop fields go, and what `Connection` names; `TE: trailers` and the two fields of an upgrade are kept. What
+//! - Hop-by-hop fields go, and what `Connection` names; `TE: trailers`, `Trailer` and the two fields of an upgrade are kept. What
 //!   `Connection` names is removed *before* our own fields are set, so that a client cannot remove those.
 //! - Fields that only parts of the system may set are taken out ([`is_internal`]); in knative mode a client's
 //!   `K-Original-Host` survives, because ingresses that rewrite hosts set it, and so do fields that upstream lets pass.
@@ -71,6 +71,8 @@ pub(crate) fn prepare(
     }
     if head.version == Version::HTTP_2 {
         join_cookies(&mut head.headers);
+        // Its client was told nothing of what HTTP/1.1 makes of this field, and sends its body anyway.
+        head.headers.remove(header::EXPECT);
     }
     if let Some(protocol) = &upgrade {
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -172,7 +174,7 @@ fn strip_request(headers: &mut HeaderMap, contract: Contract) {
         te.as_bytes().split(|b| *b == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
     strip_named(headers);
-    remove_where(headers, |name| is_hop_by_hop(name) || is_internal(name, contract));
+    remove_where(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_internal(name, contract));
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
@@ -203,7 +205,8 @@ fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool)
     }
 }
 
-/// Fields about the connection, not the message. `Trailer` counts: it is put back by whoever writes trailers.
+/// Fields about the connection, not the message. `Trailer` counts, and is kept where there is a body to have trailers:
+/// HTTP/1.1 sends none that it does not name.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),

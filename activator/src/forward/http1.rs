@@ -11,14 +11,17 @@
 //!
 //! - A pod that answers before the upload is complete: the rest of the exchange gets a task, because response and upload
 //!   must make progress independently of each other.
+//! - `Expect: 100-continue`: the upload stays with the client until the pod says 100, or [`EXPECT_WAIT`] has passed, so that a
+//!   pod may refuse it unread. The client's own 100 follows from its body being read.
 //! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
 //!   system call on those that are fine.
 
-use crate::body::RequestBody;
+use crate::body::{Gate, RequestBody};
 use crate::forward::dial::PodStream;
 use crate::forward::pool::Pool;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::EXPECT;
+use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
@@ -28,10 +31,15 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep};
 
-/// Largest response head, as upstream (10 MiB).
-const HEAD_MAX: usize = 10 * 1024 * 1024;
+/// Largest response head (upstream's is 10 MiB). hyper's buffers grow up to this for bodies too, so it bounds what a connection
+/// occupies.
+const HEAD_MAX: usize = 400 * 1024;
+
+/// How long an expected upload waits for the pod's 100, as upstream.
+const EXPECT_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection and its state machine.
 pub(crate) struct Http1 {
@@ -58,7 +66,11 @@ impl Http1 {
     /// Takes over a connected stream. Sends nothing.
     pub(crate) async fn new(mut stream: PodStream) -> hyper::Result<Box<Self>> {
         let taken = stream.taken_on_mark();
-        let (sender, driver) = http1::Builder::new().max_header_size(HEAD_MAX).handshake(TokioIo::new(stream)).await?;
+        let (sender, driver) = http1::Builder::new()
+            .max_header_size(HEAD_MAX)
+            .max_buf_size(HEAD_MAX)
+            .handshake(TokioIo::new(stream))
+            .await?;
         Ok(Box::new(Self { sender, driver: Some(driver), reused: false, idle_since: Instant::now(), taken }))
     }
 
@@ -85,12 +97,16 @@ impl Http1 {
     /// Sends `request` and waits for the response's head. Dropping the future closes the connection.
     pub(crate) async fn exchange(
         mut self: Box<Self>,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         pool: &Arc<Pool>,
     ) -> Result<Response<Http1Body>, Failed> {
         let upload = request.body().upload();
+        let mut expected = Expected::of(&mut request);
         let mut answer = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(|cx| {
+            if let Some(expected) = &mut expected {
+                expected.poll(cx);
+            }
             // The answer only ever comes out of the driver, here in this task: its own waker is of no use.
             self.drive(cx);
             answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -103,7 +119,7 @@ impl Http1 {
         let driver = if self.sender.is_ready() {
             pool.put(self);
             Driver::None
-        } else if upload.is_some_and(|upload| !upload.finished()) {
+        } else if upload.is_some_and(|upload| !upload.finished()) && !expected.is_some_and(|e| e.is_waiting()) {
             let driver = self.driver.take();
             tokio::spawn(async move {
                 let Some(driver) = driver else { return };
@@ -129,6 +145,41 @@ impl Http1 {
         });
         let response = sender.try_send_request(request).await?;
         Ok(response.map(|body| Http1Body { body, driver: Driver::None }))
+    }
+}
+
+/// An upload that waits for the pod's word.
+struct Expected {
+    gate: Arc<Gate>,
+    patience: Pin<Box<Sleep>>,
+    opened: Arc<AtomicBool>,
+}
+
+impl Expected {
+    /// If `request` expects a 100: its body is closed until one comes.
+    fn of(request: &mut Request<RequestBody>) -> Option<Self> {
+        let expects = request.headers().get(EXPECT)?.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        let gate = expects.then(|| request.body_mut().hold_back()).flatten()?;
+        let opened = Arc::new(AtomicBool::new(false));
+        let (told, seen) = (gate.clone(), opened.clone());
+        hyper::ext::on_informational(request, move |interim| {
+            if interim.status() == StatusCode::CONTINUE {
+                seen.store(true, Ordering::Release);
+                told.open();
+            }
+        });
+        Some(Self { gate, patience: Box::pin(sleep(EXPECT_WAIT)), opened })
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.opened.load(Ordering::Acquire)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if self.is_waiting() && self.patience.as_mut().poll(cx).is_ready() {
+            self.opened.store(true, Ordering::Release);
+            self.gate.open();
+        }
     }
 }
 

@@ -1,4 +1,12 @@
-//! One HTTP/2 connection to a pod, by prior knowledge, shared by all requests.
+//! One HTTP/2 connection to a pod, by prior knowledge, shared by as many requests as the pod permits.
+//!
+//! The pod's limit (`SETTINGS_MAX_CONCURRENT_STREAMS`) is followed as it changes; whoever picks a connection takes a
+//! [`Stream`] first, which holds the request's place until its response has ended, so that a request does not wait behind the
+//! limit while another connection could carry it. Until the pod's settings have come, the limit is taken to be hyper's 100;
+//! a stream that is refused meanwhile is sent again ([`super`]).
+//!
+//! The limit is known to the connection alone, which its task drives. So the two share it under a lock, which the task holds
+//! only while it polls; who finds it taken goes by the limit seen last.
 
 use crate::body::RequestBody;
 use crate::forward::dial::PodStream;
@@ -7,8 +15,12 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 /// What we can receive on one stream before it is passed on.
@@ -28,7 +40,40 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: http2::SendRequest<RequestBody>,
-    answered: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+type Driver = http2::Connection<TokioIo<PodStream>, RequestBody, TokioExecutor>;
+
+struct Shared {
+    answered: AtomicBool,
+    in_flight: AtomicUsize,
+    /// None once it has ended.
+    driver: Mutex<Option<Driver>>,
+    /// Most streams that the pod took at once when that was seen last.
+    limit: AtomicUsize,
+}
+
+/// A request's place on a connection, given back on drop.
+pub(crate) struct Stream {
+    shared: Arc<Shared>,
+}
+
+impl Shared {
+    fn limit(&self) -> usize {
+        if let Some(driver) = self.driver.try_lock()
+            && let Some(driver) = driver.as_ref()
+        {
+            self.limit.store(driver.current_max_send_streams(), Ordering::Release);
+        }
+        self.limit.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Http2 {
@@ -43,12 +88,24 @@ impl Http2 {
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await?;
+        let shared = Arc::new(Shared {
+            answered: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            limit: AtomicUsize::new(connection.current_max_send_streams()),
+            driver: Mutex::new(Some(connection)),
+        });
+        let driven = shared.clone();
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let ended = poll_fn(|cx| match driven.driver.lock().as_mut() {
+                Some(driver) => Pin::new(driver).poll(cx),
+                None => Poll::Ready(Ok(())),
+            });
+            if let Err(error) = ended.await {
                 tracing::debug!(%error, "HTTP/2 connection to a pod ended");
             }
+            *driven.driver.lock() = None;
         });
-        Ok(Self { sender, answered: Arc::default() })
+        Ok(Self { sender, shared })
     }
 
     /// Whether no further request can be sent.
@@ -58,13 +115,34 @@ impl Http2 {
 
     /// Whether an answer came over it before.
     pub(crate) fn has_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed)
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is under way on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shared.in_flight.load(Ordering::Acquire) == 0
+    }
+
+    /// A place, if the pod permits one more.
+    pub(crate) fn try_reserve(&self) -> Option<Stream> {
+        let limit = self.shared.limit();
+        self.shared
+            .in_flight
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1))
+            .ok()
+            .map(|_| Stream { shared: self.shared.clone() })
+    }
+
+    /// A place, whatever the pod permits: the request then waits for one of the others to end.
+    pub(crate) fn reserve(&self) -> Stream {
+        self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
+        Stream { shared: self.shared.clone() }
     }
 
     /// Sends `request` and waits for the response's head. Dropping the future resets the stream.
     pub(crate) async fn exchange(mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, Failed> {
         let response = self.sender.try_send_request(request).await?;
-        self.answered.store(true, Ordering::Relaxed);
+        self.shared.answered.store(true, Ordering::Relaxed);
         Ok(response)
     }
 }

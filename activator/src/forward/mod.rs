@@ -10,6 +10,8 @@
 //! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
 //! | sent bytes stay unacknowledged ([`dial`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`Refusal::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same |
+//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), which has no body | once more, at most [`UNPROCESSED_MAX`] times |
+//! | the client's own body breaks off | [`Refusal::Malformed`] |
 //! | anything else | [`Refusal::Pod`]: the pod may have acted on it |
 //!
 //! An unsent or repeatable request goes to another pod or back to the head of the queue; that is
@@ -17,8 +19,8 @@
 //!
 //! # Not here
 //!
-//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Holding an upload until the pod says 100 (it starts as soon as there is a connection), relaying other 1xx responses,
-//! request trailers over HTTP/1.1, a retry of a refused HTTP/2 stream. A body or a tunnel that waits for bytes of a pod that
+//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Relaying 1xx responses other than 100, and the
+//! fields of the pod's 100. A body or a tunnel that waits for bytes of a pod that
 //! is found gone: its own connection's keep-alive tells, within 6 s.
 
 pub(crate) mod dial;
@@ -29,14 +31,14 @@ pub(crate) mod http2;
 mod pod_body;
 pub(crate) mod pool;
 
-use crate::body::RequestBody;
+use crate::body::{RequestBody, Upload};
 use crate::refusal::Refusal;
 use crate::server::tunnel::Tunnel;
 use common::backend::Protocol;
 pub(crate) use failure::{Evidence, Failure};
-use failure::{broken, cause_of, evidence_of, is_stale};
+use failure::{broken, cause_of, evidence_of, is_stale, is_unprocessed};
 use headers::Contract;
-use http::header::{CONNECTION, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http1::Failed;
 use hyper::upgrade::OnUpgrade;
@@ -45,6 +47,9 @@ use pool::Pool;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
+
+/// How often an HTTP/2 pod may turn the same request away.
+const UNPROCESSED_MAX: usize = 4;
 
 /// New connections that may close before they took a request.
 const CLOSED_AT_ONCE_MAX: usize = 2;
@@ -79,6 +84,9 @@ impl Prepared {
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();
         let asked = headers::prepare(&mut head, contract, peer, upgradable)?;
+        if body.is_empty() {
+            head.headers.remove(TRAILER);
+        }
         Ok(Box::new(Self { head, body, contract, protocol, upgrade: asked.zip(on_upgrade) }))
     }
 
@@ -127,27 +135,32 @@ impl Prepared {
                             return Err(self.repeatable(&error, evidence));
                         }
                     }
-                    _ => return Err(broken(pool, &error, evidence_of(&error, reused))),
+                    _ => return Err(broken(pool, &error, rest.upload(), evidence_of(&error, reused))),
                 },
             }
         }
     }
 
     async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        let mut closed_at_once = 0;
+        let (mut closed_at_once, mut unprocessed) = (0, 0);
         loop {
             let lost = pool.lost();
-            let connection = match connected(pool.http2(), pool.lost()).await {
+            let (connection, stream) = match connected(pool.http2(), pool.lost()).await {
                 Ok(connection) => connection,
                 Err(error) => return Err(self.unreachable(&error)),
             };
             let worked = connection.has_answered();
             let rest = self.rest();
-            let copy = self.is_repeatable().then(|| copy_of(&self.head));
+            let repeatable = self.is_repeatable();
+            let copy = self.body.is_empty().then(|| copy_of(&self.head));
             let exchange = connection.exchange(Request::from_parts(self.head, self.body));
-            let Some(answered) = unless_lost(exchange, lost).await else { return Err(rest.gone(pool, copy)) };
+            let Some(answered) = unless_lost(exchange, lost).await else {
+                return Err(rest.gone(pool, copy.filter(|_| repeatable)));
+            };
             match answered {
-                Ok(response) => return Ok(finish(response.map(PodBody::Http2))),
+                Ok(response) => {
+                    return Ok(finish(response.map(|body| PodBody::Http2 { body, _stream: stream })));
+                }
                 Err(Failed { unsent: Some(request), error }) => {
                     self = rest.with(request);
                     closed_at_once += 1;
@@ -156,7 +169,11 @@ impl Prepared {
                     }
                 }
                 Err(Failed { error, .. }) => match copy {
-                    Some(head) if is_stale(&error) => {
+                    Some(head) if is_unprocessed(&error) && unprocessed < UNPROCESSED_MAX => {
+                        unprocessed += 1;
+                        self = rest.with(Request::from_parts(head, RequestBody::Empty));
+                    }
+                    Some(head) if repeatable && is_stale(&error) => {
                         let request = rest.with(Request::from_parts(head, RequestBody::Empty));
                         let evidence = match evidence_of(&error, worked) {
                             Evidence::None => Evidence::Out,
@@ -164,7 +181,7 @@ impl Prepared {
                         };
                         return Err(request.repeatable(&error, evidence));
                     }
-                    _ => return Err(broken(pool, &error, evidence_of(&error, worked))),
+                    _ => return Err(broken(pool, &error, rest.upload(), evidence_of(&error, worked))),
                 },
             }
         }
@@ -181,7 +198,9 @@ impl Prepared {
         let exchange = connection.upgrade(Request::from_parts(self.head, self.body));
         let mut response = match unless_lost(exchange, lost).await {
             Some(Ok(response)) => response,
-            Some(Err(Failed { error, .. })) => return Err(broken(pool, &error, evidence_of(&error, false))),
+            Some(Err(Failed { error, .. })) => {
+                return Err(broken(pool, &error, rest.upload(), evidence_of(&error, false)));
+            }
             None => return Err(rest.gone(pool, None)),
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -222,7 +241,7 @@ impl Prepared {
     }
 
     fn rest(&self) -> Rest {
-        Rest { contract: self.contract, protocol: self.protocol }
+        Rest { contract: self.contract, protocol: self.protocol, upload: self.body.upload() }
     }
 }
 
@@ -230,9 +249,14 @@ impl Prepared {
 struct Rest {
     contract: Contract,
     protocol: Protocol,
+    upload: Option<Arc<Upload>>,
 }
 
 impl Rest {
+    fn upload(&self) -> Option<&Upload> {
+        self.upload.as_deref()
+    }
+
     fn with(self, request: Request<RequestBody>) -> Box<Prepared> {
         let (head, body) = request.into_parts();
         Box::new(Prepared { head, body, contract: self.contract, protocol: self.protocol, upgrade: None })

@@ -1,6 +1,7 @@
 //! A response's body as a pod sends it. Frames pass through; its end gives the pod's connection back.
 
 use super::http1::Http1Body;
+use super::http2::Stream;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -12,7 +13,12 @@ pub(crate) enum PodBody {
     /// Over HTTP/1.1.
     Http1(Http1Body),
     /// Over HTTP/2.
-    Http2(Incoming),
+    Http2 {
+        /// The stream's data.
+        body: Incoming,
+        /// Its place on the connection.
+        _stream: Stream,
+    },
     /// The connection became a tunnel: no data, and no end before the tunnel's.
     Tunnel,
 }
@@ -24,7 +30,7 @@ impl Body for PodBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match self.get_mut() {
             Self::Http1(body) => Pin::new(body).poll_frame(cx),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx),
+            Self::Http2 { body, .. } => Pin::new(body).poll_frame(cx),
             Self::Tunnel => Poll::Pending,
         }
     }
@@ -32,7 +38,7 @@ impl Body for PodBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Http1(body) => body.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
+            Self::Http2 { body, .. } => body.is_end_stream(),
             Self::Tunnel => false,
         }
     }
@@ -40,7 +46,7 @@ impl Body for PodBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Http1(body) => body.size_hint(),
-            Self::Http2(body) => body.size_hint(),
+            Self::Http2 { body, .. } => body.size_hint(),
             Self::Tunnel => SizeHint::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Connections to one pod address, shared by every request that goes there.
 //!
 //! HTTP/1.1: the most recently used idle connection is taken first, so that a falling load lets the others grow old.
-//! HTTP/2: one connection carries all requests, and is dialled again when it has closed.
+//! HTTP/2: the first connection whose pod permits one more stream takes the request; where none does, another is dialled.
 //!
 //! # Bounds
 //!
@@ -10,14 +10,12 @@
 //! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program.
 //! - At most [`DIALS_MAX`] connects under way: released at once, thousands of held requests would overflow the pod's
 //!   accept queue and wait for retransmissions. Whoever waits takes a connection that came back meanwhile.
-//!
-//! # Not here
-//!
-//! A second HTTP/2 connection where the pod's stream limit is reached: requests wait for a stream instead.
+//! - At most [`HTTP2_MAX`] HTTP/2 connections: beyond that, requests wait for a stream. Those that stand idle beside another
+//!   are closed by the sweep.
 
 use super::dial::{PodStream, silence_max};
 use super::http1::Http1;
-use super::http2::Http2;
+use super::http2::{Http2, Stream};
 use dashmap::DashMap;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -40,6 +38,10 @@ const DIAL_UNMEASURED: Duration = Duration::from_millis(1500);
 /// Shortest wait for a silent pod's answer to a connect, on top of the silence before.
 const ASK_MIN: Duration = Duration::from_millis(200);
 
+/// HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than one that speaks HTTP/1.1
+/// to a client with this many connections.
+const HTTP2_MAX: usize = 256;
+
 /// How long a connection may stay idle.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
@@ -59,7 +61,7 @@ pub(crate) struct Pool {
     /// The fastest connect so far, in microseconds; `u64::MAX` before the first.
     round_trip: AtomicU64,
     lost: Notify,
-    http2: Mutex<Option<Http2>>,
+    http2: Mutex<Vec<Http2>>,
     http2_dial: tokio::sync::Mutex<()>,
 }
 
@@ -179,45 +181,52 @@ impl Pool {
         Http1::new(stream).await.map_err(io::Error::other)
     }
 
-    /// The HTTP/2 connection, dialled if there is none.
+    /// An HTTP/2 connection with a place on it: one that has room, or a new one.
     ///
     /// # Errors
     /// The pod could not be connected to.
-    pub(crate) async fn http2(&self) -> io::Result<Http2> {
-        if let Some(connection) = self.open_http2() {
-            return Ok(connection);
+    pub(crate) async fn http2(&self) -> io::Result<(Http2, Stream)> {
+        if let Some(found) = self.open_http2() {
+            return Ok(found);
         }
         let _dialling = self.http2_dial.lock().await;
-        if let Some(connection) = self.open_http2() {
-            return Ok(connection);
+        if let Some(found) = self.open_http2() {
+            return Ok(found);
         }
         let stream = self.dial().await?;
         let connection = Http2::new(stream).await.map_err(io::Error::other)?;
+        let place = connection.reserve();
         self.put_http2(connection.clone());
-        Ok(connection)
+        Ok((connection, place))
     }
 
-    /// Takes in an HTTP/2 connection, in place of one that may be there.
+    /// Takes in an HTTP/2 connection.
     pub(crate) fn put_http2(&self, connection: Http2) {
-        *self.http2.lock() = Some(connection);
+        let mut http2 = self.http2.lock();
+        if http2.len() < HTTP2_MAX {
+            http2.push(connection);
+        }
     }
 
-    fn open_http2(&self) -> Option<Http2> {
+    /// A place on the first connection that has room. On the last one whether or not, where there may be no more.
+    fn open_http2(&self) -> Option<(Http2, Stream)> {
         let mut http2 = self.http2.lock();
-        if http2.as_ref().is_some_and(Http2::is_closed) {
-            *http2 = None;
-        }
-        http2.clone()
+        http2.retain(|connection| !connection.is_closed());
+        let with_room = http2.iter().find_map(|connection| Some((connection.clone(), connection.try_reserve()?)));
+        with_room.or_else(|| {
+            let last = http2.last().filter(|_| http2.len() >= HTTP2_MAX)?;
+            Some((last.clone(), last.reserve()))
+        })
     }
 
     /// Closes every idle connection, because the pod failed or is no more. What is in flight runs on.
     pub(crate) fn close(&self) {
         self.idle.lock().clear();
-        *self.http2.lock() = None;
+        self.http2.lock().clear();
     }
 
     fn is_empty(&self) -> bool {
-        self.idle.lock().is_empty() && self.open_http2().is_none()
+        self.idle.lock().is_empty() && self.http2.lock().iter().all(Http2::is_closed)
     }
 
     fn sweep(&self, now: Instant) {
@@ -225,7 +234,13 @@ impl Pool {
             let mut idle = self.idle.lock();
             idle.extract_if(.., |c| now.saturating_duration_since(c.idle_since) >= IDLE_MAX || !c.is_alive()).collect()
         };
-        drop(old); // Closing a socket is a system call: not under the lock.
+        let spare: Vec<Http2> = {
+            let mut http2 = self.http2.lock();
+            http2.retain(|connection| !connection.is_closed());
+            let first = http2.len().min(1);
+            http2.extract_if(first.., |connection| connection.is_idle()).collect()
+        };
+        drop((old, spare)); // Closing a socket is a system call: not under the lock.
     }
 }
 

@@ -10,7 +10,8 @@
 //! # Bounds
 //!
 //! - Requests held for one revision: `max-held`, by the breaker.
-//! - Bytes held by the process: [`HELD_COST`] and the head for each, out of a quarter of the memory limit.
+//! - Bytes held by the process: [`HELD_COST`], the head, and what its HTTP/2 stream may have sent of a body, for each, out of
+//!   a quarter of the memory limit.
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
 //!
@@ -31,12 +32,13 @@ use crate::metrics::{Metrics, Raised};
 use crate::options::OnColdStart;
 use crate::refusal::Refusal;
 use crate::revision::Revision;
+use crate::server::STREAM_WINDOW;
 use crate::stats::StatSink;
 use activator_core::breaker;
 use activator_core::hold::HeldBytes;
 use activator_core::throttler::{Admitted, Permit};
 use futures::future::BoxFuture;
-use http::Response;
+use http::{Response, Version};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -122,8 +124,10 @@ async fn admit(shared: &Shared, call: &Call) -> Result<(Admitted, bool), Refusal
         return Ok((admitted.map_err(refusal)?, false));
     }
     let cold = call.revision.is_cold();
-    let _charge =
-        shared.budget.hold(HELD_COST + head_bytes(call)).map_err(|full| Refusal::MemoryFull { bound: full.limit })?;
+    let _charge = shared
+        .budget
+        .hold(HELD_COST + head_bytes(call) + window(call))
+        .map_err(|full| Refusal::MemoryFull { bound: full.limit })?;
     let _queued = Raised::new(&call.revision.metrics.queued);
     let admitted = acquire.await.map_err(refusal)?;
     Ok((admitted, cold))
@@ -230,6 +234,12 @@ fn announce(cold: &ColdStart) {
 fn head_bytes(call: &Call) -> u64 {
     let fields: usize = call.request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
     (fields + call.request.uri().path().len()) as u64
+}
+
+/// What the client may send of a body before anybody reads it.
+fn window(call: &Call) -> u64 {
+    let streamed = call.request.version() == Version::HTTP_2 && !call.request.body().is_empty();
+    if streamed { u64::from(STREAM_WINDOW) } else { 0 }
 }
 
 fn refusal(refusal: breaker::Refusal) -> Refusal {

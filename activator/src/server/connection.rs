@@ -20,15 +20,25 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The pause before looking again, where only one or two bytes have come and they fit both protocols.
 const SNIFF_PAUSE: Duration = Duration::from_millis(2);
 
-/// Receive window of one HTTP/2 stream, and of a connection: a held upload costs at most this.
-const STREAM_WINDOW: u32 = 64 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-
 /// Concurrent streams of one HTTP/2 connection, as upstream.
 const STREAMS_MAX: u32 = 250;
 
-/// Largest head of an HTTP/1 request, as upstream (1 MiB + 4096).
-const HEAD_MAX: usize = 1024 * 1024 + 4096;
+/// Receive window of one HTTP/2 stream: what a held upload costs at most (upstream's is 1 MiB).
+pub(crate) const STREAM_WINDOW: u32 = 64 * 1024;
+
+/// Receive window of a connection: all of its streams' together. With less, the held uploads of a revision that sleeps would
+/// use it up, and uploads to one that is awake would stand still beside them.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX;
+
+/// Streams that a client has reset before they were looked at; beyond that, its connection ends ("rapid reset").
+const RESET_UNSEEN_MAX: usize = 20;
+
+/// Streams that we reset because of a client's own errors; beyond that, its connection ends.
+const RESET_BY_US_MAX: usize = 256;
+
+/// Largest head of an HTTP/1 request (upstream's is 1 MiB + 4096). hyper's buffers grow up to this for bodies too, so it bounds
+/// what a connection occupies.
+const HEAD_MAX: usize = 400 * 1024;
 
 /// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).
 const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
@@ -80,7 +90,7 @@ where
         Sniffed::Http1 => {
             let (io, timer) = CountedIo::new(stream);
             let mut builder = http1::Builder::new();
-            builder.timer(timer).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX);
+            builder.timer(timer).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX);
             let connection = pin!(builder.serve_connection(io, service).with_upgrades());
             drive(connection, drain, |c| c.graceful_shutdown()).await
         }
@@ -92,6 +102,8 @@ where
                     .initial_connection_window_size(CONNECTION_WINDOW)
                     .max_concurrent_streams(STREAMS_MAX)
                     .max_header_list_size(HEADER_LIST_MAX)
+                    .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
+                    .max_local_error_reset_streams(RESET_BY_US_MAX)
                     .serve_connection(TokioIo::new(stream), service)
             );
             drive(connection, drain, |c| c.graceful_shutdown()).await

@@ -4,34 +4,56 @@
 //! alive; clients would then lose requests that cross the close on the wire. It asks a [`Timer`] for that timer, though, and
 //! polls it only after it has tried to read. So [`HeadTimer`] gives out timers that stand still until something was read.
 //! A connection that has said nothing yet is bounded before ([`super::connection`]).
+//!
+//! The same timers tell when a head is being read, which is when its raw bytes are looked at ([`super::head_scan`]).
 
 use super::HEAD_TIMEOUT;
+use super::head_scan::HeadScan;
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
 use hyper_util::rt::TokioIo;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A client's socket that counts how often it was read from.
+/// Bytes of a head that are looked at in one go.
+const PIECE: usize = 8 * 1024;
+
+/// A client's socket that counts how often it was read from, and looks at heads.
 pub(super) struct CountedIo {
     io: TokioIo<TcpStream>,
-    reads: Arc<AtomicU32>,
+    shared: Arc<Shared>,
+    /// The head that `scan` belongs to.
+    head: u32,
+    scan: HeadScan,
 }
 
 /// Makes timers that start with the next read of the socket.
 #[derive(Clone)]
 pub(super) struct HeadTimer {
-    reads: Arc<AtomicU32>,
+    shared: Arc<Shared>,
+}
+
+/// What timers and socket know of each other. All of a connection happens in one task, one after the other.
+#[derive(Default)]
+struct Shared {
+    reads: AtomicU32,
+    /// Heads that were waited for so far.
+    heads: AtomicU32,
+    /// The one that is being read, counted from 1; 0 for none.
+    awaited: AtomicU32,
 }
 
 /// Ready [`HEAD_TIMEOUT`] after the first read since it was made.
 struct HeadSleep {
-    reads: Arc<AtomicU32>,
+    shared: Arc<Shared>,
+    head: u32,
     reads_before: u32,
     running: Option<Pin<Box<tokio::time::Sleep>>>,
 }
@@ -39,15 +61,32 @@ struct HeadSleep {
 impl CountedIo {
     /// The socket, and the timers that follow it.
     pub(super) fn new(stream: TcpStream) -> (Self, HeadTimer) {
-        let reads = Arc::new(AtomicU32::new(0));
-        (Self { io: TokioIo::new(stream), reads: reads.clone() }, HeadTimer { reads })
+        let shared = Arc::<Shared>::default();
+        let io = Self { io: TokioIo::new(stream), shared: shared.clone(), head: 0, scan: HeadScan::new(true) };
+        (io, HeadTimer { shared })
+    }
+
+    /// Reads a piece of a head.
+    fn poll_head(&mut self, head: u32, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if self.head != head {
+            (self.head, self.scan) = (head, HeadScan::new(head == 1));
+        }
+        let mut piece = [MaybeUninit::uninit(); PIECE];
+        let room = buffer.remaining().min(PIECE);
+        let mut read = ReadBuf::uninit(&mut piece[..room]);
+        std::task::ready!(AsyncRead::poll_read(Pin::new(self.io.inner_mut()), cx, &mut read))?;
+        self.scan.scan(read.filled_mut());
+        buffer.put_slice(read.filled());
+        Poll::Ready(Ok(()))
     }
 }
 
 impl Timer for HeadTimer {
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Sleep>> {
-        let reads_before = self.reads.load(Ordering::Relaxed);
-        Box::pin(HeadSleep { reads: self.reads.clone(), reads_before, running: None })
+        let reads_before = self.shared.reads.load(Ordering::Relaxed);
+        let head = self.shared.heads.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        self.shared.awaited.store(head, Ordering::Relaxed);
+        Box::pin(HeadSleep { shared: self.shared.clone(), head, reads_before, running: None })
     }
 
     fn sleep_until(&self, _: Instant) -> Pin<Box<dyn Sleep>> {
@@ -63,7 +102,7 @@ impl Future for HeadSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.running.is_none() && self.reads.load(Ordering::Relaxed) == self.reads_before {
+        if self.running.is_none() && self.shared.reads.load(Ordering::Relaxed) == self.reads_before {
             return Poll::Pending; // Nobody need be woken: the next read comes with a poll of its own.
         }
         self.running.get_or_insert_with(|| Box::pin(tokio::time::sleep(HEAD_TIMEOUT))).as_mut().poll(cx)
@@ -72,10 +111,21 @@ impl Future for HeadSleep {
 
 impl Sleep for HeadSleep {}
 
+/// hyper drops the timer when the head is complete.
+impl Drop for HeadSleep {
+    fn drop(&mut self) {
+        let _ = self.shared.awaited.compare_exchange(self.head, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 impl Read for CountedIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let read = std::task::ready!(Pin::new(&mut self.io).poll_read(cx, buffer));
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        let read = match self.shared.awaited.load(Ordering::Relaxed) {
+            0 => Read::poll_read(Pin::new(&mut self.io), cx, buffer),
+            head => self.poll_head(head, cx, buffer),
+        };
+        let read = std::task::ready!(read);
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(read)
     }
 }

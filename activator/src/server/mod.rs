@@ -16,9 +16,13 @@
 
 mod connection;
 mod drain;
+mod head_scan;
 mod head_timeout;
 pub(crate) mod rescue;
+mod strict;
 pub(crate) mod tunnel;
+
+pub(crate) use connection::STREAM_WINDOW;
 
 use crate::body::BodyError;
 use crate::exchange::{Inbound, Peer};

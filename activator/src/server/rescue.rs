@@ -3,21 +3,27 @@
 //! Every answer of ours from 500 up carries `x-zeroscale-origin: activator` and `x-zeroscale-reason: WORD`
 //! ([`Refusal::reason`]), so that nobody takes it for the pod's; a refusal that a later attempt may escape carries
 //! `Retry-After`. A gRPC request gets a trailers-only response instead: 14 unavailable, 4 deadline exceeded, 8 resource
-//! exhausted; 404 stays HTTP's, which gRPC clients read as unimplemented.
+//! exhausted; an unknown revision is 12, unimplemented, which is what the standard reads a 404 as.
+//!
+//! What cannot be understood ([`super::strict`]), or turns out to be malformed later, is answered and the client's
+//! HTTP/1 connection closed.
 //!
 //! Statuses and texts for what upstream refuses too are upstream's in knative mode; in standalone the text is the
 //! error's own, which names the bound.
 
 use super::Chain;
 use super::drain::Drain;
+use super::strict::{self, Verdict};
 use super::tunnel::Tunnel;
 use crate::body::{BodyError, Reply, RequestBody};
 use crate::exchange::{Inbound, Peer};
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use common_runtime::environment::Mode;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
-use http::{Request, Response, StatusCode};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
@@ -51,12 +57,26 @@ impl<S: Chain> hyper::service::Service<Request<Incoming>> for Rescue<S> {
     type Future = Rescued<S::Future>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let grpc = is_grpc(request.headers());
+        let (grpc, version) = (is_grpc(request.headers()), request.version());
+        let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
+        let rescued = |exchange, verdict| Rescued {
+            exchange,
+            verdict,
+            grpc,
+            head_only,
+            version,
+            mode: self.mode,
+            tunnels: self.tunnels.clone(),
+            drain: self.drain.clone(),
+        };
+        match strict::judge(&request) {
+            Verdict::Pass => {}
+            verdict => return rescued(None, verdict),
+        }
         let inbound =
             Inbound { request: request.map(RequestBody::new), peer: self.peer.clone(), received: Instant::now() };
         // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
-        let exchange = self.chain.clone().call(inbound);
-        Rescued { exchange, grpc, mode: self.mode, tunnels: self.tunnels.clone(), drain: self.drain.clone() }
+        rescued(Some(self.chain.clone().call(inbound)), Verdict::Pass)
     }
 }
 
@@ -64,8 +84,11 @@ pin_project! {
     /// One exchange whose errors are answered.
     pub(super) struct Rescued<F> {
         #[pin]
-        exchange: F,
+        exchange: Option<F>,
+        verdict: Verdict,
         grpc: bool,
+        head_only: bool,
+        version: Version,
         mode: Mode,
         tunnels: TaskTracker,
         drain: Drain,
@@ -80,8 +103,25 @@ where
     type Output = Result<Response<Reply<B>>, BodyError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let head_only = self.head_only;
+        self.poll_answer(cx).map(|answer| Ok(if head_only { without_body(answer) } else { answer }))
+    }
+}
+
+impl<F, B> Rescued<F>
+where
+    F: Future<Output = Result<Response<B>, Refusal>>,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
+{
+    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Reply<B>>> {
         let this = self.project();
-        Poll::Ready(Ok(match std::task::ready!(this.exchange.poll(cx)) {
+        let Some(exchange) = this.exchange.as_pin_mut() else {
+            return Poll::Ready(match this.verdict {
+                Verdict::Refuse(refusal) => answer(refusal, *this.grpc, *this.version, *this.mode),
+                Verdict::Pass | Verdict::Ourselves => Response::new(Reply::own(Bytes::new())),
+            });
+        };
+        Poll::Ready(match std::task::ready!(exchange.poll(cx)) {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
@@ -92,10 +132,22 @@ where
             Ok(response) => response.map(|body| Reply::Inner { body }),
             Err(refusal) => {
                 tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
-                answer(&refusal, *this.grpc, *this.mode)
+                answer(&refusal, *this.grpc, *this.version, *this.mode)
             }
-        }))
+        })
     }
+}
+
+/// What HEAD is answered with over HTTP/2, where hyper would send the body all the same: the length alone.
+fn without_body<B>(response: Response<Reply<B>>) -> Response<Reply<B>>
+where
+    B: Body<Data = Bytes, Error: Into<BodyError>>,
+{
+    let (mut head, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact().filter(|_| !body.is_end_stream()) {
+        head.headers.entry(CONTENT_LENGTH).or_insert(length.into());
+    }
+    Response::from_parts(head, Reply::own(Bytes::new()))
 }
 
 fn is_grpc(headers: &http::HeaderMap) -> bool {
@@ -103,7 +155,7 @@ fn is_grpc(headers: &http::HeaderMap) -> bool {
 }
 
 /// The answer for a refusal.
-fn answer<B>(refusal: &Refusal, grpc: bool, mode: Mode) -> Response<Reply<B>> {
+fn answer<B>(refusal: &Refusal, grpc: bool, version: Version, mode: Mode) -> Response<Reply<B>> {
     let status = refusal.status();
     let mut response = match grpc_code(refusal) {
         Some(code) if grpc => trailers_only(code, &refusal.to_string()),
@@ -117,12 +169,16 @@ fn answer<B>(refusal: &Refusal, grpc: bool, mode: Mode) -> Response<Reply<B>> {
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
+    if refusal.is_distrust() && version < Version::HTTP_2 {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
 fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
     match refusal {
-        Refusal::NoRevision { .. } | Refusal::Malformed(_) => None,
+        Refusal::Malformed(_) | Refusal::Unsupported { .. } => None,
+        Refusal::NoRevision { .. } => Some("12"),
         Refusal::Timeout(_) => Some("4"),
         Refusal::QueueFull { .. } | Refusal::MemoryFull { .. } => Some("8"),
         Refusal::Pod { .. } | Refusal::NotSynced | Refusal::Failing { .. } | Refusal::Deleted => Some("14"),
@@ -194,7 +250,7 @@ mod tests {
     fn rows() -> Vec<(Refusal, u16, Option<&'static str>)> {
         let dest = "10.0.0.1:80".parse().expect("an address");
         vec![
-            (Refusal::NoRevision { name: "x".into() }, 404, None),
+            (Refusal::NoRevision { name: "x".into() }, 404, Some("12")),
             (Refusal::QueueFull { bound: 5 }, 503, Some("8")),
             (Refusal::MemoryFull { bound: 99 }, 503, Some("8")),
             (TimedOut::Total(Duration::from_secs(3)).into(), 504, Some("4")),
@@ -202,16 +258,19 @@ mod tests {
             (Refusal::Failing { reason: "CrashLoopBackOff".into() }, 503, Some("14")),
             (Refusal::Deleted, 503, Some("14")),
             (Refusal::Pod { dest, cause: "connection refused".into() }, 502, Some("14")),
+            (Refusal::Malformed("malformed Host header"), 400, None),
+            (Refusal::Unsupported { status: StatusCode::EXPECTATION_FAILED, rule: "expectation" }, 417, None),
         ]
     }
 
     #[test]
     fn our_own_errors_say_that_they_are_ours_and_why() {
         for (refusal, expected, _) in rows() {
-            let response: TestReply = answer(&refusal, false, Mode::Standalone);
+            let response: TestReply = answer(&refusal, false, Version::HTTP_11, Mode::Standalone);
             assert_eq!(response.status().as_u16(), expected, "{refusal}");
             assert_eq!(response.headers().contains_key(ORIGIN), expected >= 500, "{refusal}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), expected == 503, "{refusal}");
+            assert_eq!(response.headers().contains_key(CONNECTION), matches!(expected, 400 | 417), "{refusal}");
         }
         assert!(text(&Refusal::QueueFull { bound: 5 }, Mode::Standalone).contains("5 requests"));
         assert!(text(&Refusal::MemoryFull { bound: 99 }, Mode::Standalone).contains("99 bytes"));
@@ -220,9 +279,9 @@ mod tests {
     #[test]
     fn grpc_gets_trailers_only() {
         for (refusal, _, code) in rows() {
-            let response: TestReply = answer(&refusal, true, Mode::Standalone);
+            let response: TestReply = answer(&refusal, true, Version::HTTP_2, Mode::Standalone);
             match code {
-                None => assert_eq!(response.status(), StatusCode::NOT_FOUND),
+                None => assert!(response.status().is_client_error(), "{refusal}"),
                 Some(code) => {
                     assert_eq!(response.status(), StatusCode::OK, "{refusal}");
                     assert_eq!(response.headers()["grpc-status"], code, "{refusal}");

@@ -3,8 +3,14 @@
 mod bounds;
 mod cold_start;
 mod departure;
+mod expect;
+mod grpc;
+mod hostile;
 mod http;
 mod kubernetes;
 mod pods;
+mod pressure;
+mod protocols;
 mod rig;
 mod silence;
+mod tools;

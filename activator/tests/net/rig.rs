@@ -136,15 +136,22 @@ impl Rig {
 
     /// A client's connection in bytes.
     pub(crate) async fn raw(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.expect("connected")
+        connect(self.address).await
     }
+}
+
+/// As clients do it: what is written is sent.
+async fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).await.expect("connected");
+    stream.set_nodelay(true).expect("connected");
+    stream
 }
 
 pub(crate) async fn http1_client<B>(address: SocketAddr) -> hyper::client::conn::http1::SendRequest<B>
 where
     B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    let stream = TcpStream::connect(address).await.expect("connected");
+    let stream = connect(address).await;
     let (sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("nothing is sent yet");
     tokio::spawn(connection.with_upgrades());
@@ -155,7 +162,7 @@ pub(crate) async fn http2_client<B>(address: SocketAddr) -> hyper::client::conn:
 where
     B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
-    let stream = TcpStream::connect(address).await.expect("connected");
+    let stream = connect(address).await;
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("settings");
     tokio::spawn(connection);
@@ -247,6 +254,7 @@ impl Pod {
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
                 accepted.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.set_nodelay(true); // Fails if it has been closed already.
                 watch(&stream);
                 let (handler, received) = (handler.clone(), received.clone());
                 serving.spawn(async move {

@@ -1,0 +1,141 @@
+//! `Expect: 100-continue`: the upload stays with the client until somebody wants it.
+
+use crate::rig::{self, Pod, Rig, patient, read_until, write};
+use common::backend::Protocol;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const HEAD: &str = "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n";
+
+async fn warm(address: std::net::SocketAddr, protocol: Protocol) -> Rig {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.protocol = protocol).await;
+    rig.pods(&[address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig
+}
+
+async fn is_silent(client: &TcpStream) -> bool {
+    tokio::time::timeout(Duration::from_millis(100), client.peek(&mut [0])).await.is_err()
+}
+
+/// A pod that reads heads and does as it is told.
+async fn scripted() -> (std::net::SocketAddr, tokio::sync::mpsc::UnboundedReceiver<TcpStream>) {
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    match stream.read_u8().await {
+                        Ok(byte) => head.push(byte),
+                        Err(_) => return, // A probe.
+                    }
+                }
+                assert!(String::from_utf8_lossy(&head).to_ascii_lowercase().contains("expect: 100-continue"));
+                let _ = sender.send(stream);
+            });
+        }
+    });
+    (address, receiver)
+}
+
+/// Goal: the client hears 100 when the pod says it, not before, and its body follows.
+#[tokio::test]
+async fn the_pods_own_100_lets_the_upload_go() {
+    let (address, mut pods) = scripted().await;
+    let rig = warm(address, Protocol::Http1).await;
+    let mut client = rig.raw().await;
+    write(&mut client, HEAD).await;
+    let mut pod = patient(pods.recv()).await.expect("the head came");
+    assert!(is_silent(&client).await, "nobody has asked for the body");
+    pod.write_all(b"HTTP/1.1 100 Continue\r\nx-hint: 1\r\n\r\n").await.expect("open");
+    assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 100"));
+    write(&mut client, "hello").await;
+    let mut body = [0; 5];
+    patient(pod.read_exact(&mut body)).await.expect("the body");
+    assert_eq!(&body, b"hello");
+    pod.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").await.expect("open");
+    assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 201"));
+}
+
+/// Goal: a pod that refuses an upload unread has refused it: no 100, no byte of it, and the connection ends.
+#[tokio::test]
+async fn a_refusal_reaches_the_client_without_its_upload() {
+    let (address, mut pods) = scripted().await;
+    let rig = warm(address, Protocol::Http1).await;
+    for answer in ["HTTP/1.1 417 Expectation Failed", "HTTP/1.1 200 OK"] {
+        let mut client = rig.raw().await;
+        write(&mut client, HEAD).await;
+        let mut pod = patient(pods.recv()).await.expect("the head came");
+        pod.write_all(format!("{answer}\r\ncontent-length: 2\r\n\r\nno").as_bytes()).await.expect("open");
+        let text = rig::read_to_end(&mut client).await;
+        assert!(text.starts_with(answer) && text.ends_with("no") && !text.contains(" 100 "), "{text}");
+        let mut rest = Vec::new();
+        let _ = patient(pod.read_to_end(&mut rest)).await;
+        assert!(rest.is_empty(), "nothing of the body came");
+    }
+}
+
+/// Goal: a pod that never says 100 gets the upload all the same, after a second (upstream's figure).
+#[tokio::test]
+async fn a_pod_that_says_nothing_gets_the_upload_after_a_second() {
+    let (address, mut pods) = scripted().await;
+    let rig = warm(address, Protocol::Http1).await;
+    let mut client = rig.raw().await;
+    write(&mut client, HEAD).await;
+    let mut pod = patient(pods.recv()).await.expect("the head came");
+    let start = tokio::time::Instant::now();
+    assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 100"));
+    assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
+    write(&mut client, "hello").await;
+    let mut body = [0; 5];
+    patient(pod.read_exact(&mut body)).await.expect("the body");
+    pod.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("open");
+    assert!(read_until(&mut client, "ok").await.starts_with("HTTP/1.1 200"));
+}
+
+/// Goal: to HTTP/2 pods the upload goes as soon as there is a stream, and a client that sends without waiting is served.
+#[tokio::test]
+async fn http2_pods_and_impatient_clients_wait_for_nothing() {
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        let body = request.into_body().collect().await.expect("whole").to_bytes();
+        Response::new(rig::full(body))
+    })
+    .await;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let rig = warm(pod.address, protocol).await;
+        let mut client = rig.raw().await;
+        write(&mut client, &format!("{HEAD}hello")).await;
+        let text = read_until(&mut client, "hello").await;
+        assert!(text.contains("HTTP/1.1 200"), "{protocol:?}: {text}");
+        // Over HTTP/2 the field is not passed on, and nothing waits.
+        let mut client = rig::http2_client(rig.address).await;
+        let request = Request::post("http://app.ns/").header("expect", "100-continue");
+        let request =
+            request.body(http_body_util::Full::new(bytes::Bytes::from_static(b"over h2"))).expect("a request");
+        let answer = rig::Answer::read(patient(client.send_request(request)).await.expect("an answer")).await;
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "over h2"), "{protocol:?}");
+    }
+}
+
+/// Goal: an expected upload that nobody will read is not asked for: unknown host, or time up while held.
+#[tokio::test]
+async fn refusals_of_ours_ask_for_no_upload() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.timeout_ms = 300).await;
+    for (host, status) in [("nobody.ns", "404"), ("app.ns", "504")] {
+        let mut client = rig.raw().await;
+        write(&mut client, &HEAD.replace("app.ns", host)).await;
+        let text = rig::read_to_end(&mut client).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")) && !text.contains(" 100 "), "{host}: {text}");
+        assert_eq!(text.matches("HTTP/1.1").count(), 1, "{host}: {text}");
+    }
+}

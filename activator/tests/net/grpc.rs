@@ -1,0 +1,209 @@
+//! gRPC with a real client: all four kinds of calls, errors of the pod's and of ours, deadlines, a cold start.
+
+use crate::rig::{self, Rig, patient};
+use common::backend::Protocol;
+use futures::{Stream, StreamExt};
+use http::uri::PathAndQuery;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Number {
+    #[prost(int64, tag = "1")]
+    value: i64,
+}
+
+type Numbers = Pin<Box<dyn Stream<Item = Result<Number, Status>> + Send>>;
+
+fn number(value: i64) -> Number {
+    Number { value }
+}
+
+/// The pod's side: each path is one kind of call.
+async fn answer(request: http::Request<Incoming>) -> http::Response<tonic::body::Body> {
+    let mut grpc = tonic::server::Grpc::new(ProstCodec::<Number, Number>::default());
+    match request.uri().path() {
+        "/test/Double" => {
+            let call = |request: Request<Number>| async move {
+                let mut response = Response::new(number(request.get_ref().value * 2));
+                if let Some(deadline) = request.metadata().get("grpc-timeout") {
+                    response.metadata_mut().insert("x-deadline", deadline.clone());
+                }
+                Ok(response)
+            };
+            grpc.unary(tower::service_fn(call), request).await
+        }
+        "/test/Fail" => {
+            let call = |_: Request<Number>| async { Err::<Response<Number>, _>(Status::not_found("no such number")) };
+            grpc.unary(tower::service_fn(call), request).await
+        }
+        "/test/Hang" => {
+            let call = |_: Request<Number>| std::future::pending::<Result<Response<Number>, Status>>();
+            grpc.unary(tower::service_fn(call), request).await
+        }
+        "/test/Sum" => {
+            let call = |request: Request<Streaming<Number>>| async move {
+                let mut numbers = request.into_inner();
+                let mut sum = 0;
+                while let Some(one) = numbers.message().await? {
+                    sum += one.value;
+                }
+                Ok(Response::new(number(sum)))
+            };
+            grpc.client_streaming(tower::service_fn(call), request).await
+        }
+        "/test/Count" => {
+            let call = |request: Request<Number>| async move {
+                let end = request.get_ref().value;
+                let numbers = futures::stream::iter((0..end).map(|n| Ok(number(n))));
+                // It ends in an error, after the messages: in the trailers.
+                let numbers = numbers.chain(futures::stream::iter([Err(Status::out_of_range("the end"))]));
+                Ok(Response::new(Box::pin(numbers) as Numbers))
+            };
+            grpc.server_streaming(tower::service_fn(call), request).await
+        }
+        "/test/Echo" => {
+            let call = |request: Request<Streaming<Number>>| async move {
+                Ok(Response::new(Box::pin(request.into_inner()) as Numbers))
+            };
+            grpc.streaming(tower::service_fn(call), request).await
+        }
+        _ => Status::unimplemented("unknown").into_http(),
+    }
+}
+
+async fn pod() -> SocketAddr {
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let service =
+                    hyper::service::service_fn(|request| async { Ok::<_, Infallible>(answer(request).await) });
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    address
+}
+
+async fn rig_with(timeout_ms: u64) -> Rig {
+    let rig = Rig::start().await;
+    rig.revision(|backend| (backend.protocol, backend.timeout_ms) = (Protocol::H2c, timeout_ms)).await;
+    rig
+}
+
+async fn client(rig: &Rig) -> Grpc<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", rig.address)).expect("an address");
+    let origin = "http://app.ns".parse().expect("a URI");
+    let channel = patient(endpoint.origin(origin).connect()).await.expect("connected");
+    Grpc::new(channel)
+}
+
+async fn ready(grpc: &mut Grpc<Channel>) -> &mut Grpc<Channel> {
+    patient(grpc.ready()).await.expect("ready");
+    grpc
+}
+
+fn codec() -> ProstCodec<Number, Number> {
+    ProstCodec::default()
+}
+
+fn path(path: &'static str) -> PathAndQuery {
+    PathAndQuery::from_static(path)
+}
+
+/// Goal: a client cannot tell that there is an activator; the first call wakes the revision.
+#[tokio::test]
+async fn all_kinds_of_calls_pass() {
+    let rig = rig_with(30_000).await;
+    let mut grpc = client(&rig).await;
+    let pod = pod().await;
+    let first = Request::new(number(21));
+    let calling = ready(&mut grpc).await.unary(first, path("/test/Double"), codec());
+    let (first, ()) = tokio::join!(calling, async {
+        rig.until(|load| load.queued == 1).await;
+        rig.pods(&[pod]).await;
+    });
+    assert_eq!(first.expect("woken").into_inner(), number(42));
+
+    let failed =
+        ready(&mut grpc).await.unary(Request::new(number(1)), path("/test/Fail"), codec()).await.expect_err("refused");
+    assert_eq!((failed.code(), failed.message()), (Code::NotFound, "no such number"), "trailers-only");
+
+    let numbers = futures::stream::iter((0..100).map(number));
+    let sum = ready(&mut grpc)
+        .await
+        .client_streaming(Request::new(numbers), path("/test/Sum"), codec())
+        .await
+        .expect("a sum");
+    assert_eq!(sum.into_inner(), number(4950));
+
+    let counted = ready(&mut grpc).await.server_streaming(Request::new(number(50)), path("/test/Count"), codec()).await;
+    let mut counted = counted.expect("a stream").into_inner();
+    for n in 0..50 {
+        assert_eq!(patient(counted.message()).await.expect("no error yet"), Some(number(n)));
+    }
+    let end = patient(counted.message()).await.expect_err("the trailers say so");
+    assert_eq!((end.code(), end.message()), (Code::OutOfRange, "the end"));
+
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Number>(1);
+    let upload = futures::stream::unfold(receiver, |mut r| async move { r.recv().await.map(|n| (n, r)) });
+    let echoed = patient(ready(&mut grpc).await.streaming(Request::new(upload), path("/test/Echo"), codec())).await;
+    let mut echoed = echoed.expect("a stream").into_inner();
+    for n in 0..20 {
+        sender.send(number(n)).await.expect("open");
+        assert_eq!(patient(echoed.message()).await.expect("whole"), Some(number(n)), "while the upload is open");
+    }
+    drop(sender);
+    assert_eq!(patient(echoed.message()).await.expect("a clean end"), None);
+    rig.until(|load| load.in_flight == 0).await;
+}
+
+/// Goal: a client's deadline reaches the pod, and ends the call there when it passes; ours is told as one.
+#[tokio::test]
+async fn deadlines_end_calls_and_leave_nothing_behind() {
+    let rig = rig_with(400).await;
+    rig.pods(&[pod().await]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let mut grpc = client(&rig).await;
+    let mut request = Request::new(number(1));
+    request.set_timeout(Duration::from_secs(7));
+    let answer = ready(&mut grpc).await.unary(request, path("/test/Double"), codec()).await.expect("in time");
+    assert_eq!(answer.metadata().get("x-deadline").expect("passed on"), "7000000u");
+
+    let mut request = Request::new(number(1));
+    request.set_timeout(Duration::from_millis(100));
+    let ended =
+        patient(ready(&mut grpc).await.unary(request, path("/test/Hang"), codec())).await.expect_err("too late");
+    assert!(matches!(ended.code(), Code::Cancelled | Code::DeadlineExceeded), "{ended:?}");
+    rig.until(|load| load.in_flight == 0).await;
+
+    let ended = patient(ready(&mut grpc).await.unary(Request::new(number(1)), path("/test/Hang"), codec()))
+        .await
+        .expect_err("too late");
+    assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended:?}");
+    rig.until(|load| load.in_flight == 0).await;
+}
+
+/// Goal: what is no revision is unimplemented to a gRPC client, as its standard has it for 404.
+#[tokio::test]
+async fn an_unknown_host_is_unimplemented() {
+    let rig = Rig::start().await;
+    let mut grpc = client(&rig).await;
+    let refused = ready(&mut grpc)
+        .await
+        .unary(Request::new(number(1)), path("/test/Double"), codec())
+        .await
+        .expect_err("refused");
+    assert_eq!(refused.code(), Code::Unimplemented, "{refused:?}");
+}

@@ -1,0 +1,431 @@
+//! Clients that mean no good, or do not know better: each is refused and its connection closed, no pod sees any of it, and
+//! their neighbours are served all the while.
+
+use crate::rig::{self, Pod, Rig, patient, write};
+use common::backend::Protocol;
+use http::StatusCode;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// An activator before one pod, and the pod.
+async fn warm() -> (Rig, Pod) {
+    let pod = Pod::echoing().await;
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.timeout_ms = 2_000).await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    (rig, pod)
+}
+
+/// Everything that comes back for `bytes`, until the connection is closed.
+async fn answer_to(rig: &Rig, bytes: &[u8]) -> String {
+    let mut client = rig.raw().await;
+    // It may be closed before all is written.
+    let _ = patient(client.write_all(bytes)).await;
+    rig::read_to_end(&mut client).await
+}
+
+/// How an HTTP/1 connection ends.
+#[derive(Debug, PartialEq)]
+enum End {
+    /// One refusal of this status, then nothing more. 0: closed without one, in the midst of HTTP/2.
+    Refused(u16),
+    /// Served, since there is one way to understand it, and then closed.
+    ServedOnce,
+}
+use End::{Refused, ServedOnce};
+
+/// Rows after what Knative's activator was seen to do with the same bytes, or does better: obsolete line folding, LF alone, a
+/// length beside a coding are refused, and malformed chunks are the client's fault (400), not the pod's (502).
+#[tokio::test]
+async fn http1_that_can_be_misunderstood_is_refused() {
+    let (rig, pod) = warm().await;
+    let rows: &[(&str, &str, End)] = &[
+        ("TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\x03\x03\r\n\r\n", Refused(400)),
+        ("no HTTP", "nonsense\r\n\r\n", Refused(400)),
+        ("no version", "GET /\r\n\r\n", Refused(400)),
+        ("another version", "GET / HTTP/3.0\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("HTTP/2 with a broken preface", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", Refused(0)),
+        ("two spaces", "GET  / HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("a control byte in the target", "GET /\x01 HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("a target that is none", "GET nowhere HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("no host", "GET / HTTP/1.1\r\n\r\n", Refused(400)),
+        ("two hosts", "GET / HTTP/1.1\r\nHost: app.ns\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("a host that is none", "GET / HTTP/1.1\r\nHost: app.ns/x@y\r\n\r\n", Refused(400)),
+        ("user information", "GET http://app.ns@evil/ HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("space before the colon", "GET / HTTP/1.1\r\nHost: app.ns\r\nX-A : b\r\n\r\n", Refused(400)),
+        ("no colon", "GET / HTTP/1.1\r\nHost: app.ns\r\nX-A\r\n\r\n", Refused(400)),
+        ("a name that is none", "GET / HTTP/1.1\r\nHost: app.ns\r\nX(A): b\r\n\r\n", Refused(400)),
+        ("an empty name", "GET / HTTP/1.1\r\nHost: app.ns\r\n: b\r\n\r\n", Refused(400)),
+        ("line folding", "GET / HTTP/1.1\r\nHost: app.ns\r\nX-A: b\r\n c\r\n\r\n", Refused(400)),
+        ("LF alone", "GET / HTTP/1.1\nHost: app.ns\n\n", Refused(400)),
+        ("LF alone on one line", "GET / HTTP/1.1\r\nHost: app.ns\r\nX-A: b\nX-C: d\r\n\r\n", Refused(400)),
+        ("CR alone", "GET / HTTP/1.1\r\nHost: app.ns\r\nX-A: b\rX-C: d\r\n\r\n", Refused(400)),
+        ("NUL", "GET / HTTP/1.1\r\nHost: app.ns\r\nX-A: b\0c\r\n\r\n", Refused(400)),
+        (
+            "a length and a coding",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+            Refused(400),
+        ),
+        (
+            "a coding and a length",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+            Refused(400),
+        ),
+        (
+            "the same behind the body before it, where the parser has it already",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 1\r\n\r\nxPOST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 30\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: app.ns\r\n\r\n",
+            ServedOnce,
+        ),
+        (
+            "two lengths",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+            Refused(400),
+        ),
+        ("a list of lengths", "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 3, 3\r\n\r\nabc", Refused(400)),
+        ("a signed length", "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: +3\r\n\r\nabc", Refused(400)),
+        ("a negative length", "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: -3\r\n\r\nabc", Refused(400)),
+        ("a hexadecimal length", "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 0x3\r\n\r\nabc", Refused(400)),
+        ("an empty length", "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length:\r\n\r\nabc", Refused(400)),
+        (
+            "a huge length",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            Refused(400),
+        ),
+        (
+            "an unknown coding",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+            Refused(400),
+        ),
+        ("no coding", "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding:\r\n\r\n0\r\n\r\n", Refused(400)),
+        (
+            "chunked is not last",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+            Refused(400),
+        ),
+        (
+            "more than chunked",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            Refused(501),
+        ),
+        (
+            "chunked twice",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            Refused(501),
+        ),
+        (
+            "a coding with a vertical tab",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+            Refused(400),
+        ),
+        (
+            "HTTP/1.0 with a coding",
+            "POST / HTTP/1.0\r\nHost: app.ns\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            Refused(400),
+        ),
+        (
+            "another expectation",
+            "POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 3\r\nExpect: a-coin\r\n\r\nabc",
+            Refused(417),
+        ),
+    ];
+    for (name, bytes, expected) in rows {
+        let before = pod.requests();
+        let text = answer_to(&rig, bytes.as_bytes()).await;
+        let answers = text.matches("HTTP/1.").count();
+        match expected {
+            Refused(0) => assert_eq!(answers, 0, "{name}: {text}"),
+            Refused(status) => {
+                assert!(
+                    text.starts_with(&format!("HTTP/1.1 {status} "))
+                        || text.starts_with(&format!("HTTP/1.0 {status} ")),
+                    "{name}: {text}"
+                );
+                assert_eq!((answers, pod.requests()), (1, before), "{name}: {text}");
+            }
+            ServedOnce => {
+                assert_eq!(pod.requests(), before + 2, "{name}: {text}");
+                assert!(!text.contains("smuggled"), "{name}: {text}");
+            }
+        }
+    }
+    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
+}
+
+/// Goal: chunks that cannot be read are told to the client as its own fault, and nothing after them is taken for a request.
+#[tokio::test]
+async fn malformed_chunks_are_the_clients_fault() {
+    let pod = Pod::start(|request: http::Request<hyper::body::Incoming>| async move {
+        use http_body_util::BodyExt;
+        let _ = request.into_body().collect().await;
+        http::Response::new(rig::full("read"))
+    })
+    .await;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let rig = Rig::start().await;
+        rig.revision(|backend| backend.protocol = protocol).await;
+        rig.pods(&[pod.address]).await;
+        for chunks in [
+            "zz\r\nab\r\n0\r\n\r\n",
+            "0x2\r\nab\r\n0\r\n\r\n",
+            "-1\r\nab\r\n0\r\n\r\n",
+            "fffffffffffffffff\r\nab\r\n0\r\n\r\n",
+            "2\r\nabc\r\n0\r\n\r\n",
+            "2;a\nb\r\nab\r\n0\r\n\r\n",
+            "2\nab\r\n0\r\n\r\n",
+            "\r\n\r\n",
+        ] {
+            let head = "POST / HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let text =
+                answer_to(&rig, format!("{head}{chunks}GET /next HTTP/1.1\r\nHost: app.ns\r\n\r\n").as_bytes()).await;
+            assert!(text.starts_with("HTTP/1.1 400 "), "{protocol:?} {chunks:?}: {text}");
+            assert_eq!(text.matches("HTTP/1.1").count(), 1, "{protocol:?} {chunks:?}: {text}");
+        }
+        // An extension of a sane length is read over, one without end is not.
+        let long = format!("2;{}\r\nab\r\n0\r\n\r\n", "e".repeat(64 * 1024));
+        for (chunks, status) in [("2;name=value\r\nab\r\n0\r\n\r\n", 200), (&long, 400)] {
+            let head = "POST / HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let text = answer_to(&rig, format!("{head}{chunks}").as_bytes()).await;
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{protocol:?}: {text}");
+        }
+    }
+}
+
+/// Goal: heads have bounds, which are told, and what is within them is served.
+#[tokio::test]
+async fn oversized_heads_are_refused() {
+    let (rig, pod) = warm().await;
+    let get = |target: &str, fields: &str| format!("GET {target} HTTP/1.1\r\nHost: app.ns\r\n{fields}\r\n");
+    let field = |size: usize| format!("X-Large: {}\r\n", "v".repeat(size));
+    let rows = [
+        ("a target of 65 KB", get(&format!("/{}", "p".repeat(66_000)), ""), 414),
+        ("a field of 2 MB", get("/", &field(2 << 20)), 431),
+        ("fields of 2 MB", get("/", &field(40_000).repeat(52)), 431),
+        ("too many fields", get("/", &"X-A: b\r\n".repeat(101)), 431),
+    ];
+    for (name, head, status) in rows {
+        let text = answer_to(&rig, head.as_bytes()).await;
+        // The rest of a head that is refused unread may reset the connection before the answer has been read.
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")) || text.is_empty(), "{name}: {text}");
+    }
+    assert_eq!(pod.requests(), 0);
+    let mut client = rig.raw().await;
+    write(&mut client, &get("/", &field(60_000).repeat(6))).await;
+    let text = rig::read_until(&mut client, "\r\n\r\n").await;
+    assert!(text.starts_with("HTTP/1.1 200 "), "a head of 360 KB is within the bound: {}", &text[..40.min(text.len())]);
+}
+
+/// Goal: an upload that stands still holds nobody up but itself, and is told so as soon as its time is up, both while it is
+/// held and while it is being forwarded.
+#[tokio::test]
+async fn a_stalled_upload_ends_with_its_time() {
+    for held in [false, true] {
+        let pod = Pod::start(|request: http::Request<hyper::body::Incoming>| async move {
+            use http_body_util::BodyExt;
+            let _ = request.into_body().collect().await;
+            http::Response::new(rig::full("read"))
+        })
+        .await;
+        let rig = Rig::start().await;
+        rig.revision(|backend| backend.timeout_ms = 300).await;
+        if !held {
+            rig.pods(&[pod.address]).await;
+        }
+        let text = answer_to(&rig, b"POST / HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 1000\r\n\r\n0123456789").await;
+        assert!(text.starts_with("HTTP/1.1 504 "), "held: {held}: {text}");
+        rig.until(|load| load.in_flight + load.queued == 0).await;
+    }
+}
+
+/// A request target in absolute form: its authority chooses the revision, and is what the pod sees; `Host` is neither.
+#[tokio::test]
+async fn an_absolute_target_outweighs_the_host() {
+    let (rig, _pod) = warm().await;
+    let text = answer_to(&rig, b"GET http://app.ns/p HTTP/1.1\r\nHost: other.ns\r\nConnection: close\r\n\r\n").await;
+    assert!(
+        text.starts_with("HTTP/1.1 200 ") && text.contains("GET /p\n") && text.contains("host: app.ns\n"),
+        "{text}"
+    );
+    assert!(!text.contains("other.ns"), "{text}");
+    let text = answer_to(&rig, b"GET http://other.ns/ HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\n\r\n").await;
+    assert!(text.starts_with("HTTP/1.1 404 "), "{text}");
+}
+
+// HTTP/2, in frames.
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("small").to_be_bytes();
+    let mut bytes = length[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// A header block of literals without indexing or compression.
+fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in fields {
+        bytes.push(0);
+        for text in [name, value] {
+            assert!(text.len() < 127, "a length of one byte");
+            bytes.push(u8::try_from(text.len()).expect("short"));
+            bytes.extend(*text);
+        }
+    }
+    bytes
+}
+
+const GET: [(&[u8], &[u8]); 4] =
+    [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"app.ns")];
+
+fn get_and(more: &[(&[u8], &[u8])]) -> Vec<u8> {
+    block(&[&GET, more].concat())
+}
+
+struct Frames {
+    stream: TcpStream,
+}
+
+impl Frames {
+    async fn open(rig: &Rig) -> Self {
+        let mut stream = rig.raw().await;
+        let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        hello.extend(frame(SETTINGS, 0, 0, &[]));
+        patient(stream.write_all(&hello)).await.expect("open");
+        Self { stream }
+    }
+
+    /// Writes, as far as the peer takes it.
+    async fn send(&mut self, bytes: &[u8]) {
+        let _ = patient(self.stream.write_all(bytes)).await;
+    }
+
+    /// The next frame's kind, stream and payload; none at the end of the connection.
+    async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
+        let mut head = [0; 9];
+        patient(self.stream.read_exact(&mut head)).await.ok()?;
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        patient(self.stream.read_exact(&mut payload)).await.ok()?;
+        Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
+    }
+
+    /// The error code of what ends `stream` or the connection (GOAWAY, or closed without one); `None` if it is answered.
+    async fn verdict(&mut self, stream: u32) -> Option<u32> {
+        let code = |payload: &[u8]| payload.get(..4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
+        loop {
+            match self.next().await {
+                Some((RST_STREAM, at, payload)) if at == stream => return code(&payload),
+                Some((GOAWAY, _, payload)) => return code(&payload[4..]),
+                Some((HEADERS | DATA, at, _)) if at == stream => return None,
+                Some(_) => {}
+                None => return Some(u32::MAX),
+            }
+        }
+    }
+}
+
+/// Rows of RFC 9113, 8.2 and 8.3: each is malformed in itself, or would become another request once written as HTTP/1.1.
+#[tokio::test]
+async fn http2_that_does_not_translate_is_refused() {
+    type Row<'a> = (&'a str, Vec<u8>);
+    let (rig, pod) = warm().await;
+    let rows: Vec<Row<'_>> = vec![
+        ("connection", get_and(&[(b"connection", b"close")])),
+        ("keep-alive", get_and(&[(b"keep-alive", b"1")])),
+        ("proxy-connection", get_and(&[(b"proxy-connection", b"close")])),
+        ("upgrade", get_and(&[(b"upgrade", b"websocket")])),
+        ("transfer-encoding", get_and(&[(b"transfer-encoding", b"chunked")])),
+        ("te other than trailers", get_and(&[(b"te", b"gzip")])),
+        ("an upper-case name", get_and(&[(b"X-Upper", b"v")])),
+        ("a name with a space", get_and(&[(b"x a", b"v")])),
+        ("a name with a colon", get_and(&[(b"x:a", b"v")])),
+        ("a name with CR LF", get_and(&[(b"x\r\na", b"v")])),
+        ("an empty name", get_and(&[(b"", b"v")])),
+        ("a value with CR LF", get_and(&[(b"x-a", b"v\r\nhost: evil")])),
+        ("a value with LF", get_and(&[(b"x-a", b"v\nhost: evil")])),
+        ("a value with NUL", get_and(&[(b"x-a", b"v\0w")])),
+        ("an unknown pseudo-header", get_and(&[(b":secret", b"v")])),
+        ("a path twice", get_and(&[(b":path", b"/other")])),
+        ("a late pseudo-header", block(&[GET[0], GET[1], GET[2], (b"x-a", b"v"), GET[3]])),
+        ("no path", block(&[GET[0], GET[1], GET[3]])),
+        ("an empty path", block(&[GET[0], GET[1], (b":path", b""), GET[3]])),
+        ("no method", block(&GET[1..])),
+        ("a path with CR LF", block(&[GET[0], GET[1], (b":path", b"/ HTTP/1.1\r\nx: y"), GET[3]])),
+        ("a method with a space", block(&[(b":method", b"GET /x"), GET[1], GET[2], GET[3]])),
+        ("an authority with CR LF", block(&[GET[0], GET[1], GET[2], (b":authority", b"app.ns\r\nx: y")])),
+        ("a length that the stream's end belies", get_and(&[(b"content-length", b"5")])),
+    ];
+    for (name, block) in rows {
+        let mut client = Frames::open(&rig).await;
+        client.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &block)).await;
+        let verdict = client.verdict(1).await;
+        assert!(verdict.is_some() || pod.requests() == 0, "{name}: answered");
+        assert_eq!(pod.requests(), 0, "{name}: reached the pod; {verdict:?}");
+    }
+    // Both names agree on nothing: the authority counts, and `Host` does not reach the pod.
+    let mut client = rig::http2_client(rig.address).await;
+    let request = http::Request::get("http://app.ns/").header("host", "other.ns");
+    let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).expect("a request");
+    let answer = rig::Answer::read(patient(client.send_request(request)).await.expect("an answer")).await;
+    assert!(answer.body.contains("host: app.ns\n") && !answer.body.contains("other.ns"), "{}", answer.body);
+}
+
+/// Goal: floods of frames that cost their sender little end that sender's connection, or its own reading.
+#[tokio::test]
+async fn http2_floods_end_their_own_connection() {
+    let (rig, pod) = warm().await;
+
+    // Requests that are reset before anybody looked at them (CVE-2023-44487).
+    let mut rapid = Frames::open(&rig).await;
+    let mut bytes = Vec::new();
+    for n in 0..2_000 {
+        bytes.extend(frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &get_and(&[])));
+        bytes.extend(frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes()));
+    }
+    rapid.send(&bytes).await;
+    let ended = async {
+        loop {
+            match rapid.next().await {
+                Some((GOAWAY, _, payload)) => return Some(payload[7]),
+                Some(_) => {}
+                None => return None,
+            }
+        }
+    };
+    assert!(matches!(ended.await, None | Some(11)), "ENHANCE_YOUR_CALM, or closed");
+    assert!(pod.requests() < 1_000, "{} of 2000 reset requests reached the pod", pod.requests());
+
+    // A header block without an end (CVE-2024-27316).
+    let mut endless = Frames::open(&rig).await;
+    endless.send(&frame(HEADERS, END_STREAM, 1, &get_and(&[]))).await;
+    let piece = frame(CONTINUATION, 0, 1, &block(&[(&b"x-a"[..], &[b'v'; 100][..]); 100]));
+    let mut sent = 0;
+    while patient(endless.stream.write_all(&piece)).await.is_ok() {
+        sent += piece.len();
+        assert!(sent < 64 << 20, "still read after {sent} bytes");
+    }
+
+    // Frames that want an answer, from a client that reads none: it is not read any more either.
+    for (kind, payload) in [(PING, &[0; 8][..]), (SETTINGS, &[][..])] {
+        let mut deaf = Frames::open(&rig).await;
+        let piece = frame(kind, 0, 0, payload).repeat(1_000);
+        let mut sent = 0;
+        while let Ok(Ok(())) = tokio::time::timeout(Duration::from_millis(500), deaf.stream.write_all(&piece)).await {
+            sent += piece.len();
+            assert!(sent < 64 << 20, "kind {kind}: still read after {sent} bytes");
+        }
+    }
+    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK, "the others are served");
+}

@@ -1,0 +1,184 @@
+//! Back pressure: who reads slowly slows down who writes, through the activator, and nothing in between grows.
+
+use crate::protocols::{PAIRS, Pair, nothing, streamed};
+use crate::rig::{self, Pod, Rig, patient};
+use activator::discovery::{Event, Listing, Spec};
+use bytes::Bytes;
+use common::backend::Protocol;
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What is sent in each direction.
+const TOTAL: usize = 32 << 20;
+const PIECE: usize = 64 << 10;
+
+/// What may lie between writer and reader: four kernel buffers (at most 6 MiB each by Linux' defaults), and windows.
+const BETWEEN_MAX: usize = 30 << 20;
+
+/// Counts what is taken from it.
+fn counted(taken: Arc<AtomicUsize>) -> impl futures::Stream<Item = Frame<Bytes>> + Send {
+    let piece = Bytes::from(vec![b'x'; PIECE]);
+    futures::stream::unfold((0, piece, taken), |(sent, piece, taken)| async move {
+        (sent < TOTAL).then(|| {
+            taken.fetch_add(PIECE, Ordering::SeqCst);
+            (Frame::data(piece.clone()), (sent + PIECE, piece, taken))
+        })
+    })
+}
+
+/// Waits until the count stands still, and returns it.
+async fn stalled(count: &AtomicUsize) -> usize {
+    patient(async {
+        let mut before = usize::MAX;
+        loop {
+            let now = count.load(Ordering::SeqCst);
+            if now == before && now > 0 {
+                return now;
+            }
+            before = now;
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    })
+    .await
+}
+
+/// Goal: a pod that does not read stops its client; when it reads, all of it arrives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_does_not_read_stops_its_client() {
+    let checks = PAIRS.map(|pair| async move {
+        let read = Arc::new(Notify::new());
+        let told = read.clone();
+        let pod = Pod::start(move |request: Request<Incoming>| {
+            let told = told.clone();
+            async move {
+                told.notified().await;
+                let mut body = request.into_body();
+                let mut length = 0;
+                while let Some(Ok(frame)) = body.frame().await {
+                    length += frame.data_ref().map_or(0, Bytes::len);
+                }
+                Response::new(rig::full(length.to_string()))
+            }
+        })
+        .await;
+        let rig = pair.rig(&pod).await;
+        let taken = Arc::new(AtomicUsize::new(0));
+        let body = StreamBody::new(futures::StreamExt::map(counted(taken.clone()), Ok::<_, Infallible>)).boxed_unsync();
+        let sending = async {
+            let response = pair.send(&rig, Request::post("/"), body).await;
+            rig::Answer::read(response).await
+        };
+        let watching = async {
+            let between = stalled(&taken).await;
+            assert!(between <= BETWEEN_MAX, "{pair:?}: {between} bytes were taken from the client and read by nobody");
+            read.notify_one();
+        };
+        let (answer, ()) = tokio::join!(sending, watching);
+        assert_eq!((answer.status, answer.body), (StatusCode::OK, TOTAL.to_string()), "{pair:?}");
+    });
+    futures::future::join_all(checks).await;
+}
+
+/// Goal: a client that does not read stops its pod; when it reads, all of it arrives. No time bound cuts what moves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_stops_its_pod() {
+    let checks = PAIRS.map(|pair| async move {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counting = taken.clone();
+        let pod = Pod::start(move |_| {
+            let body = StreamBody::new(futures::StreamExt::map(counted(counting.clone()), Ok)).boxed_unsync();
+            async move { Response::new(body) }
+        })
+        .await;
+        let rig = pair.rig(&pod).await;
+        let mut body = pair.send(&rig, Request::get("/"), nothing()).await.into_body();
+        let between = stalled(&taken).await;
+        assert!(between <= BETWEEN_MAX, "{pair:?}: {between} bytes were taken from the pod and read by nobody");
+        let mut length = 0;
+        while let Some(frame) = patient(body.frame()).await {
+            length += frame.unwrap_or_else(|e| panic!("{pair:?}: {e}")).data_ref().map_or(0, Bytes::len);
+        }
+        assert_eq!(length, TOTAL, "{pair:?}");
+    });
+    futures::future::join_all(checks).await;
+}
+
+/// Goal: neither the response start nor the idle bound cuts an exchange in which either body moves, slowly or long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_bounds_leave_alone_what_moves() {
+    let checks = PAIRS.map(|pair| async move {
+        let pod =
+            Pod::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) })
+                .await;
+        let rig = Rig::start().await;
+        rig.revision(|backend| {
+            backend.protocol = pair.pod;
+            (backend.response_start_timeout_ms, backend.idle_timeout_ms) = (600, 600);
+        })
+        .await;
+        rig.pods(&[pod.address]).await;
+        rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+        let (upload, body) = streamed();
+        upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
+        let mut response = pair.send(&rig, Request::post("/"), body).await;
+        // Twice both bounds, a piece at a time.
+        for _ in 0..12 {
+            patient(response.body_mut().frame()).await.expect("more").expect("not cut");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
+        }
+        drop(upload);
+        while let Some(frame) = patient(response.body_mut().frame()).await {
+            frame.unwrap_or_else(|e| panic!("{pair:?}: {e}"));
+        }
+    });
+    futures::future::join_all(checks).await;
+}
+
+/// Goal: a hundred uploads to a revision that sleeps do not slow down one to a revision that is awake, on the same connection.
+#[tokio::test]
+async fn held_uploads_do_not_stall_a_warm_one_beside_them() {
+    const HELD: usize = 100;
+    const LARGE: usize = 4 << 20;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let pod = Pod::start(|request: Request<Incoming>| async move {
+            let body = request.into_body().collect().await.expect("whole").to_bytes();
+            Response::new(rig::full(body.len().to_string()))
+        })
+        .await;
+        let rig = Pair { client: Protocol::H2c, pod: protocol }.rig(&pod).await;
+        rig.tell(Event::Revision(Box::new(Spec::standalone("ns", rig::backend("asleep"))))).await;
+        rig::until(|| rig.activator.load(&rig::key("asleep")).is_some()).await;
+        let client = rig::http2_client(rig.address).await;
+        let mut held = tokio::task::JoinSet::new();
+        let upload = |host: &str, size: usize| {
+            let body = http_body_util::Full::new(Bytes::from(vec![b'x'; size]));
+            Request::post(format!("http://{host}/")).body(body).expect("a request")
+        };
+        for _ in 0..HELD {
+            let mut client = client.clone();
+            let request = upload("asleep.ns", 256 << 10);
+            held.spawn(
+                async move { rig::Answer::read(client.send_request(request).await.expect("an answer")).await.body },
+            );
+        }
+        let asleep = rig::key("asleep");
+        rig::until(|| rig.activator.load(&asleep).is_some_and(|load| load.queued as usize == HELD)).await;
+        let mut warm = client.clone();
+        let answer =
+            rig::Answer::read(patient(warm.send_request(upload("app.ns", LARGE))).await.expect("an answer")).await;
+        assert_eq!(answer.body, LARGE.to_string(), "{protocol:?}");
+        let listing = Listing { not_ready: [pod.address.into()].into(), ..Listing::default() };
+        rig.tell(Event::Pods { key: asleep, listing }).await;
+        while let Some(length) = patient(held.join_next()).await {
+            assert_eq!(length.expect("no panic"), (256 << 10).to_string());
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What must pass whole whatever the client speaks and whatever the pod speaks: four pairs, the same expectations.
+
+use crate::rig::{self, AnyBody, Pod, Rig, patient};
+use bytes::Bytes;
+use common::backend::Protocol;
+use futures::StreamExt;
+use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Incoming;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc};
+
+/// What a client sends.
+pub(crate) type Upload = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What a client speaks, and what its pod speaks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub(crate) client: Protocol,
+    pub(crate) pod: Protocol,
+}
+
+pub(crate) const PAIRS: [Pair; 4] = [
+    Pair { client: Protocol::Http1, pod: Protocol::Http1 },
+    Pair { client: Protocol::Http1, pod: Protocol::H2c },
+    Pair { client: Protocol::H2c, pod: Protocol::Http1 },
+    Pair { client: Protocol::H2c, pod: Protocol::H2c },
+];
+
+impl Pair {
+    /// An activator before `pod`, which speaks this pair's protocol.
+    pub(crate) async fn rig(self, pod: &Pod) -> Rig {
+        let rig = Rig::start().await;
+        rig.revision(|backend| backend.protocol = self.pod).await;
+        rig.pods(&[pod.address]).await;
+        rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+        rig
+    }
+
+    /// Sends a request to `ns/app` over a connection of its own.
+    pub(crate) async fn send(self, rig: &Rig, request: http::request::Builder, body: Upload) -> Response<Incoming> {
+        let mut request = request.body(body).expect("a request");
+        let target = format!("{} {}", request.method(), request.uri());
+        let answer = match self.client {
+            Protocol::Http1 => {
+                request.headers_mut().insert("host", "app.ns".parse().expect("a value"));
+                patient(rig.client().await.send_request(request)).await
+            }
+            Protocol::H2c => {
+                let absolute = format!("http://app.ns{}", request.uri());
+                *request.uri_mut() = absolute.parse().expect("a target");
+                patient(rig::http2_client(rig.address).await.send_request(request)).await
+            }
+        };
+        answer.unwrap_or_else(|error| panic!("{self:?}, {target}: {error:?}"))
+    }
+}
+
+pub(crate) fn nothing() -> Upload {
+    Empty::new().boxed_unsync()
+}
+
+/// A body that is sent as it is given.
+pub(crate) fn streamed() -> (mpsc::Sender<Frame<Bytes>>, Upload) {
+    let (sender, frames) = mpsc::channel::<Frame<Bytes>>(1);
+    let frames = futures::stream::unfold(frames, |mut frames| async move { frames.recv().await.map(|f| (f, frames)) });
+    (sender, StreamBody::new(frames.map(Ok)).boxed_unsync())
+}
+
+fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
+    pairs.iter().map(|(n, v)| (http::HeaderName::from_static(n), v.parse().expect("a value"))).collect()
+}
+
+fn empty() -> AnyBody {
+    rig::full("")
+}
+
+/// Upper-cases what it receives as it comes, and answers the request's trailers with its own.
+async fn echo(request: Request<Incoming>) -> Response<AnyBody> {
+    let frames = request.into_body().map_frame(|frame| match frame.into_data() {
+        Ok(data) => Frame::data(Bytes::from(data.to_ascii_uppercase())),
+        Err(frame) => {
+            let mut trailers = frame.into_trailers().unwrap_or_default();
+            trailers.insert("x-sum", "7".parse().expect("a value"));
+            Frame::trailers(trailers)
+        }
+    });
+    let mut response = Response::new(frames.boxed_unsync());
+    response.headers_mut().insert("trailer", "x-sum, x-asked".parse().expect("a value"));
+    response
+}
+
+/// Goal: bodies stream both ways at once, and trailers pass both ways to whoever takes them.
+#[tokio::test]
+async fn full_duplex_and_trailers_in_all_pairs() {
+    for pair in PAIRS {
+        let pod = Pod::start(echo).await;
+        let rig = pair.rig(&pod).await;
+        let (upload, body) = streamed();
+        let request = Request::post("/").header("te", "trailers").header("trailer", "x-asked");
+        // Some clients' connections wait for a first piece of the body before they send the head.
+        upload.send(Frame::data(Bytes::from_static(b"one"))).await.expect("open");
+        let mut response = pair.send(&rig, request, body).await;
+        for word in ["ONE", "TWO", "THREE"] {
+            if word != "ONE" {
+                upload.send(Frame::data(Bytes::from(word.to_ascii_lowercase()))).await.expect("open");
+            }
+            let frame = patient(response.body_mut().frame()).await.expect("more").expect("whole");
+            assert_eq!(frame.into_data().expect("data"), word, "{pair:?}: echoed while the upload goes on");
+        }
+        upload.send(Frame::trailers(fields(&[("x-asked", "yes")]))).await.expect("open");
+        drop(upload);
+        let end = patient(response.body_mut().frame()).await.expect("trailers").expect("whole");
+        let trailers = end.into_trailers().expect("trailers");
+        assert_eq!(trailers, fields(&[("x-asked", "yes"), ("x-sum", "7")]), "{pair:?}");
+    }
+}
+
+/// Goal: an event is with its client before the next one exists; nothing is held back to fill a buffer.
+#[tokio::test]
+async fn server_sent_events_arrive_one_by_one() {
+    for pair in PAIRS {
+        let next = Arc::new(Notify::new());
+        let told = next.clone();
+        let pod = Pod::start(move |_| {
+            let told = told.clone();
+            async move {
+                let events = futures::stream::unfold(0, move |n| {
+                    let told = told.clone();
+                    async move {
+                        if n > 0 {
+                            told.notified().await;
+                        }
+                        (n < 3).then(|| (Ok(Frame::data(Bytes::from(format!("data: {n}\n\n")))), n + 1))
+                    }
+                });
+                let mut response = Response::new(StreamBody::new(events).boxed_unsync());
+                response.headers_mut().insert("content-type", "text/event-stream".parse().expect("a value"));
+                response
+            }
+        })
+        .await;
+        let rig = pair.rig(&pod).await;
+        let mut response = pair.send(&rig, Request::get("/"), nothing()).await;
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        for n in 0..3 {
+            let frame = patient(response.body_mut().frame()).await.expect("an event").expect("whole");
+            assert_eq!(frame.into_data().expect("data"), format!("data: {n}\n\n"), "{pair:?}");
+            next.notify_one();
+        }
+        let rest = patient(response.into_body().collect()).await.expect("a clean end").to_bytes();
+        assert!(rest.is_empty(), "{pair:?}: {rest:?}");
+    }
+}
+
+/// Goal: what a status says about bodies and lengths is kept.
+#[tokio::test]
+async fn answers_without_a_body_stay_so() {
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        let path = request.uri().path();
+        let with_body = path == "/200" && request.method() == "GET";
+        let mut response = Response::new(if with_body { rig::full("body") } else { empty() });
+        if path == "/200" {
+            response.headers_mut().insert("content-length", "4".parse().expect("a value"));
+        }
+        *response.status_mut() = path[1..].parse().expect("a status");
+        response
+    })
+    .await;
+    for pair in PAIRS {
+        let rig = pair.rig(&pod).await;
+        for (method, path, length, body) in [
+            ("GET", "/200", Some("4"), "body"),
+            ("HEAD", "/200", Some("4"), ""),
+            ("GET", "/204", None, ""),
+            ("GET", "/304", None, ""),
+            ("POST", "/201", Some("0"), ""),
+        ] {
+            let request = Request::builder().method(method).uri(path);
+            let response = pair.send(&rig, request, nothing()).await;
+            let status: u16 = path[1..].parse().expect("a status");
+            assert_eq!(response.status(), StatusCode::from_u16(status).expect("a status"), "{pair:?}");
+            let told = response.headers().get("content-length").map(|v| v.to_str().expect("text").to_owned());
+            // HTTP/2 may leave out what the end of the stream says as well.
+            if !(told.is_none() && length == Some("0")) {
+                assert_eq!(told.as_deref(), length, "{pair:?} {method} {path}");
+            }
+            let answer = rig::Answer::read(response).await;
+            assert_eq!(answer.body, body, "{pair:?} {method} {path}");
+        }
+    }
+}
+
+/// Goal: our own answers to HEAD have no body either, in both protocols, and say how long it would be.
+#[tokio::test]
+async fn refusals_of_heads_are_heads() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.timeout_ms = 200).await;
+    for pair in [PAIRS[0], PAIRS[2]] {
+        let response = pair.send(&rig, Request::head("/"), nothing()).await;
+        assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT, "{pair:?}");
+        assert_ne!(response.headers()["content-length"], "0", "{pair:?}");
+        assert_eq!(rig::Answer::read(response).await.body, "", "{pair:?}");
+    }
+}
+
+/// Goal: an HTTP/2 client that announces trailers and sends no body is answered. (Upstream hangs to its timeout.)
+#[tokio::test]
+async fn announced_trailers_without_a_body_do_not_hang() {
+    for pair in PAIRS {
+        let pod = Pod::echoing().await;
+        let rig = pair.rig(&pod).await;
+        let response = pair.send(&rig, Request::get("/").header("trailer", "x-asked"), nothing()).await;
+        let answer = rig::Answer::read(response).await;
+        assert!(!answer.body.contains("trailer"), "{pair:?}: {}", answer.body);
+    }
+}
+
+/// Goal: of requests that come in one piece, each gets its own answer, in order; one sent to the pod at a time.
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        let path = request.uri().path().to_owned();
+        let body = request.into_body().collect().await.expect("whole").to_bytes();
+        Response::new(rig::full(format!("<{path}:{}>", String::from_utf8_lossy(&body))))
+    })
+    .await;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let rig = Pair { client: Protocol::Http1, pod: protocol }.rig(&pod).await;
+        let mut client = rig.raw().await;
+        rig::write(
+            &mut client,
+            "GET /a HTTP/1.1\r\nHost: app.ns\r\n\r\n\
+             POST /b HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 3\r\n\r\nxyz\
+             POST /c HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nuvw\r\n0\r\n\r\n\
+             GET /d HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\n\r\n",
+        )
+        .await;
+        let text = rig::read_to_end(&mut client).await;
+        let answers: Vec<&str> = text.split('<').skip(1).filter_map(|rest| rest.split('>').next()).collect();
+        assert_eq!(answers, ["/a:", "/b:xyz", "/c:uvw", "/d:"], "{text}");
+    }
+}
+
+/// Goal: an HTTP/1.0 client is kept if it asks for it and the length is known, and is told the end by the close else.
+#[tokio::test]
+async fn http10_clients_keep_their_connection_if_they_ask() {
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/known" => Response::new(rig::full("known")),
+            _ => {
+                let parts = futures::stream::iter(
+                    ["un", "known"].map(|part| Ok(Frame::data(Bytes::from_static(part.as_bytes())))),
+                );
+                Response::new(StreamBody::new(parts).boxed_unsync())
+            }
+        }
+    })
+    .await;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let rig = Pair { client: Protocol::Http1, pod: protocol }.rig(&pod).await;
+        let mut client = rig.raw().await;
+        let known = "GET /known HTTP/1.0\r\nHost: app.ns\r\nConnection: keep-alive\r\n\r\n";
+        for _ in 0..2 {
+            rig::write(&mut client, known).await;
+            let text = rig::read_until(&mut client, "\r\n\r\nknown").await;
+            assert!(
+                text.starts_with("HTTP/1.0 200") && text.to_ascii_lowercase().contains("connection: keep-alive"),
+                "{text}"
+            );
+        }
+        rig::write(&mut client, "GET /unknown HTTP/1.0\r\nHost: app.ns\r\n\r\n").await;
+        let text = rig::read_to_end(&mut client).await;
+        assert!(text.ends_with("\r\n\r\nunknown") && !text.contains("chunked"), "{text}");
+    }
+}
+
+/// Goal: a pod that permits two streams on a connection gets further connections, not a line of waiting requests.
+#[tokio::test]
+async fn a_pod_at_its_stream_limit_gets_another_connection() {
+    let release = Arc::new(Notify::new());
+    let (waiting, hold) = (Arc::new(std::sync::atomic::AtomicUsize::new(0)), release.clone());
+    let inside = waiting.clone();
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    let connections = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let accepted = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            accepted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let (inside, hold) = (inside.clone(), hold.clone());
+            tokio::spawn(async move {
+                let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                    let (inside, hold) = (inside.clone(), hold.clone());
+                    async move {
+                        assert_eq!(request.version(), Version::HTTP_2);
+                        if request.uri().path() == "/wait" {
+                            inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                            hold.notified().await;
+                        }
+                        Ok::<_, Infallible>(Response::new(rig::full("done")))
+                    }
+                });
+                let executor = hyper_util::rt::TokioExecutor::new();
+                let _ = hyper::server::conn::http2::Builder::new(executor)
+                    .max_concurrent_streams(2)
+                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    let rig = Arc::new(Rig::start().await);
+    rig.revision(|backend| backend.protocol = Protocol::H2c).await;
+    rig.pods(&[address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "done", "and the pod's settings are known");
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let rig = rig.clone();
+        waiters.spawn(async move { rig.get("app.ns", "/wait").await.status });
+    }
+    // All five are inside at once, although one connection carries two.
+    rig::until(|| waiting.load(std::sync::atomic::Ordering::SeqCst) == 5).await;
+    let dialled = connections.load(std::sync::atomic::Ordering::SeqCst);
+    assert!((3..=6).contains(&dialled), "{dialled} connections for five requests");
+    release.notify_waiters();
+    while let Some(status) = patient(waiters.join_next()).await {
+        assert_eq!(status.expect("no panic"), StatusCode::OK);
+    }
+}
+
+/// Goal: requests that a pod says it has not looked at are sent again, POSTs without a body too; one with a body is told.
+#[tokio::test]
+async fn what_an_http2_pod_turns_away_unseen_is_sent_again() {
+    let (mut refused, mut served) = (0, 0);
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    let (seen, mut log) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                let mut first = true;
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let _ = seen.send(first);
+                    if std::mem::take(&mut first) {
+                        respond.send_reset(h2::Reason::REFUSED_STREAM);
+                    } else {
+                        first = true;
+                        let _ = respond.send_response(Response::new(()), true);
+                    }
+                }
+            });
+        }
+    });
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.protocol = Protocol::H2c).await;
+    rig.pods(&[address]).await;
+    for method in ["GET", "POST", "DELETE"] {
+        let request = Request::builder().method(method).uri("/").header("host", "app.ns");
+        assert_eq!(rig.send(request).await.status, StatusCode::OK, "{method}");
+    }
+    while let Ok(was_refused) = log.try_recv() {
+        *(if was_refused { &mut refused } else { &mut served }) += 1;
+    }
+    assert_eq!((refused, served), (3, 3));
+    let pair = Pair { client: Protocol::Http1, pod: Protocol::H2c };
+    let (upload, body) = streamed();
+    upload.send(Frame::data(Bytes::from_static(b"x"))).await.expect("open");
+    let response = pair.send(&rig, Request::post("/"), body).await;
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY, "its body is gone");
+}
