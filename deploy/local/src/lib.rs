@@ -7,5 +7,6 @@ mod merge;
 pub mod node;
 mod range;
 pub mod up;
+pub mod usage;
 
 pub use range::{Range, RangeError};

@@ -28,12 +28,7 @@ impl World {
         let now = self.instant();
         let ops = self.autoscalers[index].election.due(now);
         for (lease, op) in ops {
-            match &op {
-                Op::Write { holder, .. } if *holder != self.autoscalers[index].identity => {
-                    self.hand_over(index, lease, op)
-                }
-                _ => self.write_lease(index, lease, op),
-            }
+            self.write_lease(index, lease, op);
         }
         let autoscaler = &mut self.autoscalers[index];
         let election = &autoscaler.election;
@@ -60,13 +55,13 @@ impl World {
         }
     }
 
-    pub(crate) fn write_lease(&mut self, index: usize, lease: usize, op: Op) {
+    fn write_lease(&mut self, index: usize, lease: usize, op: Op) {
         let sent = self.now;
         if self.links.api_request_lost(index) {
             let answer = LeaseAnswer::Failed;
             return self.tell(Who::Autoscaler(index), LEASE_TIMEOUT, Local::LeaseAnswer { lease, sent, answer });
         }
-        let delay = self.api_delay() + self.api_work().min(LEASE_TIMEOUT);
+        let delay = self.api_delay();
         let life = self.autoscalers[index].process.life;
         self.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
     }
@@ -102,10 +97,8 @@ impl World {
         if self.autoscalers[by].process.life != life {
             return;
         }
-        let delay = self.api_delay();
-        let patience = (sent + LEASE_TIMEOUT).saturating_sub(self.now);
-        let lost = self.links.api_answer_lost(by) || delay > patience;
-        let (answer, delay) = if lost { (LeaseAnswer::Failed, patience) } else { (answer, delay) };
+        let lost = self.links.api_answer_lost(by);
+        let (answer, delay) = if lost { (LeaseAnswer::Failed, LEASE_TIMEOUT) } else { (answer, self.api_delay()) };
         self.tell(Who::Autoscaler(by), delay, Local::LeaseAnswer { lease, sent, answer });
     }
 
@@ -122,11 +115,11 @@ impl World {
         self.elect(index);
     }
 
-    /// An orderly exit gives everything up first, but for what is still being written under.
+    /// An orderly exit gives everything up first.
     pub(crate) fn release_leases(&mut self, index: usize) {
         let ops = self.autoscalers[index].election.release();
         for (lease, op) in ops {
-            self.hand_over(index, lease, op);
+            self.write_lease(index, lease, op);
         }
     }
 

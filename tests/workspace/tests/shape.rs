@@ -29,7 +29,7 @@ fn dependencies_point_inward() {
         ("autoscaler-core", &["common"]),
         ("activator", &["activator-core", "common", "common-api", "common-runtime"]),
         ("autoscaler", &["autoscaler-core", "common", "common-api", "common-runtime"]),
-        ("local", &["activator", "autoscaler", "common", "common-api", "common-runtime", "hello"]),
+        ("local", &["activator", "autoscaler", "autoscaler-core", "common", "common-api", "common-runtime", "hello"]),
         ("hello", &[]),
         ("sim", &["activator-core", "autoscaler-core", "common"]),
     ]

@@ -62,6 +62,9 @@ impl Call {
     /// Carries out a verb on the resource itself.
     pub(super) fn main(self, verb: &str) -> Result<Response<Body>> {
         let (api, place) = (&self.api, &self.place);
+        if let Model::Measured(measured) = place.resource.model {
+            return self.metrics(measured, &self.selector()?);
+        }
         match verb {
             "get" if !self.query.flag("watch") => {
                 let target = self.target();
@@ -208,7 +211,7 @@ impl Call {
         Accept { form: media::Form::Plain, ..self.accept }
     }
 
-    fn one(&self, code: u16, object: &super::store::Object) -> Response<Body> {
+    pub(super) fn one(&self, code: u16, object: &super::store::Object) -> Response<Body> {
         let json = encode_one(self.kind(), object, self.accept.form, self.include);
         media::encode(code, json, self.accept)
     }

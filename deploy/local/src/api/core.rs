@@ -11,11 +11,12 @@ use super::address::{Addresses, SERVICES};
 use super::crd;
 use super::pod_log::PodLogs;
 use super::query::WriteOptions;
-use super::resource::Registry;
+use super::resource::{Registry, Resource};
 use super::review::Reviewer;
 use super::store::{Clash, Expect, Object, Store, Write};
 use super::write::Target;
 use crate::Range;
+use crate::usage::UsageTable;
 
 /// Everything behind the HTTP surface.
 pub(crate) struct Api {
@@ -24,6 +25,7 @@ pub(crate) struct Api {
     pub(crate) addresses: Addresses,
     pub(crate) reviewer: Reviewer,
     pub(crate) logs: RwLock<Option<PodLogs>>,
+    pub(crate) usage: RwLock<Option<UsageTable>>,
     pub(crate) shutdown: CancellationToken,
     /// Held while the registry is replaced.
     definitions: Mutex<()>,
@@ -38,6 +40,7 @@ impl Api {
             addresses: Addresses::new(services),
             reviewer: Reviewer::new(token),
             logs: RwLock::new(None),
+            usage: RwLock::new(None),
             shutdown,
             definitions: Mutex::new(()),
         });
@@ -51,6 +54,14 @@ impl Api {
             }
         }
         api
+    }
+
+    /// Serves further resources.
+    pub(crate) fn add_resources(&self, resources: impl IntoIterator<Item = Resource>) {
+        let _guard = self.definitions.lock();
+        let mut registry = Registry::clone(&self.registry.load());
+        resources.into_iter().for_each(|resource| registry.insert(Arc::new(resource)));
+        self.registry.store(Arc::new(registry));
     }
 
     /// Writes to the store, and does what follows from it.

@@ -31,6 +31,11 @@ impl Page {
         Page { objects, metadata: json!({"resourceVersion": version.to_string()}) }
     }
 
+    /// Objects that are in no version of the store.
+    pub(crate) fn of_now(objects: Vec<Arc<Object>>) -> Self {
+        Page { objects, metadata: json!({}) }
+    }
+
     /// The page as JSON.
     pub(crate) fn encode(&self, resource: &Resource, form: Form, include: Include) -> Bytes {
         match form {

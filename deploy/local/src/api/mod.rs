@@ -30,6 +30,7 @@ mod jsonpath;
 mod list;
 mod media;
 mod meta;
+mod metrics;
 mod patch;
 mod pod_actions;
 mod pod_log;

@@ -193,7 +193,7 @@ impl Api {
                 model.read(&mut value, &mut unknown);
                 value
             }
-            Model::Review(_) => body,
+            Model::Review(_) | Model::Measured(_) => body,
         };
         meta::tidy(metadata(&mut value));
         let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();

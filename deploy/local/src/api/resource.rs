@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::crd::CustomModel;
+use super::metrics::Measured;
 use super::review::Reviewer;
 use super::status::{Causes, Result};
 use super::table::Printer;
@@ -114,6 +115,8 @@ pub(crate) enum Model {
     },
     /// A custom resource with its schema.
     Custom(CustomModel),
+    /// What is used by the objects of another resource; read alone.
+    Measured(Measured),
     /// A question that is answered and not stored.
     Review(fn(&Reviewer, &Value) -> Result<Value>),
 }
@@ -185,6 +188,7 @@ impl Resource {
     pub(crate) fn verbs(&self) -> Vec<&'static str> {
         match (&self.model, self.rules.delete_collection) {
             (Model::Review(_), _) => vec!["create"],
+            (Model::Measured(_), _) => vec!["get", "list"],
             (_, true) => vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
             (_, false) => vec!["create", "delete", "get", "list", "patch", "update", "watch"],
         }

@@ -25,6 +25,7 @@ use super::pod_log::PodLogs;
 use super::tls::Tls;
 use super::{collector, handler};
 use crate::Range;
+use crate::usage::UsageTable;
 
 /// How long connections have to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
@@ -109,6 +110,11 @@ impl ApiServer {
     /// Lends the server the logs of pods.
     pub fn set_pod_logs(&self, logs: PodLogs) {
         *self.api.0.logs.write() = Some(logs);
+    }
+
+    /// Lends the server what pods use: from now on it serves `metrics.k8s.io`.
+    pub fn set_usage(&self, usage: UsageTable) {
+        self.api.0.serve_metrics(usage);
     }
 
     /// A kubeconfig for this server, with the token and the server's certificate in it.

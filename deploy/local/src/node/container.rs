@@ -251,6 +251,7 @@ impl Container {
             group,
             program: prepared.launch.program.clone(),
             told: prepared.told,
+            since: Instant::now(),
         }
     }
 

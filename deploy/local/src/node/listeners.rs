@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use tokio::time::Instant;
 
 /// A container's process on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) struct Occupant {
     pub(crate) program: PathBuf,
     /// Where it was told to listen.
     pub(crate) told: SocketAddr,
+    /// When it was started.
+    pub(crate) since: Instant,
 }
 
 impl fmt::Display for Occupant {
@@ -216,6 +219,7 @@ mod tests {
             group,
             program: program.into(),
             told: told.parse().expect("an address"),
+            since: Instant::now(),
         }
     }
 

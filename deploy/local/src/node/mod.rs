@@ -3,7 +3,7 @@
 //! It takes pods that no node has yet (or all that name it), gives each an address of its own from a range, and runs each container's
 //! `command` as a process that is told to listen on `$HOST:$PORT`. The image is not used. [`pod`] tells the course of a pod's life,
 //! [`container`] that of a container, [`environment`] what a program is told, [`probe`] how it is asked, [`listeners`] how programs that
-//! listen elsewhere are found out, [`proxy`] how Services reach pods.
+//! listen elsewhere are found out, [`proxy`] how Services reach pods, [`usage`] what containers use.
 //!
 //! ```text
 //! watch of pods ──► run ──► pod::run (one task each) ──► container::supervise (one task each) ──► process
@@ -38,12 +38,14 @@ pub mod proxy;
 mod refusal;
 mod register;
 mod status;
+mod usage;
 
 pub use backoff::Backoff;
 pub use cli::NodeArgs;
 pub use probe::PERIOD_ANNOTATION;
 
 use crate::Range;
+use crate::usage::UsageTable;
 use addresses::Pool;
 use anyhow::Context;
 use common_runtime::watching::watch as watch_objects;
@@ -94,6 +96,8 @@ pub struct NodeOptions {
     pub restart_backoff: Backoff,
     /// Filled in with where Services can be reached.
     pub services: ServiceTable,
+    /// Filled in with what containers use; none: nobody asks, so nothing is measured.
+    pub usage: Option<UsageTable>,
 }
 
 impl NodeOptions {
@@ -110,6 +114,7 @@ impl NodeOptions {
             check_range: false,
             restart_backoff: Backoff::default(),
             services: ServiceTable::default(),
+            usage: None,
         }
     }
 }
@@ -192,8 +197,16 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
         let (client, shutdown) = (client.clone(), shutdown.clone());
         tokio::spawn(async move { register::run(client, &options, shutdown).await })
     };
+    let measured = {
+        let (node, table, shutdown) = (node.clone(), node.options.usage.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            if let Some(table) = table {
+                usage::run(node, table, shutdown).await;
+            }
+        })
+    };
     watch_pods(&node, client, &shutdown).await;
-    let _ = tokio::join!(proxying, registered);
+    let _ = tokio::join!(proxying, registered, measured);
     Ok(())
 }
 

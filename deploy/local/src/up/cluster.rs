@@ -10,6 +10,7 @@ use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
 use crate::up::ranges::Ranges;
 use crate::up::system::{self, Member};
+use crate::usage::UsageTable;
 use crate::{controllers, ingress};
 use anyhow::Context;
 use common::{RevisionKey, names};
@@ -135,6 +136,11 @@ impl Cluster {
             server.set_pod_logs(logs::of(pods.clone()));
         }
         let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods);
+        if let Some(server) = &server {
+            let usage = UsageTable::default();
+            server.set_usage(usage.clone());
+            options_of_node.usage = Some(usage);
+        }
         options_of_node.default_scheduler = server.is_some();
         options_of_node.check_range = server.is_none();
         options_of_node.reserved = ranges.reserved();

@@ -209,21 +209,6 @@ fn template(o: &Value) -> [Value; 3] {
     [each("/name").into(), each("/image").into(), labels(o.pointer("/spec/selector"))]
 }
 
-pub(super) const HPA: Printer = Printer {
-    columns: &[("Name", 0), ("Reference", 0), ("MinPods", 0), ("MaxPods", 0), ("Replicas", 0), ("Age", 0)],
-    row: |o| {
-        let target = format!("{}/{}", text(o, "/spec/scaleTargetRef/kind"), text(o, "/spec/scaleTargetRef/name"));
-        vec![
-            name(o),
-            target.into(),
-            count(o, "/spec/minReplicas"),
-            count(o, "/spec/maxReplicas"),
-            count(o, "/status/currentReplicas"),
-            born(o),
-        ]
-    },
-};
-
 pub(super) const SERVICE: Printer = Printer {
     columns: &[
         ("Name", 0),

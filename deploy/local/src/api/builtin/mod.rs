@@ -7,6 +7,7 @@
 
 mod columns;
 mod core;
+mod hpa;
 mod pod;
 mod service;
 mod workload;
@@ -171,13 +172,18 @@ fn rows() -> Vec<Row> {
         ),
         row("batch/v1", "CronJob", "cronjobs", &["cj"], typed::<batch::v1::CronJob>(), spec_status()),
         row("batch/v1", "Job", "jobs", &[], typed::<batch::v1::Job>(), spec_status()),
+        row("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], hpa::V2, hpa::RULES),
         row(
-            "autoscaling/v2",
+            "autoscaling/v1",
             "HorizontalPodAutoscaler",
             "horizontalpodautoscalers",
             &["hpa"],
-            typed::<autoscaling::v2::HorizontalPodAutoscaler>(),
-            workload::HPA,
+            Model::Converted {
+                decode: decode::<autoscaling::v1::HorizontalPodAutoscaler>,
+                store: hpa::v1::to_v2,
+                present: hpa::v1::from_v2,
+            },
+            hpa::RULES,
         ),
         // Discovery, coordination, events.
         row(

@@ -1,15 +1,10 @@
-//! Deployments and their like, and horizontal pod autoscalers.
+//! Deployments and their like.
 
 use serde_json::{Value, json};
 
-use super::columns as print;
 use super::pod;
-use crate::api::meta::{child, default, number, object, text};
-use crate::api::resource::Rules;
+use crate::api::meta::{child, default, number, object};
 use crate::api::status::Causes;
-
-pub(super) const HPA: Rules =
-    Rules { status: true, prepare: prepare_hpa, validate: validate_hpa, printer: Some(&print::HPA), ..Rules::PLAIN };
 
 fn prepare_template(value: &mut Value, defaults: &[(&str, Value)]) {
     let Some(spec) = value.get_mut("spec").map(object) else { return };
@@ -88,49 +83,5 @@ pub(super) fn validate(value: &Value, old: Option<&Value>, causes: &mut Causes) 
     pod::validate_spec(&spec["template"]["spec"], "spec.template.spec", causes);
     if old.is_some_and(|old| old["spec"]["selector"] != *selector) {
         causes.invalid("spec.selector", selector, "field is immutable");
-    }
-}
-
-fn prepare_hpa(value: &mut Value, _old: Option<&Value>) {
-    let Some(spec) = value.get_mut("spec").map(object) else { return };
-    default(spec, "minReplicas", 1);
-    if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        let target = json!({"type": "Utilization", "averageUtilization": 80});
-        spec.insert("metrics".into(), json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
-    }
-    if let Some(behavior) = spec.get_mut("behavior").filter(|behavior| behavior.is_object()).map(object) {
-        let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
-        let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
-        let up = child(behavior, "scaleUp");
-        default(up, "stabilizationWindowSeconds", 0);
-        default(up, "selectPolicy", "Max");
-        default(up, "policies", json!([pods, percent]));
-        let down = child(behavior, "scaleDown");
-        default(down, "selectPolicy", "Max");
-        default(down, "policies", json!([percent]));
-    }
-}
-
-fn validate_hpa(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
-    let target = "spec.scaleTargetRef";
-    for key in ["kind", "name"] {
-        if text(value, &format!("/spec/scaleTargetRef/{key}")).is_empty() {
-            causes.required(format!("{target}.{key}"), "");
-        }
-    }
-    if text(value, "/spec/scaleTargetRef/kind").is_empty() && text(value, "/spec/scaleTargetRef/apiVersion").is_empty()
-    {
-        let found = value.pointer("/spec/scaleTargetRef/apiVersion").cloned().unwrap_or_default();
-        causes.invalid(format!("{target}.apiVersion"), &found, "must be group/version");
-    }
-    let most = number(value, "/spec/maxReplicas").unwrap_or(0);
-    let least = number(value, "/spec/minReplicas").unwrap_or(1);
-    if most < 1 {
-        causes.invalid("spec.maxReplicas", &most.into(), "must be greater than 0");
-    } else if most < least {
-        causes.invalid("spec.maxReplicas", &most.into(), "must be greater than or equal to `minReplicas`");
-    }
-    if least < 0 {
-        causes.invalid("spec.minReplicas", &least.into(), "must be greater than or equal to 0");
     }
 }

@@ -1,0 +1,179 @@
+//! `metrics.k8s.io/v1beta1`: what pods and nodes use now, for `kubectl top` and autoscalers.
+//!
+//! It is served once somebody has lent the server a [`UsageTable`]; without one the group does not exist, as on a cluster
+//! without a metrics server. Nothing of it is stored: a pod's metrics are made from the pod's object and the latest
+//! usage, so selectors mean the pod's labels. A pod of which some container was not measured has none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::golang::GoDuration;
+use http::Response;
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::core::Api;
+use super::list::Page;
+use super::media::{self, Body};
+use super::meta;
+use super::resource::{Model, Resource, Rules};
+use super::selector::Selector;
+use super::status::{ApiError, Result};
+use super::store::Object;
+use super::table::Printer;
+use crate::usage::{Usage, UsageTable, Usages};
+
+const GROUP: &str = "metrics.k8s.io";
+
+/// Whose metrics a resource shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measured {
+    /// Pods'.
+    Pods,
+    /// Nodes'.
+    Nodes,
+}
+
+impl Measured {
+    /// The resource that has what is measured.
+    fn plural(self) -> &'static str {
+        match self {
+            Measured::Pods => "pods",
+            Measured::Nodes => "nodes",
+        }
+    }
+
+    fn resource(self) -> Resource {
+        let (kind, printer) = match self {
+            Measured::Pods => ("PodMetrics", &PODS),
+            Measured::Nodes => ("NodeMetrics", &NODES),
+        };
+        Resource {
+            group: GROUP.into(),
+            version: "v1beta1".into(),
+            kind: kind.into(),
+            list_kind: format!("{kind}List"),
+            plural: self.plural().into(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: self == Measured::Pods,
+            table: format!("{GROUP}/{}", self.plural()).into(),
+            model: Model::Measured(self),
+            rules: Rules { printer: Some(printer), ..Rules::PLAIN },
+            scale: None,
+        }
+    }
+}
+
+const PODS: Printer = Printer {
+    columns: &[("Name", 0), ("cpu", 0), ("memory", 0), ("Window", 0)],
+    row: |o| {
+        let sum = |key: &str| {
+            let amounts = o["containers"].as_array().into_iter().flatten().map(|c| amount(&c["usage"][key]));
+            amounts.sum::<u64>()
+        };
+        vec![o["metadata"]["name"].clone(), cpu(sum("cpu")), memory(sum("memory")), o["window"].clone()]
+    },
+};
+
+const NODES: Printer = Printer {
+    columns: &[("Name", 0), ("cpu", 0), ("memory", 0), ("Window", 0)],
+    row: |o| {
+        let usage = &o["usage"];
+        vec![o["metadata"]["name"].clone(), usage["cpu"].clone(), usage["memory"].clone(), o["window"].clone()]
+    },
+};
+
+/// The number of an amount that [`cpu`] or [`memory`] has written.
+fn amount(text: &Value) -> u64 {
+    let digits = text.as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
+    digits.parse().unwrap_or(0)
+}
+
+fn cpu(nanos: u64) -> Value {
+    format!("{nanos}n").into()
+}
+
+fn memory(kilobytes: u64) -> Value {
+    format!("{kilobytes}Ki").into()
+}
+
+fn amounts(usage: &Usage) -> Value {
+    json!({"cpu": cpu(usage.cpu_nanos), "memory": memory(usage.memory / 1024)})
+}
+
+/// An object of either kind, made from what is measured and what it used.
+fn object(measured: &Value, usage: &Usage, key: &str, used: Value) -> Value {
+    let mut metadata = json!({"name": measured["metadata"]["name"], "creationTimestamp": meta::now()});
+    for field in ["namespace", "labels"] {
+        if let Some(value) = measured["metadata"].get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    // Whole milliseconds are as much as a rate from ticks is worth.
+    let window = Duration::from_millis(u64::try_from(usage.window.as_millis()).unwrap_or(u64::MAX));
+    json!({
+        "metadata": metadata, "timestamp": meta::time(usage.at),
+        "window": GoDuration::from(window).to_string(), key: used,
+    })
+}
+
+fn of_pods(pods: &[Arc<Object>], usages: &Usages) -> Vec<Arc<Object>> {
+    let mut by_pod: HashMap<&str, Vec<_>> = HashMap::new();
+    for container in &usages.containers {
+        by_pod.entry(container.pod.as_str()).or_default().push(container);
+    }
+    let one = |pod: &Arc<Object>| {
+        let key = format!("{}/{}", pod.text("/metadata/namespace"), pod.text("/metadata/name"));
+        let measured = by_pod.get(key.as_str())?;
+        let wanted = pod.value["spec"]["containers"].as_array().map_or(0, Vec::len);
+        let first = measured.first().filter(|_| measured.len() == wanted)?;
+        let containers: Vec<Value> =
+            measured.iter().map(|c| json!({"name": c.container, "usage": amounts(&c.usage)})).collect();
+        Some(Object::new(object(&pod.value, &first.usage, "containers", containers.into()), 0))
+    };
+    pods.iter().filter_map(one).collect()
+}
+
+fn of_nodes(nodes: &[Arc<Object>], usages: &Usages) -> Vec<Arc<Object>> {
+    let Some((name, usage)) = &usages.node else { return Vec::new() };
+    let own = nodes.iter().filter(|node| node.text("/metadata/name") == name);
+    own.map(|node| Object::new(object(&node.value, usage, "usage", amounts(usage)), 0)).collect()
+}
+
+impl Api {
+    /// Serves the metrics API from `table` from now on.
+    pub(crate) fn serve_metrics(&self, table: UsageTable) {
+        *self.usage.write() = Some(table);
+        self.add_resources([Measured::Pods.resource(), Measured::Nodes.resource()]);
+    }
+
+    fn measured(&self, measured: Measured, namespace: &str, selector: &Selector) -> Result<Vec<Arc<Object>>> {
+        let usages = self.usage.read().as_ref().map(UsageTable::latest).unwrap_or_default();
+        let source = self.registry.load().get("", "v1", measured.plural()).ok_or_else(ApiError::unknown_resource)?;
+        let (mut objects, _) = self.store.list(&source.table, &super::delete::prefix(&source, namespace));
+        objects.retain(|object| selector.matches(&object.value));
+        Ok(match measured {
+            Measured::Pods => of_pods(&objects, &usages),
+            Measured::Nodes => of_nodes(&objects, &usages),
+        })
+    }
+}
+
+impl Call {
+    /// Answers a read of a resource that is measured, not stored.
+    pub(super) fn metrics(&self, measured: Measured, selector: &Selector) -> Result<Response<Body>> {
+        let (api, place) = (&self.api, &self.place);
+        let objects = api.measured(measured, &place.namespace, selector)?;
+        match (&place.name, objects.first()) {
+            (None, _) => {
+                let page = Page::of_now(objects);
+                Ok(media::encode(200, page.encode(&place.resource, self.accept.form, self.include), self.accept))
+            }
+            (Some(_), Some(object)) => Ok(self.one(200, object)),
+            (Some(name), None) => Err(ApiError::not_found(&place.resource, name)),
+        }
+    }
+}

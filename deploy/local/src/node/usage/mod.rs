@@ -1,0 +1,137 @@
+//! How much processor time and memory containers use now, for whoever asks.
+//!
+//! Usage is a rate between two looks at `/proc`: a container's first rate counts from its start, when it had used nothing,
+//! later ones from the look before. The kernel counts processor time in ticks of usually 10 ms; a rate over less than
+//! [`WINDOW_MIN`] would be little but rounding, and is not taken.
+//!
+//! # Not here
+//!
+//! Who asks, and in which form ([`crate::usage`]).
+
+mod processes;
+
+use super::Node;
+use crate::usage::{ContainerUsage, Usage, UsageTable, Usages};
+use jiff::Timestamp;
+use processes::Used;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Shortest time that a rate is taken over.
+const WINDOW_MIN: Duration = Duration::from_millis(500);
+
+/// Keeps a table of what runs on `node` up to date until `shutdown`.
+pub(super) async fn run(node: Arc<Node>, table: UsageTable, shutdown: CancellationToken) {
+    let mut meter = Meter::default();
+    loop {
+        let occupants = node.occupants();
+        let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
+        let look =
+            move || (if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) }, processes::machine());
+        let Ok((used, machine)) = tokio::task::spawn_blocking(look).await else { return }; // The runtime ends.
+        let (now, at) = (Instant::now(), Timestamp::now());
+        let mut usages = Usages::default();
+        let machine = machine.and_then(|used| meter.rate(Subject::Machine, used, now, now, at));
+        usages.node = machine.map(|usage| (node.options.name.clone(), usage));
+        for occupant in &occupants {
+            let Some(used) = used.get(&occupant.group) else { continue };
+            if let Some(usage) = meter.rate(Subject::Group(occupant.group), *used, occupant.since, now, at) {
+                let (pod, container) = (occupant.pod.clone(), occupant.container.clone());
+                usages.containers.push(ContainerUsage { pod, container, usage });
+            }
+        }
+        meter.forget_all_but(&occupants.iter().map(|occupant| occupant.group).collect::<Vec<_>>());
+        table.put(usages);
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = table.next_look() => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    Machine,
+    Group(i32),
+}
+
+/// Makes rates of totals.
+#[derive(Debug, Default)]
+struct Meter {
+    before: HashMap<Subject, Before>,
+}
+
+#[derive(Debug)]
+struct Before {
+    at: Instant,
+    cpu: Duration,
+    usage: Option<Usage>,
+}
+
+impl Meter {
+    /// What `subject` uses, by what it has `used` up to now and the look before; one that is met for the first time had
+    /// used nothing at `born`, except for the machine, which was not born then.
+    fn rate(&mut self, subject: Subject, used: Used, born: Instant, now: Instant, at: Timestamp) -> Option<Usage> {
+        let first = if subject == Subject::Machine { used.cpu } else { Duration::ZERO };
+        let before = self.before.entry(subject).or_insert(Before { at: born, cpu: first, usage: None });
+        let window = now.saturating_duration_since(before.at);
+        if window >= WINDOW_MIN {
+            let cpu = used.cpu.saturating_sub(before.cpu); // A descendant may have been lost.
+            let cpu_nanos = (cpu.as_secs_f64() / window.as_secs_f64() * 1e9) as u64;
+            let usage = Usage { at, window, cpu_nanos, memory: used.memory };
+            *before = Before { at: now, cpu: used.cpu, usage: Some(usage) };
+        }
+        before.usage
+    }
+
+    fn forget_all_but(&mut self, groups: &[i32]) {
+        self.before.retain(|subject, _| match subject {
+            Subject::Machine => true,
+            Subject::Group(group) => groups.contains(group),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: Subject = Subject::Group(7);
+
+    fn used(millis: u64) -> Used {
+        Used { cpu: Duration::from_millis(millis), memory: 1 << 20 }
+    }
+
+    /// (time of the look in ms, processor time until then in ms) -> thousandths of a processor
+    #[test]
+    fn usage_is_the_rate_between_two_looks() {
+        let (mut meter, born, at) = (Meter::default(), Instant::now(), Timestamp::UNIX_EPOCH);
+        let mut look = |subject, millis, cpu| {
+            let now = born + Duration::from_millis(millis);
+            meter
+                .rate(subject, used(cpu), born, now, at)
+                .map(|usage| (usage.cpu_nanos / 1_000_000, usage.window.as_millis()))
+        };
+        assert_eq!(look(GROUP, 100, 90), None, "too early to say");
+        assert_eq!(look(GROUP, 1000, 500), Some((500, 1000)), "from its start");
+        assert_eq!(look(GROUP, 2000, 2000), Some((1500, 1000)));
+        assert_eq!(look(GROUP, 2100, 2000), Some((1500, 1000)), "the former rate stands");
+        assert_eq!(look(GROUP, 4000, 2000), Some((0, 2000)));
+        assert_eq!(look(GROUP, 5000, 10), Some((0, 1000)), "never below nothing");
+        assert_eq!(look(Subject::Machine, 1000, 900_000), Some((0, 1000)), "the machine is older than the node");
+        assert_eq!(look(Subject::Machine, 2000, 901_000), Some((1000, 1000)));
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_since_its_number_may_come_again() {
+        let (mut meter, born, at) = (Meter::default(), Instant::now(), Timestamp::UNIX_EPOCH);
+        let later = |millis| born + Duration::from_millis(millis);
+        meter.rate(GROUP, used(1000), born, later(1000), at);
+        meter.forget_all_but(&[]);
+        let usage = meter.rate(GROUP, used(500), later(1000), later(2000), at).expect("a rate");
+        assert_eq!(usage.cpu_nanos, 500_000_000);
+    }
+}
