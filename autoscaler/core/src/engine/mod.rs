@@ -15,6 +15,8 @@
 //! Asking the metrics APIs, the pace of it, and writing replicas. One thing that the controller in Kubernetes looks at is
 //! left out on purpose: whether two autoscalers select the same pods. Here each has a target of its own.
 
+pub mod blend;
 pub mod plan;
 
+pub use blend::{Answer, Blend, Measured};
 pub use plan::{LoadRole, Plan};

@@ -115,10 +115,8 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     }
     let Pass { object: latest, mut status, .. } = pass;
     status.finish(object.status.as_ref(), generation, cx.clock.now());
-    let written = status_writer::write(cx, &cx.world.autoscalers, &latest, status).await;
-    if let Err(error) = &written
-        && !error.is_early()
-    {
+    let written = status_writer::write(&cx.client, &cx.world.autoscalers, &latest, status).await;
+    if let Err(error) = &written {
         cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
     }
     outcome.and(written)

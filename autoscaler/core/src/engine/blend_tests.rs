@@ -1,0 +1,251 @@
+//! The table of the [module](super), row by row, and what must hold for any input.
+
+use super::*;
+use crate::hpa::spec::{Policy, ScalingRules};
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+const FREE: Bounds = Bounds { min: 0, max: None };
+
+fn measured(wish: i32, failed: u16) -> Measured {
+    Measured { wish: Some((wish, Arc::from("cpu"))), failed, why: None }
+}
+
+/// All failed, or there are none.
+fn nothing(failed: u16) -> Measured {
+    Measured { wish: None, failed, why: None }
+}
+
+/// A behavior without windows, and with these policies upwards and downwards.
+fn behavior(up: &[(&str, i32, i32)], down: &[(&str, i32, i32)]) -> Behavior {
+    let rules = |policies: &[(&str, i32, i32)]| {
+        let policies: Vec<_> =
+            policies.iter().map(|(kind, value, period)| Policy::new(kind, *value, *period)).collect();
+        let policies = Some(policies).filter(|policies| !policies.is_empty());
+        Some(ScalingRules { stabilization_window_seconds: Some(0), policies, ..ScalingRules::default() })
+    };
+    Behavior { scale_up: rules(up), scale_down: rules(down) }
+}
+
+fn input<'a>(current: i32, load: Option<i32>, measured: Option<&'a Measured>) -> Input<'a> {
+    let (load_name, role) = ("concurrency", LoadRole::Counts);
+    Input { now: NOW, current, bounds: FREE, load, load_name, role, measured, behavior: None }
+}
+
+/// (replicas, load, metrics, failures) -> (wish, what won). No windows, and policies that do not bind.
+#[test]
+fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
+    let free = behavior(&[("Percent", 100_000, 15)], &[]);
+    for ((current, load, wish, failed), (desired, metric)) in [
+        // Nothing runs: the load alone.
+        ((0, Some(0), Some(7), 0), (Some(0), "concurrency")),
+        ((0, Some(3), Some(7), 0), (Some(3), "concurrency")),
+        ((0, Some(3), None, 2), (Some(3), "concurrency")),
+        ((0, None, Some(7), 0), (None, "concurrency")),
+        // The largest.
+        ((2, Some(3), Some(5), 0), (Some(5), "cpu")),
+        ((2, Some(6), Some(5), 0), (Some(6), "concurrency")),
+        ((5, Some(2), Some(3), 0), (Some(3), "cpu")),
+        ((5, Some(3), Some(3), 0), (Some(3), "concurrency")), // The load among equals.
+        ((5, Some(0), Some(3), 0), (Some(3), "cpu")),         // Worked off without a request.
+        // The last pod is the load's.
+        ((1, Some(0), Some(1), 0), (Some(0), "cpu")),
+        ((1, Some(0), Some(0), 0), (Some(0), "cpu")),
+        ((3, Some(0), Some(1), 0), (Some(0), "cpu")),
+        ((1, Some(1), Some(0), 0), (Some(1), "concurrency")),
+        ((1, Some(0), Some(2), 0), (Some(2), "cpu")),
+        // A failure blocks down and zero, not up.
+        ((3, Some(2), None, 1), (Some(3), "concurrency")),
+        ((1, Some(0), None, 1), (Some(1), "concurrency")),
+        ((3, Some(5), None, 1), (Some(5), "concurrency")),
+        ((3, Some(2), Some(6), 1), (Some(6), "cpu")),
+        // So does a load that nobody knows.
+        ((3, None, Some(2), 0), (None, "cpu")),
+        ((3, None, Some(6), 0), (Some(6), "cpu")),
+        ((3, None, None, 1), (None, "concurrency")),
+    ] {
+        let measured = wish.map_or_else(|| nothing(failed), |wish| measured(wish, failed));
+        let input = Input { behavior: Some(&free), ..input(current, load, Some(&measured)) };
+        let answer = Blend::default().answer(&input);
+        let row = format!("{current} {load:?} {wish:?} {failed}");
+        assert_eq!((answer.desired, &*answer.metric), (desired, metric), "{row}");
+        assert_eq!(answer.held, failed > 0 && answer.asked < current, "{row}");
+    }
+}
+
+#[test]
+fn before_the_first_look_nothing_is_taken_away() {
+    let mut blend = Blend::default();
+    assert_eq!(blend.answer(&input(3, Some(0), None)).desired, Some(3));
+    assert_eq!(blend.answer(&input(3, Some(4), None)).desired, Some(4));
+    assert_eq!(blend.answer(&input(0, Some(1), None)).desired, Some(1), "and the first request wakes");
+}
+
+#[test]
+fn without_metrics_a_behavior_governs_the_load() {
+    let (slow, none) = (behavior(&[("Pods", 1, 60)], &[]), nothing(0));
+    let ask = |load| Input { behavior: Some(&slow), ..input(2, Some(load), Some(&none)) };
+    let answer = Blend::default().answer(&ask(9));
+    assert_eq!((answer.desired, answer.limit), (Some(3), Limit::ScaleUp));
+    assert_eq!(Blend::default().answer(&ask(0)).desired, Some(0));
+}
+
+/// Goal: what only tells whether anybody calls does not count pods.
+#[test]
+fn activity_alone_wakes_and_keeps_one_pod() {
+    let ask = |current, load, measured| Input { role: LoadRole::Activity, ..input(current, load, measured) };
+    let (one, four) = (measured(1, 0), measured(4, 0));
+    assert_eq!(Blend::default().answer(&ask(0, Some(9), None)).desired, Some(1));
+    assert_eq!(Blend::default().answer(&ask(1, Some(9), Some(&one))).desired, Some(1));
+    assert_eq!(Blend::default().answer(&ask(1, Some(9), Some(&four))).desired, Some(4));
+    assert_eq!(Blend::default().answer(&ask(1, Some(0), Some(&one))).desired, Some(0));
+}
+
+/// Goal: without a behavior the metrics look back five minutes, and the load does not wait for them on the way up.
+#[test]
+fn without_a_behavior_only_the_metrics_are_stabilized_and_limited() {
+    let mut blend = Blend::default();
+    let at = |seconds| NOW + Duration::from_secs(seconds);
+    let mut ask = |seconds, current, load, wish| {
+        let measured = measured(wish, 0);
+        blend.answer(&Input { now: at(seconds), ..input(current, Some(load), Some(&measured)) })
+    };
+    let many = ask(0, 2, 1, 50);
+    assert_eq!((many.desired, many.limit), (Some(6), Limit::ScaleUp), "4 pods at once");
+    assert_eq!(ask(1, 2, 30, 50).desired, Some(30), "the load has its own limits");
+    let calm = ask(15, 30, 1, 3);
+    assert_eq!((calm.desired, calm.stabilization), (Some(30), Stabilization::Down));
+    assert_eq!(ask(302, 30, 1, 3).desired, Some(3), "five minutes later");
+    assert_eq!(ask(603, 3, 0, 1).desired, Some(0), "and to zero when nobody calls");
+}
+
+#[test]
+fn a_wake_begins_with_an_empty_memory() {
+    let slow = behavior(&[("Pods", 1, 60)], &[]);
+    let mut blend = Blend::default();
+    let ask = |current, load| Input { behavior: Some(&slow), ..input(current, Some(load), None) };
+    assert_eq!(blend.answer(&ask(1, 5)).desired, Some(2));
+    blend.scaled(Some(&slow), 1, 2, NOW);
+    assert_eq!(blend.answer(&ask(2, 5)).desired, Some(2), "one was added already");
+    assert_eq!(blend.answer(&ask(0, 5)).desired, Some(5), "from zero at once, policies or not");
+    blend.scaled(Some(&slow), 0, 5, NOW);
+    assert_eq!(blend.answer(&ask(5, 9)).desired, Some(6), "the wake does not count");
+}
+
+#[test]
+fn the_bounds_are_the_behaviors_too() {
+    let free = behavior(&[("Percent", 100_000, 15)], &[]);
+    let many = measured(9, 0);
+    let bounds = Bounds { min: 2, max: Some(4) };
+    let answer = |current, load, wish| {
+        let input = Input { bounds, behavior: Some(&free), ..input(current, Some(load), Some(wish)) };
+        let answer = Blend::default().answer(&input);
+        (answer.desired, answer.limit)
+    };
+    assert_eq!(answer(3, 0, &many), (Some(4), Limit::TooMany));
+    assert_eq!(answer(3, 1, &measured(1, 0)), (Some(2), Limit::TooFew));
+}
+
+prop_compose! {
+    fn any_measured()(wish in proptest::option::of(-1..20_i32), failed in 0..3_u16) -> Measured {
+        wish.map_or_else(|| nothing(failed), |wish| measured(wish, failed))
+    }
+}
+
+prop_compose! {
+    fn any_behavior()(
+        up in (1..5_i32, 1..60_i32), down in (1..5_i32, 1..60_i32), windows in (0..30_i32, 0..30_i32),
+    ) -> Behavior {
+        let mut behavior = behavior(&[("Pods", up.0, up.1)], &[("Pods", down.0, down.1)]);
+        for (rules, window) in [(&mut behavior.scale_up, windows.0), (&mut behavior.scale_down, windows.1)] {
+            if let Some(rules) = rules {
+                rules.stabilization_window_seconds = Some(window);
+            }
+        }
+        behavior
+    }
+}
+
+/// A target that does what is wished, second by second: load and metrics at each, then (from, to) of each.
+fn run(
+    steps: &[(u64, Option<i32>, Option<Measured>)],
+    behavior: Option<&Behavior>,
+    start: i32,
+) -> Vec<(u64, i32, i32)> {
+    let (mut blend, mut current, mut second, mut seen) = (Blend::default(), start, 0, Vec::new());
+    for (pause, load, measured) in steps {
+        second += pause;
+        let now = NOW + Duration::from_secs(second);
+        let answer = blend.answer(&Input { now, behavior, ..input(current, *load, measured.as_ref()) });
+        let wanted = answer.desired.unwrap_or(current);
+        if wanted != current {
+            blend.scaled(behavior, current, wanted, now);
+        }
+        seen.push((second, current, wanted));
+        current = wanted;
+    }
+    seen
+}
+
+fn any_steps() -> impl Strategy<Value = Vec<(u64, Option<i32>, Option<Measured>)>> {
+    let step = (0..20_u64, proptest::option::weighted(0.9, 0..20_i32), proptest::option::weighted(0.9, any_measured()));
+    proptest::collection::vec(step, 1..40)
+}
+
+proptest! {
+    /// More load never means fewer pods, whatever happened before.
+    #[test]
+    fn more_load_never_means_fewer_pods(
+        steps in any_steps(), current in 0..20_i32, load in 0..20_i32, extra in 0..20_i32, last in any_measured(),
+        behavior in proptest::option::of(any_behavior()),
+    ) {
+        let mut blend = Blend::default();
+        for (i, (_, load, measured)) in steps.iter().enumerate() {
+            let now = NOW - Duration::from_secs(u64::try_from(steps.len() - i).unwrap_or(1));
+            blend.answer(&Input { now, behavior: behavior.as_ref(), ..input(current, *load, measured.as_ref()) });
+        }
+        let ask = |load| Input { behavior: behavior.as_ref(), ..input(current, Some(load), Some(&last)) };
+        let (less, more) = (blend.clone().answer(&ask(load)), blend.answer(&ask(load + extra)));
+        prop_assert!(less.desired <= more.desired, "{less:?} {more:?}");
+    }
+
+    /// A failing metric, or an unknown load, never takes a pod away; with what is known it may still add some.
+    #[test]
+    fn doubt_never_scales_down(steps in any_steps(), behavior in proptest::option::of(any_behavior()), start in 1..20_i32) {
+        for ((_, load, measured), (_, from, to)) in steps.iter().zip(run(&steps, behavior.as_ref(), start)) {
+            let failing = measured.as_ref().is_none_or(|measured| measured.failed > 0);
+            if from > 0 && (failing || load.is_none()) {
+                prop_assert!(to >= from, "{measured:?} {load:?}: {from} to {to}");
+            }
+            if from > 0 && to == 0 {
+                prop_assert_eq!(*load, Some(0), "only the load lets the last pod go");
+            }
+        }
+    }
+
+    /// No change exceeds a policy's limit for the period before it, whoever asks; a wake from zero is not the policy's.
+    #[test]
+    fn policies_hold_over_all_answers(steps in any_steps(), behavior in any_behavior(), start in 1..20_i32) {
+        let policy = |rules: &Option<ScalingRules>| {
+            let policy = &rules.as_ref().expect("set").policies.as_ref().expect("set")[0];
+            (policy.value, u64::try_from(policy.period_seconds).expect("positive"))
+        };
+        let (up, down) = (policy(&behavior.scale_up), policy(&behavior.scale_down));
+        let seen = run(&steps, Some(&behavior), start);
+        for (i, (second, ..)) in seen.iter().enumerate() {
+            let since = seen[..i].iter().rposition(|(_, from, _)| *from == 0).map_or(0, |wake| wake + 1);
+            let within = |period| seen[since..=i].iter().filter(move |(at, from, _)| at + period > *second && *from > 0);
+            let net = |period| within(period).map(|(_, from, to)| to - from).sum::<i32>();
+            let (_, from, to) = seen[i];
+            prop_assert!(to <= from || net(up.1) <= up.0, "{seen:?}");
+            // The step to zero is the load's, from one pod.
+            prop_assert!(to >= from || net(down.1) >= -down.0 - i32::from(to == 0), "{seen:?}");
+        }
+    }
+
+    /// With nothing running the metrics do not matter.
+    #[test]
+    fn from_zero_the_load_alone_decides(load in proptest::option::of(0..20_i32), measured in any_measured()) {
+        prop_assert_eq!(Blend::default().answer(&input(0, load, Some(&measured))).desired, load);
+    }
+}
