@@ -20,11 +20,13 @@ use kube::{Api, Client};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Time between attempts.
 const RETRY: Duration = Duration::from_secs(1);
+/// Longest duration of an attempt.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Name of the one port.
 const PORT_NAME: &str = "http";
 
@@ -37,9 +39,22 @@ pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, 
         announced.retain(|name: &String| ours.contains(&name.as_str()));
         for name in &ours {
             if !announced.contains(*name) {
-                match announce(&client, &namespace, name, me).await {
-                    Ok(()) => drop(announced.insert((*name).to_owned())),
-                    Err(error) => tracing::warn!(bucket = name, %error, "bucket could not be announced, trying again"),
+                // Whoever gains the bucket next announces itself after we have come to an end.
+                let Some(guard) = shares.begin_bucket_write(name) else { continue };
+                let until = guard.deadline().unwrap_or_else(|| Instant::now() + ANNOUNCE_TIMEOUT);
+                match timeout_at(until.min(Instant::now() + ANNOUNCE_TIMEOUT), announce(&client, &namespace, name, me))
+                    .await
+                {
+                    Ok(answer) => {
+                        guard.answered();
+                        match answer {
+                            Ok(()) => drop(announced.insert((*name).to_owned())),
+                            Err(error) => {
+                                tracing::warn!(bucket = name, %error, "bucket could not be announced, trying again");
+                            }
+                        }
+                    }
+                    Err(_) => tracing::warn!(bucket = name, "bucket could not be announced in time, trying again"),
                 }
             }
         }

@@ -8,7 +8,7 @@
 use crate::scale::Leadership;
 use common::RevisionKey;
 use common::ownership::{Holder, owner};
-use common_runtime::lease::Ownership;
+use common_runtime::lease::{Ownership, WriteGuard};
 use dashmap::DashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -121,6 +121,18 @@ impl Shares {
         self.names.iter().position(|known| known == name).is_some_and(|bucket| self.has(bucket))
     }
 
+    /// Begins a write for the bucket of this name itself.
+    pub fn begin_bucket_write(&self, name: &str) -> Option<WriteGuard> {
+        self.begin_write_in(self.names.iter().position(|known| known == name)?)
+    }
+
+    fn begin_write_in(&self, bucket: usize) -> Option<WriteGuard> {
+        match &self.holders {
+            Holders::Leases(ownership) => ownership.begin_write(bucket),
+            Holders::Members { ours } => (*ours == Some(bucket)).then(WriteGuard::unbounded),
+        }
+    }
+
     fn owner_of_bucket(&self, bucket: usize) -> Owner {
         if self.has(bucket) {
             return Owner::Us;
@@ -164,11 +176,8 @@ impl Leadership for Shares {
         self.bucket(key).is_some_and(|bucket| self.has(bucket))
     }
 
-    fn may_write(&self, key: &RevisionKey) -> bool {
-        self.bucket(key).is_some_and(|bucket| match &self.holders {
-            Holders::Leases(ownership) => ownership.may_write(bucket),
-            Holders::Members { ours } => *ours == Some(bucket),
-        })
+    fn begin_write(&self, key: &RevisionKey) -> Option<WriteGuard> {
+        self.begin_write_in(self.bucket(key)?)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -196,7 +205,7 @@ mod tests {
             let expected = owner(&names, &key.to_string()).expect("an owner");
             for (shares, name) in members.iter().zip(names.iter().map(Some).chain([None])) {
                 let ours = name.is_some_and(|name| name == expected);
-                assert_eq!((shares.owns(&key), shares.may_write(&key)), (ours, ours));
+                assert_eq!((shares.owns(&key), shares.begin_write(&key).is_some()), (ours, ours));
                 let other = Owner::Other(Instance::Member(expected.to_owned()));
                 assert_eq!(shares.owner(&key), if ours { Owner::Us } else { other });
             }

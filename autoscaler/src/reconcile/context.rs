@@ -1,6 +1,6 @@
 //! What every reconcile has at hand: what is known, what is asked for, and how to write.
 
-use super::api::{self, Written};
+use super::api::{Bounded, Written};
 use super::error::Error;
 use super::events::Recorder;
 use super::kpa::foreign::NOT_SERVED;
@@ -19,8 +19,12 @@ use common_runtime::environment::Mode;
 use dashmap::DashMap;
 use kube::{Client, ResourceExt};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+/// Longest wait for the answer to one write, however long the lease lasts.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Shared by all workers.
 pub(crate) struct Context {
@@ -131,9 +135,8 @@ impl Context {
         object: &K,
         doing: &str,
     ) -> Result<K, Error> {
-        self.check_lease(revision)?;
         tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "create");
-        api::create(&self.client, store, object, doing).await
+        self.write(revision, doing, async |api| api.create(store, object, doing).await).await
     }
 
     /// Replaces an object on behalf of a revision that is ours to write for.
@@ -147,9 +150,8 @@ impl Context {
         object: &K,
         doing: &str,
     ) -> Result<K, Error> {
-        self.check_lease(revision)?;
         tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "replace");
-        api::replace(&self.client, store, object, doing).await
+        self.write(revision, doing, async |api| api.replace(store, object, doing).await).await
     }
 
     /// Deletes an object on behalf of a revision that is ours to write for.
@@ -163,17 +165,28 @@ impl Context {
         key: &Key,
         doing: &str,
     ) -> Result<(), Error> {
-        self.check_lease(revision)?;
         tracing::debug!(object = %key, kind = %K::kind(&()), "delete");
-        api::delete(&self.client, store, key, doing).await
+        self.write(revision, doing, async |api| api.delete(store, key, doing).await).await
     }
 
-    /// Looked at immediately before each write.
+    /// Every write on behalf of a revision: begun only while our lease is certain to outlast it, and given up before the
+    /// lease ends, here and by the API server.
     ///
     /// # Errors
-    /// The lease may end before the write is done.
-    pub(crate) fn check_lease(&self, revision: &Key) -> Result<(), Error> {
-        if self.ports.leadership.may_write(revision) { Ok(()) } else { Err(Error::LeaseEnds) }
+    /// The lease may end too soon, no answer came in time, or whatever `write` says.
+    pub(crate) async fn write<T>(
+        &self,
+        revision: &Key,
+        doing: &str,
+        write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let guard = self.ports.leadership.begin_write(revision).ok_or(Error::LeaseEnds)?;
+        let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
+        let within = left.min(WRITE_TIMEOUT);
+        let outcome = timeout(within, write(Bounded { client: self.client.clone(), within })).await;
+        let outcome = outcome.map_err(|_| Error::NoAnswer { doing: format!("{doing} {}", revision.name()), within })?;
+        guard.answered();
+        outcome
     }
 }
 

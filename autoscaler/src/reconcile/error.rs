@@ -2,6 +2,7 @@
 
 use super::world::targets::TargetError;
 use autoscaler_core::history::Obstacle;
+use std::time::Duration;
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,14 @@ pub(crate) enum Error {
     /// Our lease may end before the write is done, so nothing was written.
     #[error("not written: the lease may end within two seconds")]
     LeaseEnds,
+    /// The API server did not answer in time; the write may have been carried out.
+    #[error("{doing}: no answer within {within:?}")]
+    NoAnswer {
+        /// What was tried.
+        doing: String,
+        /// How long an answer was waited for.
+        within: Duration,
+    },
     /// An object of the name that we need belongs to somebody else.
     #[error("{owner} does not own {kind}: {name}")]
     NotOwned {
@@ -48,6 +57,7 @@ impl Error {
     pub(crate) fn during(doing: &'static str) -> impl FnOnce(Self) -> Self {
         move |error| match error {
             Self::Api { doing: part, source } => Self::Api { doing: format!("{doing}: {part}"), source },
+            Self::NoAnswer { doing: part, within } => Self::NoAnswer { doing: format!("{doing}: {part}"), within },
             Self::NotOwned { owner, kind, name } => Self::NotOwned { owner: format!("{doing}: {owner}"), kind, name },
             other => other,
         }
@@ -58,7 +68,7 @@ impl Error {
         match self {
             Self::LeaseEnds => Obstacle::LeaseEnding,
             Self::Target(_) => Obstacle::TargetNotFound,
-            Self::Api { .. } | Self::NotOwned { .. } => Obstacle::NotAccepted,
+            Self::Api { .. } | Self::NoAnswer { .. } | Self::NotOwned { .. } => Obstacle::NotAccepted,
         }
     }
 

@@ -57,8 +57,10 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     };
     status.mark(result.as_ref().copied(), now);
     status.finish(metric.status.as_ref(), generation, cx.clock.now());
-    let written = status_writer::write(&cx.client, &cx.world.metrics, &metric, status).await;
-    if let Err(error) = &written {
+    let written = status_writer::write(cx, &cx.world.metrics, &metric, status).await;
+    if let Err(error) = &written
+        && !error.is_early()
+    {
         cx.recorder.say(COMPONENT, &*metric, Severity::Warning, "UpdateFailed", error.to_string());
     }
     written

@@ -4,11 +4,11 @@
 //! writes a status of ours, so what others changed is never in it.
 
 use super::api::Written;
+use super::context::Context;
 use super::error::{Error, code};
 use super::world::store::{Store, key_of};
-use kube::api::PostParams;
+use kube::Api;
 use kube::core::object::HasStatus;
-use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Writes `status` of the object that was read as `read`, unless it says that already.
 ///
 /// # Errors
-/// The API server's. An object that is gone needs no status.
-pub(crate) async fn write<K>(client: &Client, store: &Store<K>, read: &Arc<K>, status: K::Status) -> Result<(), Error>
+/// The lease may end too soon, or the API server's. An object that is gone needs no status.
+pub(crate) async fn write<K>(cx: &Context, store: &Store<K>, read: &Arc<K>, status: K::Status) -> Result<(), Error>
 where
     K: Written + HasStatus,
     K::Status: PartialEq + Clone,
@@ -30,12 +30,14 @@ where
         return Ok(());
     }
     let key = key_of(&**read);
-    let api: Api<K> = Api::namespaced(client.clone(), key.namespace());
-    let failed = || Error::api(format!("Failed to update status for {:?}", key.name()));
+    let doing = format!("Failed to update status for {:?}", key.name());
+    let failed = || Error::api(doing.as_str());
+    let reads: Api<K> = Api::namespaced(cx.client.clone(), key.namespace());
     let mut object = K::clone(read);
     for attempt in 1.. {
         *object.status_mut() = Some(status.clone());
-        match api.replace_status(key.name(), &PostParams::default(), &object).await {
+        let answer = cx.write(&key, &doing, async |api| Ok(api.replace_status(&object).await)).await?;
+        match answer {
             Ok(mut written) => {
                 written.meta_mut().managed_fields = None;
                 let version = written.meta().resource_version.clone().unwrap_or_default();
@@ -45,7 +47,7 @@ where
             Err(error) if code(&error) == Some(404) => return Ok(()),
             Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
                 tokio::time::sleep(PAUSE).await;
-                match api.get_opt(key.name()).await.map_err(failed())? {
+                match reads.get_opt(key.name()).await.map_err(failed())? {
                     Some(newer) if newer.meta().uid == read.meta().uid => object = newer,
                     _ => return Ok(()),
                 }

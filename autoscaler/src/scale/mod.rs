@@ -24,6 +24,7 @@ pub use attention::Attention;
 use autoscaler_core::history::Action;
 use common::RevisionKey;
 use common::scaling::{Aggregation, DeciderSpec};
+use common_runtime::lease::WriteGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -217,6 +218,7 @@ pub trait Leadership: Send + Sync + 'static {
         watch::channel(0).1 // Leads the same for ever.
     }
 
-    /// Whether the lease is certain to last for another two seconds: asked immediately before each write.
-    fn may_write(&self, key: &RevisionKey) -> bool;
+    /// Begins a write on behalf of the revision, immediately before it is sent; `None`: the lease may end in the next two
+    /// seconds. The revision stays this process's for as long as the guard lives, and the write must be over at its deadline.
+    fn begin_write(&self, key: &RevisionKey) -> Option<WriteGuard>;
 }

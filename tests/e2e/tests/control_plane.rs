@@ -86,6 +86,22 @@ async fn leases_are_shared_and_handed_on() {
     assert!(left.elapsed() < Duration::from_secs(2), "taken over after {:?}", left.elapsed());
 }
 
+/// Goal: a lease that another asks for is not handed over while anything is being written under it, and at once afterwards.
+#[tokio::test]
+async fn a_lease_is_handed_over_after_the_last_write_under_it() {
+    let (_server, client) = cluster().await;
+    let (first, _, _stop) = campaign(&client, 1, Timing::STANDALONE);
+    shares(&first, 4).await;
+    let writes: Vec<_> = (0..4).map(|bucket| first.begin_write(bucket).expect("held")).collect();
+    let (second, _, _stop_second) = campaign(&client, 2, Timing::STANDALONE);
+    // It lets go of one when it is asked: nothing more is begun, what is under way goes on.
+    shares(&first, 3).await;
+    assert!((0..4).all(|bucket| !second.owns(bucket)), "a write is under way in each of them");
+    writes.into_iter().for_each(lease::WriteGuard::answered);
+    shares(&second, 2).await;
+    shares(&first, 2).await;
+}
+
 /// Goal: a crash is taken over within the lease duration and two seconds.
 #[tokio::test]
 async fn a_crash_is_taken_over() {

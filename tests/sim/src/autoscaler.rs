@@ -8,6 +8,7 @@ use crate::model::{Id, Object, Objects};
 use crate::process::{Process, Who};
 use crate::reconcile::{Controller, Round, Work};
 use crate::world::{Local, Without, World};
+use crate::writers::Writers;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::inform::Status;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
@@ -36,6 +37,8 @@ pub(crate) struct Autoscaler {
     pub(crate) ownerless: Vec<(Duration, WireStatMessage)>,
     turn_at: Option<Duration>,
     pub(crate) elect_at: Option<Duration>,
+    /// What is being written, by bucket.
+    pub(crate) writers: Vec<Writers>,
     /// Holders as last published, and whether that is this process.
     pub(crate) published: Vec<(Option<String>, bool)>,
 }
@@ -81,6 +84,7 @@ impl Autoscaler {
             ownerless: Vec::new(),
             turn_at: None,
             elect_at: None,
+            writers: std::iter::repeat_with(Writers::default).take(buckets).collect(),
             published: vec![(None, false); buckets],
         }
     }
@@ -111,6 +115,8 @@ impl World {
             Local::Pass(controller, revision) => self.pass(index, controller, revision),
             Local::Timer(controller, revision) => self.timer(index, controller, revision),
             Local::Answer { controller, revision, answer } => self.answered(index, controller, revision, answer),
+            Local::WriteOver(bucket) => self.write_over(index, bucket),
+            Local::IdleTimeout { bucket, wait } => self.idle_timeout(index, bucket, wait),
             Local::Probe(revision) => self.probe(index, revision),
             Local::Frame(frame) => self.frame(index, frame),
             Local::Scrape => self.scrape(index),

@@ -13,7 +13,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const ENTRIES_APART: u64 = 500;
 
 impl World {
-    /// Time of one way to the API server or back; less than the margin that a write is given.
+    /// Time of one way to the API server or back.
     pub(crate) fn api_delay(&mut self) -> Duration {
         let most = if self.links.api_slow() { 1500 } else { 40 };
         Duration::from_millis(self.rng.random_range(1..=most))

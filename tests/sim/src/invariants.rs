@@ -5,7 +5,7 @@ use crate::plan::Revision;
 use crate::world::World;
 use autoscaler_core::decider::{Recommendation, Rule};
 use autoscaler_core::path_mode::PathMode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Attestations are older than this where an activator cannot be heard; what the autoscaler allows, and the network.
 const UNHEARD: Duration = Duration::from_millis(3100);
@@ -18,17 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 impl World {
     /// At most one writer, bounds, and no zero while traffic goes on: looked at when a write reaches the API server.
-    /// `until`: the end of the lease under which the write was begun. Within it another can hold the lease only because
-    /// the writer gave it away.
-    pub(crate) fn judge_write(&mut self, by: usize, revision: usize, until: Option<Instant>, object: &Object) {
+    pub(crate) fn judge_write(&mut self, by: usize, revision: usize, object: &Object) {
         let bucket = self.plan.revisions[revision].bucket;
         let now = self.instant();
-        let others = (0..self.autoscalers.len()).filter(|other| *other != by && until.is_none_or(|until| until <= now));
+        let mut others = (0..self.autoscalers.len()).filter(|other| *other != by);
         let holds = |other: &usize| {
             let other = &self.autoscalers[*other];
             !other.process.down && other.election.held_until(bucket).is_some_and(|until| now < until)
         };
-        if let Some(other) = others.into_iter().find(holds) {
+        if let Some(other) = others.find(holds) {
             self.break_rule(format!(
                 "at most one writer: autoscaler {by} writes {object:?} for revision {revision} while {other} holds bucket {bucket}"
             ));

@@ -28,7 +28,12 @@ impl World {
         let now = self.instant();
         let ops = self.autoscalers[index].election.due(now);
         for (lease, op) in ops {
-            self.write_lease(index, lease, op);
+            match &op {
+                Op::Write { holder, .. } if *holder != self.autoscalers[index].identity => {
+                    self.hand_over(index, lease, op)
+                }
+                _ => self.write_lease(index, lease, op),
+            }
         }
         let autoscaler = &mut self.autoscalers[index];
         let election = &autoscaler.election;
@@ -55,13 +60,13 @@ impl World {
         }
     }
 
-    fn write_lease(&mut self, index: usize, lease: usize, op: Op) {
+    pub(crate) fn write_lease(&mut self, index: usize, lease: usize, op: Op) {
         let sent = self.now;
         if self.links.api_request_lost(index) {
             let answer = LeaseAnswer::Failed;
             return self.tell(Who::Autoscaler(index), LEASE_TIMEOUT, Local::LeaseAnswer { lease, sent, answer });
         }
-        let delay = self.api_delay();
+        let delay = self.api_delay() + self.api_work().min(LEASE_TIMEOUT);
         let life = self.autoscalers[index].process.life;
         self.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
     }
@@ -97,8 +102,10 @@ impl World {
         if self.autoscalers[by].process.life != life {
             return;
         }
-        let lost = self.links.api_answer_lost(by);
-        let (answer, delay) = if lost { (LeaseAnswer::Failed, LEASE_TIMEOUT) } else { (answer, self.api_delay()) };
+        let delay = self.api_delay();
+        let patience = (sent + LEASE_TIMEOUT).saturating_sub(self.now);
+        let lost = self.links.api_answer_lost(by) || delay > patience;
+        let (answer, delay) = if lost { (LeaseAnswer::Failed, patience) } else { (answer, delay) };
         self.tell(Who::Autoscaler(by), delay, Local::LeaseAnswer { lease, sent, answer });
     }
 
@@ -115,11 +122,11 @@ impl World {
         self.elect(index);
     }
 
-    /// An orderly exit gives everything up first.
+    /// An orderly exit gives everything up first, but for what is still being written under.
     pub(crate) fn release_leases(&mut self, index: usize) {
         let ops = self.autoscalers[index].election.release();
         for (lease, op) in ops {
-            self.write_lease(index, lease, op);
+            self.hand_over(index, lease, op);
         }
     }
 

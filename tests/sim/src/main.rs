@@ -1,10 +1,10 @@
-//! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without lease|proof|attestation` leaves a
+//! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without lease|guard|proof|attestation` leaves a
 //! rule out.
 
 use sim::Without;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without lease|proof|attestation]";
+const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without lease|guard|proof|attestation]";
 
 struct Arguments {
     seed: Option<u64>,
@@ -63,6 +63,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--without" => {
                 parsed.without = Some(match value.as_str() {
                     "lease" => Without::Lease,
+                    "guard" => Without::Guard,
                     "proof" => Without::Proof,
                     "attestation" => Without::Attestation,
                     _ => return Err(format!("{name} {value:?}: there is no such rule")),

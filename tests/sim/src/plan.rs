@@ -149,16 +149,16 @@ fn seconds(least: u64, most: u64, rng: &mut impl Rng) -> Duration {
 fn fault(autoscalers: usize, activators: usize, rng: &mut StdRng) -> Planned {
     let autoscaler = rng.random_range(0..autoscalers);
     let activator = rng.random_range(0..activators);
-    let (fault, longest) = match rng.random_range(0..18) {
+    let (fault, longest) = match rng.random_range(0..22) {
         0 | 15..=17 => (Fault::PauseAutoscaler(autoscaler), 45),
         1 => (Fault::CrashAutoscaler(autoscaler), 25),
-        2 => (Fault::LeaveAutoscaler(autoscaler), 10),
+        2 | 18 => (Fault::LeaveAutoscaler(autoscaler), 10),
         3 => (Fault::PauseActivator(activator), 10),
         4 => (Fault::CrashActivator(activator), 10),
         5 => (Fault::CutApi(autoscaler), CUT_OFF_MAX),
         6 => (Fault::LoseAnswers(autoscaler), CUT_OFF_MAX),
         7 => (Fault::StopApi, 40),
-        8 => (Fault::SlowApi, 40),
+        8 | 19..=21 => (Fault::SlowApi, 60),
         9 => (Fault::CutStats(activator), 60),
         10 => (Fault::SpoilStats(activator), 40),
         11 => (Fault::CutPeers(autoscaler, rng.random_range(0..autoscalers)), 40),

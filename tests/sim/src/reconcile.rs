@@ -7,6 +7,7 @@ use crate::autoscaler::Initial;
 use crate::model::{Id, Object, Place, Status};
 use crate::process::Who;
 use crate::world::{Event, Local, Without, World};
+use crate::writers::Passage;
 use autoscaler_core::active;
 use autoscaler_core::bounds;
 use autoscaler_core::num_activators::num_activators;
@@ -15,7 +16,7 @@ use autoscaler_core::scale_to_zero::{self, ProbeNeed, Reason, Verdict};
 use common::ownership;
 use rand::RngExt;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Back-off after a failed pass: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(300));
@@ -241,7 +242,6 @@ impl World {
 
     /// The next write of a pass, or its end.
     fn next_step(&mut self, index: usize, key: (Controller, usize)) {
-        let may_write = self.may_write(index, key.1);
         let work = self.autoscalers[index].works.entry(key).or_default();
         let Some(step) = work.running.as_mut().and_then(VecDeque::pop_front) else {
             work.running = None;
@@ -251,38 +251,30 @@ impl World {
             }
             return;
         };
-        if !may_write {
+        let Some(passage) = self.begin_write(index, key.1) else {
             self.summary.lease_ends += 1;
             return self.fail(index, key, "the lease ends too soon");
-        }
+        };
         if self.links.api_request_lost(index) {
-            let delay = Duration::from_millis(self.rng.random_range(5..3000));
+            let delay = Duration::from_millis(self.rng.random_range(5..3000)).min(passage.deadline - self.now);
             let answer = Answer::Lost;
             let answer = Local::Answer { controller: key.0, revision: key.1, answer };
             return self.tell(Who::Autoscaler(index), delay, answer);
         }
-        let delay = self.api_delay();
         let life = self.autoscalers[index].process.life;
-        let bucket = self.plan.revisions[key.1].bucket;
-        let until = self.autoscalers[index].election.held_until(bucket);
-        self.at(delay, Event::Write { by: index, life, until, controller: key.0, revision: key.1, step });
+        self.at(passage.delay, Event::Write { by: index, life, passage, controller: key.0, revision: key.1, step });
     }
 
     /// A write reaches the API server.
-    pub(crate) fn written(
-        &mut self,
-        by: usize,
-        life: u32,
-        until: Option<Instant>,
-        key: (Controller, usize),
-        step: Step,
-    ) {
+    pub(crate) fn written(&mut self, by: usize, life: u32, passage: Passage, key: (Controller, usize), step: Step) {
         let (Step { id, base, object }, (controller, revision)) = (step, key);
-        let answer = if base.is_some_and(|base| base != self.store.version(id)) {
+        let answer = if passage.too_late {
+            Answer::Lost
+        } else if base.is_some_and(|base| base != self.store.version(id)) {
             self.summary.conflicts += 1;
             Answer::Conflict
         } else {
-            self.judge_write(by, revision, until, &object);
+            self.judge_write(by, revision, &object);
             if let Object::Target(to) = object {
                 self.summary.patches += 1;
                 self.say(|| format!("autoscaler {by} scales revision {revision} to {to}"));
@@ -293,14 +285,20 @@ impl World {
         if self.autoscalers[by].process.life != life {
             return;
         }
-        let lost = self.links.api_answer_lost(by);
-        let delay = if lost { Duration::from_secs(10) } else { self.api_delay() };
-        let answer = if lost { Answer::Lost } else { answer };
+        let delay = self.api_delay();
+        let patience = passage.deadline.saturating_sub(self.now);
+        let lost = self.links.api_answer_lost(by) || matches!(answer, Answer::Lost) || delay > patience;
+        let (answer, delay) = if lost { (Answer::Lost, patience) } else { (answer, delay) };
         self.tell(Who::Autoscaler(by), delay, Local::Answer { controller, revision, answer });
     }
 
     pub(crate) fn answered(&mut self, index: usize, controller: Controller, revision: usize, answer: Answer) {
         let key = (controller, revision);
+        let bucket = self.plan.revisions[revision].bucket;
+        match answer {
+            Answer::Lost => self.write_given_up(index, bucket),
+            Answer::Written(..) | Answer::Conflict => self.write_over(index, bucket),
+        }
         match answer {
             Answer::Written(id, version, object) => {
                 let autoscaler = &mut self.autoscalers[index];

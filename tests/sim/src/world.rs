@@ -12,6 +12,7 @@ use crate::model::{Id, Object, Objects, Path, Place, Status};
 use crate::plan::{END, Plan};
 use crate::process::{Process, Who};
 use crate::reconcile::{Answer, Controller, Step};
+use crate::writers::Passage;
 use autoscaler_core::path_mode::PathMode;
 use common::election::Op;
 use common::stat::WireStatMessage;
@@ -29,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(500);
 pub enum Without {
     /// A process acts as long as it has not heard of another holder.
     Lease,
+    /// A lease is given away whatever is being written under it, and a write may take as long as it takes.
+    Guard,
     /// The last pod leaves without a probe of the path.
     Proof,
     /// Silence is believed whoever has been heard.
@@ -54,6 +57,8 @@ pub struct Summary {
     pub conflicts: u64,
     /// Writes that a process did not begin since its lease might have ended first.
     pub lease_ends: u64,
+    /// Leases that were given away only after a write under them had ended.
+    pub waits: u64,
     /// Forwarded stats that came to a process which does not own the revision.
     pub misrouted: u64,
     /// How often each reason was stated by a pass.
@@ -71,11 +76,10 @@ pub(crate) enum Event {
         op: Op,
         sent: Duration,
     },
-    /// `until`: the end of the lease that it was begun under.
     Write {
         by: usize,
         life: u32,
-        until: Option<Instant>,
+        passage: Passage,
         controller: Controller,
         revision: usize,
         step: Step,
@@ -112,16 +116,34 @@ pub(crate) enum Local {
     // Autoscalers:
     Turn,
     Elect,
-    LeaseAnswer { lease: usize, sent: Duration, answer: LeaseAnswer },
+    LeaseAnswer {
+        lease: usize,
+        sent: Duration,
+        answer: LeaseAnswer,
+    },
     Pass(Controller, usize),
     Timer(Controller, usize),
-    Answer { controller: Controller, revision: usize, answer: Answer },
+    Answer {
+        controller: Controller,
+        revision: usize,
+        answer: Answer,
+    },
+    /// Nothing will come of a write for a bucket any more.
+    WriteOver(usize),
+    IdleTimeout {
+        bucket: usize,
+        wait: u32,
+    },
     Probe(usize),
     Frame(Frame),
     Scrape,
     // Activators:
     Report,
-    Request { id: u64, revision: usize, lasts: Duration },
+    Request {
+        id: u64,
+        revision: usize,
+        lasts: Duration,
+    },
     Finish(u64),
 }
 
@@ -277,8 +299,8 @@ impl World {
         match event {
             Event::To(who, life, what) => self.reach(who, life, what),
             Event::WriteLease { by, life, lease, op, sent } => self.lease_written(by, life, lease, op, sent),
-            Event::Write { by, life, until, controller, revision, step } => {
-                self.written(by, life, until, (controller, revision), step);
+            Event::Write { by, life, passage, controller, revision, step } => {
+                self.written(by, life, passage, (controller, revision), step);
             }
             Event::Deploy(revision) => self.deploy(revision),
             Event::PodReady(pod) => {

@@ -14,9 +14,10 @@ fn the_invariants_hold() {
         all.patches += summary.patches;
         all.conflicts += summary.conflicts;
         all.served += summary.served;
+        all.waits += summary.waits;
     }
     assert!(all.pokes > SEEDS && all.patches > SEEDS && all.served > SEEDS, "{all:?}");
-    assert!(all.conflicts > 0, "{all:?}");
+    assert!(all.conflicts > 0 && all.waits > 0, "{all:?}");
 }
 
 /// Goal: a seed is a run: the same events, to the last one.
@@ -38,6 +39,12 @@ fn breaks(without: Without, invariant: &str) -> String {
 #[test]
 fn without_the_lease_check_two_write() {
     let what = breaks(Without::Lease, "at most one writer");
+    assert!(what.contains("while"), "{what}");
+}
+
+#[test]
+fn without_guards_a_former_owner_writes_late() {
+    let what = breaks(Without::Guard, "at most one writer");
     assert!(what.contains("while"), "{what}");
 }
 

@@ -115,8 +115,10 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     }
     let Pass { object: latest, mut status, .. } = pass;
     status.finish(object.status.as_ref(), generation, cx.clock.now());
-    let written = status_writer::write(&cx.client, &cx.world.autoscalers, &latest, status).await;
-    if let Err(error) = &written {
+    let written = status_writer::write(cx, &cx.world.autoscalers, &latest, status).await;
+    if let Err(error) = &written
+        && !error.is_early()
+    {
         cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
     }
     outcome.and(written)

@@ -10,9 +10,9 @@ use common::RevisionKey as Key;
 use common_api::PodAutoscaler;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
-use kube::Api;
+use kube::Resource;
 use kube::api::{Patch, PatchParams};
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, Request};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -32,13 +32,16 @@ pub(crate) async fn patch(
     to: i32,
     why: &str,
 ) -> Result<(), Error> {
-    cx.check_lease(key)?;
     let from = target.current();
     let name = target_key.object.name();
-    let api: Api<DynamicObject> = Api::namespaced_with(cx.client.clone(), key.namespace(), &target_key.resource());
-    let scaled = api.patch_scale(name, &PatchParams::default(), &replicas(to)).await;
-    let doing = || format!("failed to apply scale {to} to scale target {name}");
-    let scaled = scaled.map_err(|error| Error::api(doing())(error))?;
+    let doing = format!("failed to apply scale {to} to scale target {name}");
+    let path = DynamicObject::url_path(&target_key.resource(), Some(key.namespace()));
+    let scaled: DynamicObject = cx
+        .write(key, &doing, async |api| {
+            let patch = Request::new(path).patch_subresource("scale", name, &PatchParams::default(), &replicas(to));
+            api.send(patch).await.map_err(Error::api(doing.as_str()))
+        })
+        .await?;
     let at = Instant::now();
     let version = scaled.metadata.resource_version.unwrap_or_default();
     cx.world.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });

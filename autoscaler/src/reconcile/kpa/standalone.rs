@@ -4,6 +4,7 @@
 //! edit that breaks a rule the former version stays in force. A target is marked as taken up, with the replicas that it was
 //! found with, before anything is made or changed for it.
 
+use super::super::api::Bounded;
 use super::super::context::Context;
 use super::super::error::{Error, code};
 use super::super::sks::adopt::{Claimant, Standing, standing};
@@ -18,8 +19,7 @@ use common::RevisionKey as Key;
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
 use common_api::{PodAutoscaler, ServerlessService};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -213,12 +213,13 @@ async fn patch_metadata(
     mut metadata: serde_json::Value,
     doing: &str,
 ) -> Result<Arc<PodAutoscaler>, Error> {
-    cx.check_lease(key)?;
     metadata["resourceVersion"] = json!(object.metadata.resource_version);
-    let patch = Patch::Merge(json!({"metadata": metadata}));
-    let api: Api<PodAutoscaler> = Api::namespaced(cx.client.clone(), key.namespace());
-    let patched = api.patch(key.name(), &PatchParams::default(), &patch).await;
-    let mut patched = patched.map_err(Error::api(format!("{doing} of {}", key.name())))?;
+    let patch = json!({"metadata": metadata});
+    let write = async |api: Bounded| {
+        let patched = api.merge::<PodAutoscaler>(key, &patch).await;
+        patched.map_err(Error::api(format!("{doing} of {}", key.name())))
+    };
+    let mut patched = cx.write(key, doing, write).await?;
     patched.metadata.managed_fields = None;
     let version = patched.metadata.resource_version.clone().unwrap_or_default();
     cx.world.autoscalers.offer(key, &version, patched.clone());

@@ -1,6 +1,7 @@
 //! Step 4 of a pass: the EndpointSlices of the public Service, and what others left behind of them.
 
-use super::super::error::{Error, code};
+use super::super::api::Bounded;
+use super::super::error::Error;
 use super::services::Common;
 use super::slices::{self, Route, Write};
 use super::{Pass, Public, adopt, backend};
@@ -9,8 +10,7 @@ use common::names;
 use common_api::Mode;
 use common_api::serverlessservice_status::Pending;
 use k8s_openapi::api::core::v1::Endpoints;
-use kube::api::DeleteParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
 impl Pass<'_> {
     pub(super) async fn endpoints(&mut self, public: &Public, common: &Common) -> Result<(), Error> {
@@ -70,12 +70,8 @@ impl Pass<'_> {
 
     /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is back.
     async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
-        let api: Api<Endpoints> = Api::namespaced(self.cx.client.clone(), self.key.namespace());
-        match api.delete(name, &DeleteParams::background()).await {
-            Err(error) if code(&error) != Some(404) => {
-                Err(Error::api(format!("failed to delete Endpoints {name}"))(error))
-            }
-            _ => Ok(()),
-        }
+        let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
+        let delete = async |api: Bounded| api.remove::<Endpoints>(&key).await.map_err(Error::api(doing.as_str()));
+        self.cx.write(self.key, &doing, delete).await
     }
 }

@@ -17,6 +17,7 @@ use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::time::Timestamp;
 use common_runtime::environment::Mode;
+use common_runtime::lease::WriteGuard;
 use common_runtime::resolve::Resolve;
 use dashmap::DashMap;
 use futures::future::BoxFuture;
@@ -100,8 +101,8 @@ impl Leadership for Fakes {
     fn owns(&self, _: &Key) -> bool {
         !*self.led_by_another.lock()
     }
-    fn may_write(&self, _: &Key) -> bool {
-        !*self.lease_ends.lock()
+    fn begin_write(&self, _: &Key) -> Option<WriteGuard> {
+        (!*self.lease_ends.lock()).then(WriteGuard::unbounded)
     }
 }
 

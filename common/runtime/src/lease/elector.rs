@@ -1,5 +1,6 @@
 //! The task that carries out what [`Election`] decides: watches Leases, writes them, publishes who holds what.
 
+use super::writers::Writers;
 use super::{Ownership, Timing, View};
 use crate::watching;
 use common::election::{Election, Op, Record};
@@ -25,8 +26,11 @@ use tokio_util::sync::CancellationToken;
 const CLAIM: &str = "zeroscale.dev/claim";
 /// Longest wait for the answer to one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for writes under way before a lease is given away or up. If it is not enough, the lease stays in our name:
+/// it is taken up again, or expires.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait for all leases to be released at the end.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What an elector campaigns for, and as whom.
 #[derive(Clone, Debug)]
@@ -48,6 +52,7 @@ pub struct ElectorOptions {
 /// Must be called within a tokio runtime.
 pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToken) -> (Ownership, JoinHandle<()>) {
     let views = Arc::new(RwLock::new(vec![View::default(); options.names.len()]));
+    let writers = Writers::new(options.names.len());
     let (changed, changes) = watch::channel(0);
     let now = Instant::now().into_std();
     let me = options.identity.to_string();
@@ -56,10 +61,11 @@ pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToke
         objects: vec![None; options.names.len()],
         leases: Api::namespaced(client, &options.namespace),
         views: views.clone(),
+        writers: writers.clone(),
         changed,
         options,
     };
-    (Ownership { views, changes }, tokio::spawn(elector.run(shutdown)))
+    (Ownership { views, writers, changes }, tokio::spawn(elector.run(shutdown)))
 }
 
 struct Elector {
@@ -69,6 +75,8 @@ struct Elector {
     objects: Vec<Option<Lease>>,
     leases: Api<Lease>,
     views: Arc<RwLock<Vec<View>>>,
+    /// Writes under the leases.
+    writers: Writers,
     changed: watch::Sender<u64>,
 }
 
@@ -178,12 +186,20 @@ impl Elector {
         }
     }
 
-    /// Sends one write. The future owns what it needs, so that several run at once.
+    /// Sends one write. The future owns what it needs, so that several run at once. What takes the lease from us waits
+    /// until nothing is being written under it; nothing begins any more, since [`Election`] has let go of it already, which
+    /// must have been [published](Self::publish) before the future is polled.
     fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, Outcome)> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);
         let me = self.options.identity.to_string();
+        let lets_go = matches!(&op, Op::Write { holder, .. } if *holder != me);
+        let writers = self.writers.clone();
         async move {
+            if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
+                let error = format!("kept: a write under it has not ended within {IDLE_TIMEOUT:?}");
+                return (lease, Instant::now(), Outcome::Failed(error));
+            }
             let sent = Instant::now();
             let write = async {
                 match op {

@@ -24,9 +24,11 @@
 mod elector;
 #[cfg(test)]
 mod tests;
+mod writers;
 
 pub use common::election::{Timing, WRITE_MARGIN};
 pub use elector::{ElectorOptions, start};
+pub use writers::{CANCEL_MARGIN, WriteGuard};
 
 use common::ownership::Holder;
 use parking_lot::RwLock;
@@ -34,6 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use writers::Writers;
 
 /// Longer than any process lives; an `Instant` has no greatest value.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
@@ -42,6 +45,7 @@ const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 #[derive(Clone, Debug)]
 pub struct Ownership {
     views: Arc<RwLock<Vec<View>>>,
+    writers: Writers,
     changes: watch::Receiver<u64>,
 }
 
@@ -79,7 +83,7 @@ impl Ownership {
     pub fn by_hand(buckets: usize) -> (Assign, Self) {
         let views = Arc::new(RwLock::new(vec![View::default(); buckets]));
         let (changed, changes) = watch::channel(0);
-        (Assign { views: views.clone(), changed }, Self { views, changes })
+        (Assign { views: views.clone(), changed }, Self { views, writers: Writers::new(buckets), changes })
     }
 
     /// A state that never changes: this process holds every bucket. For one that is alone, and tests.
@@ -116,6 +120,14 @@ impl Ownership {
     /// Whether a write for the bucket may be started now.
     pub fn may_write(&self, bucket: usize) -> bool {
         self.writable_until(bucket).is_some_and(|until| Instant::now() <= until)
+    }
+
+    /// Begins a write for the bucket; `None`: it may not be started now. The lease does not change hands while it lasts.
+    pub fn begin_write(&self, bucket: usize) -> Option<WriteGuard> {
+        let views = self.views.read(); // Held until the guard counts: an elector that closes the bucket waits for either.
+        let until = views.get(bucket)?.until?;
+        let open = until.checked_sub(WRITE_MARGIN).is_some_and(|last| Instant::now() <= last);
+        if open { self.writers.begin(bucket, until) } else { None }
     }
 
     /// Counts changes of holders and of what this process holds; renewals do not count.
