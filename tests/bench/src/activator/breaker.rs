@@ -1,49 +1,52 @@
-//! What a place in the breaker costs: `cargo run --release -p activator-core --example breaker`.
+//! What a place in the breaker costs: taking it and giving it back, on one thread and on two that share one breaker.
 //!
-//! Taking and giving back, on one thread and on two that share one breaker; and the same through a throttler, pod
-//! included. Prints nanoseconds for each pair, the best of several rounds: what the code costs, not what the machine was
-#![allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+//! Rounds are short, so that some run undisturbed on a busy machine; a row's repetition is the lower quartile of its
+//! rounds, which is what the code costs, not what the machine was doing. Beside them two bare atomics, the least that
+//! any breaker can cost, and the same through a throttler, pod included.
+#![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
+use crate::lab::{Lab, quantile};
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use activator_core::breaker::{Breaker, Capacity};
+use activator_core::throttler::{ContainerConcurrency, Throttler};
+use activator_core::{Destination, Destinations};
+use futures::FutureExt;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use std::hint::black_box;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use activator_core::breaker::{Breaker, Capacity};
-use activator_core::throttler::{ContainerConcurrency, Throttler};
-use activator_core::{Destination, Destinations};
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
-
-/// Short rounds, so that some run undisturbed on a busy machine.
 const PAIRS: u32 = 20_000;
-const ROUNDS: u32 = 500;
+const ROUNDS: u32 = 100;
 
-fn main() {
+const fn row(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
+    Row { name, what, unit: "ns", good: Good::Small, judged: MEDIAN, must, aim }
+}
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        row("breaker-alone", "breaker, take and give back, uncontended", 25.0, 15.0),
+        row("breaker-two", "the same on two cores", 40.0, 25.0),
+    ],
+    run: |lab| async { Ok(run(lab)) }.boxed_local(),
+};
+
+fn run(lab: &Lab) -> Figures {
+    let mut figures = Figures::default();
+    let breaker = Breaker::new(Capacity::Limited(1000), 10);
+    let pair = || drop(black_box(breaker.try_acquire()));
+    figures.row("breaker-alone", series(lab, 1, &pair));
+    figures.row("breaker-two", series(lab, 2, &pair));
     let word = AtomicU64::new(0);
     let atomics = || {
         word.fetch_add(1, Ordering::AcqRel);
         word.fetch_sub(1, Ordering::AcqRel);
     };
-    println!(
-        "two bare atomics:            {:5.1} ns alone, {:5.1} ns on two cores",
-        measure(1, &atomics),
-        measure(2, &atomics)
-    );
-    let breaker = Breaker::new(Capacity::Limited(1000), 10);
-    let pair = || drop(black_box(breaker.try_acquire()));
-    println!(
-        "breaker, take and give back: {:5.1} ns alone, {:5.1} ns on two cores",
-        measure(1, &pair),
-        measure(2, &pair)
-    );
-    let wait = || drop(black_box(poll(breaker.acquire())));
-    println!(
-        "the same as a future:        {:5.1} ns alone, {:5.1} ns on two cores",
-        measure(1, &wait),
-        measure(2, &wait)
-    );
+    figures.beside("two bare atomics", series(lab, 1, &atomics));
+    figures.beside("the same on two cores", series(lab, 2, &atomics));
     for (name, concurrency) in [("no limit", 0), ("concurrency 1", 1), ("concurrency 100", 100)] {
         let throttler = Throttler::new(ContainerConcurrency::from_number(concurrency), 10);
         let pods = (1..=4).map(|n| Destination::from(std::net::SocketAddr::from(([10, 0, 0, n], 80)))).collect();
@@ -54,9 +57,14 @@ fn main() {
                 drop(black_box(admitted.pick(&mut rng)));
             }
         };
-        let (one, two) = (measure(1, &request), measure(2, &request));
-        println!("throttler, 4 pods, {name:16} {one:5.1} ns alone, {two:5.1} ns on two cores");
+        figures.beside(format!("throttler, 4 pods, {name}"), series(lab, 1, &request));
+        figures.beside("the same on two cores", series(lab, 2, &request));
     }
+    figures
+}
+
+fn series(lab: &Lab, threads: u32, pair: &(impl Fn() + Sync)) -> Vec<f64> {
+    (0..lab.repetitions).map(|_| measure(threads, pair)).filter(|nanos| nanos.is_finite()).collect()
 }
 
 fn poll<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
@@ -66,9 +74,8 @@ fn poll<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
 /// Wall time of one pair on each thread, in nanoseconds: the lower quartile of the rounds in which all threads ran at
 /// the same time. NaN if the machine was too busy for any.
 fn measure(threads: u32, pair: &(impl Fn() + Sync)) -> f64 {
-    let mut rounds: Vec<f64> = (0..ROUNDS).filter_map(|_| round(threads, pair)).collect();
-    rounds.sort_by(f64::total_cmp);
-    rounds.get(rounds.len() / 4).copied().unwrap_or(f64::NAN)
+    let rounds: Vec<f64> = (0..ROUNDS).filter_map(|_| round(threads, pair)).collect();
+    quantile(&rounds, 0.25)
 }
 
 /// One round, unless the threads ran one after the other.

@@ -1,0 +1,47 @@
+//! 5 000 held requests of a revision without a hard limit, released at once onto an idle backend: from the first
+//! answer's first byte to the last's.
+
+use crate::client;
+use crate::cluster::{self, Plane};
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use common::backend::Protocol;
+use futures::FutureExt;
+
+const REQUESTS: usize = 5000;
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[Row {
+        name: "release-5000",
+        what: "5 000 held requests, first answer to last",
+        unit: "s",
+        good: Good::Small,
+        judged: MEDIAN,
+        must: 0.5,
+        aim: 0.2,
+    }],
+    run: |lab| run(lab).boxed_local(),
+};
+
+async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+    let (_backend, address) = Process::role(&["http1-backend"])?;
+    let plane = Plane::start(lab).await?;
+    let mut spans = Vec::new();
+    for n in 0..lab.repetitions {
+        let name = format!("burst-{n}");
+        plane.revision(&name, Protocol::Http1).await?;
+        plane.until_known(&name).await?;
+        let mut connections = client::open(plane.http1, REQUESTS).await?;
+        client::send(&mut connections, &cluster::host(&name)).await?;
+        plane.until_held(&name, REQUESTS).await?;
+        let reading = tokio::spawn(client::answers(connections));
+        plane.pods(&name, Protocol::Http1, &[address.parse()?]).await?;
+        let (_, answered) = reading.await??;
+        let (first, last) = (answered.iter().min(), answered.iter().max());
+        spans.extend(first.zip(last).map(|(first, last)| (*last - *first).as_secs_f64()));
+    }
+    let mut figures = Figures::default();
+    figures.row("release-5000", spans);
+    Ok(figures)
+}

@@ -1,0 +1,90 @@
+//! What a held request costs in memory: the activator's resident memory, divided by the requests that it holds.
+//!
+//! 1. Connections are opened, and each sends its first request, to a revision without pods: *fresh*.
+//! 2. The revision gets a pod, all are answered, the pod goes, and each sends a second request: *again*.
+//! 3. The pod comes back, all are answered and close; 30 s later what is still there of the peak is *left*.
+//!
+//! Sockets' buffers are the kernel's and not counted, here as for the peers.
+
+use crate::client;
+use crate::cluster::{self, Plane};
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use common::backend::Protocol;
+use futures::FutureExt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Until what is left is looked at.
+const AFTER_RELEASE: Duration = Duration::from_secs(30);
+
+/// For buffers to be where they will be.
+const SETTLE: Duration = Duration::from_millis(500);
+
+const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
+    Row { name, what, unit: "KiB", good: Good::Small, judged: MEDIAN, must, aim }
+}
+
+const fn left(name: &'static str, what: &'static str) -> Row {
+    Row { name, what, unit: "%", good: Good::Small, judged: MEDIAN, must: 10.0, aim: 5.0 }
+}
+
+pub(super) const FEW: Measurement = Measurement {
+    rows: &[
+        kib("held-1000-fresh", "memory for a held request, 1 000 on fresh connections", 12.0, 4.0),
+        kib("held-1000-again", "the same after one earlier answer", 20.0, 6.0),
+        left("held-1000-left", "of that, left 30 s after release"),
+    ],
+    run: |lab| run(lab, 1000, ["held-1000-fresh", "held-1000-again", "held-1000-left"]).boxed_local(),
+};
+
+pub(super) const MANY: Measurement = Measurement {
+    rows: &[
+        kib("held-8000-fresh", "memory for a held request, 8 000 on fresh connections", 12.0, 4.0),
+        kib("held-8000-again", "the same after one earlier answer", 20.0, 6.0),
+        left("held-8000-left", "of that, left 30 s after release"),
+    ],
+    run: |lab| run(lab, 8000, ["held-8000-fresh", "held-8000-again", "held-8000-left"]).boxed_local(),
+};
+
+async fn run(lab: &Lab, n: usize, [fresh, again, left]: [&'static str; 3]) -> anyhow::Result<Figures> {
+    let (_backend, address) = Process::role(&["http1-backend"])?;
+    let backend: SocketAddr = address.parse()?;
+    let plane = Plane::start(lab).await?;
+    let host = cluster::host(REVISION);
+    plane.warm(REVISION, Protocol::Http1, backend).await?;
+    plane.asleep(REVISION, Protocol::Http1).await?;
+    tokio::time::sleep(SETTLE).await;
+    let base = plane.process.resident()?;
+    let beyond = || anyhow::Ok((plane.process.resident()? as f64 - base as f64) / 1024.0);
+
+    let mut connections = client::open(plane.http1, n).await?;
+    client::send(&mut connections, &host).await?;
+    plane.until_held(REVISION, n).await?;
+    tokio::time::sleep(SETTLE).await;
+    let first = beyond()?;
+
+    plane.pods(REVISION, Protocol::Http1, &[backend]).await?;
+    (connections, _) = client::answers(connections).await?;
+    plane.asleep(REVISION, Protocol::Http1).await?;
+    client::send(&mut connections, &host).await?;
+    plane.until_held(REVISION, n).await?;
+    tokio::time::sleep(SETTLE).await;
+    let second = beyond()?;
+
+    plane.pods(REVISION, Protocol::Http1, &[backend]).await?;
+    (connections, _) = client::answers(connections).await?;
+    drop(connections);
+    tokio::time::sleep(AFTER_RELEASE).await;
+    let rest = beyond()?;
+
+    let mut figures = Figures::default();
+    figures.row(fresh, vec![first / n as f64]);
+    figures.row(again, vec![second / n as f64]);
+    figures.row(left, vec![100.0 * rest / first.max(second)]);
+    figures.beside("activator: MiB before", vec![base as f64 / 1024.0 / 1024.0]);
+    Ok(figures)
+}
+
+const REVISION: &str = "held";

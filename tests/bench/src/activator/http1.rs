@@ -1,0 +1,69 @@
+//! A warm HTTP/1.1 request: CPU time, and how many get through, 64 connections and a body of 36 bytes.
+//!
+//! Client, proxy and backend share all cores, so requests/s also show what a proxy costs its neighbours.
+
+use super::turns::{self, of, ratio};
+use crate::lab::Lab;
+use crate::load::wrk;
+use crate::process::Process;
+use crate::proxy::Target;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use common::backend::Protocol;
+use futures::FutureExt;
+
+const CONNECTIONS: usize = 64;
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        Row {
+            name: "http1-cpu-haproxy",
+            what: "CPU for a warm HTTP/1.1 request ÷ HAProxy's",
+            unit: "",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 1.55,
+            aim: 1.15,
+        },
+        Row {
+            name: "http1-cpu-bare",
+            what: "the same ÷ a bare hyper proxy's",
+            unit: "",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 1.3,
+            aim: 1.1,
+        },
+        Row {
+            name: "http1-rate",
+            what: "requests/s ÷ HAProxy's, all on the same cores",
+            unit: "",
+            good: Good::Large,
+            judged: MEDIAN,
+            must: 0.82,
+            aim: 0.95,
+        },
+    ],
+    run: |lab| run(lab).boxed_local(),
+};
+
+async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+    let (_backend, address) = Process::role(&["http1-backend"])?;
+    let backend = address.parse()?;
+    let targets = [
+        Target::haproxy(Protocol::Http1, backend).await?,
+        Target::activator(lab, Protocol::Http1, backend).await?,
+        Target::bare(Protocol::Http1, backend).await?,
+        Target::nginx(backend).await?,
+        Target::direct(backend),
+    ];
+    let host = Target::host();
+    let load = async |target: &Target| wrk::run(target.address, &host, CONNECTIONS, lab.span).await;
+    let all = turns::run(lab, &targets, load).await?;
+    let (ours, haproxy, bare) = (of(&all, "activator")?, of(&all, "haproxy")?, of(&all, "bare hyper")?);
+    let mut figures = Figures::default();
+    figures.row("http1-cpu-haproxy", ratio(&ours.cpu, &haproxy.cpu));
+    figures.row("http1-cpu-bare", ratio(&ours.cpu, &bare.cpu));
+    figures.row("http1-rate", ratio(&ours.rate, &haproxy.rate));
+    turns::beside(&mut figures, &all);
+    Ok(figures)
+}

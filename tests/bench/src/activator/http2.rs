@@ -1,0 +1,69 @@
+//! A warm HTTP/2 request, and a unary gRPC call: CPU time beside peers that speak HTTP/2 on both sides as well.
+
+use super::turns::{self, of, ratio};
+use crate::lab::Lab;
+use crate::load::h2load;
+use crate::process::Process;
+use crate::proxy::Target;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use common::backend::Protocol;
+use futures::FutureExt;
+use std::path::Path;
+
+/// Connections, and requests at once on each.
+const CLIENTS: (usize, usize) = (8, 8);
+
+/// A message of 36 bytes and gRPC's prefix.
+const MESSAGE: &[u8] = b"\0\0\0\0\x240123456789abcdefghijklmnopqrstuvwxyz";
+
+pub(super) const H2C: Measurement = Measurement {
+    rows: &[Row {
+        name: "h2c-cpu",
+        what: "CPU for a warm h2c request ÷ HAProxy's, h2c on both sides",
+        unit: "",
+        good: Good::Small,
+        judged: MEDIAN,
+        must: 1.6,
+        aim: 1.2,
+    }],
+    run: |lab| run(lab, "h2c-cpu", None).boxed_local(),
+};
+
+pub(super) const GRPC: Measurement = Measurement {
+    rows: &[Row {
+        name: "grpc-cpu",
+        what: "CPU for a unary gRPC call ÷ HAProxy's",
+        unit: "",
+        good: Good::Small,
+        judged: MEDIAN,
+        must: 1.6,
+        aim: 1.2,
+    }],
+    run: |lab| {
+        async {
+            let folder = tempfile::tempdir()?;
+            let message = folder.path().join("message");
+            std::fs::write(&message, MESSAGE)?;
+            run(lab, "grpc-cpu", Some(&message)).await
+        }
+        .boxed_local()
+    },
+};
+
+async fn run(lab: &Lab, row: &'static str, body: Option<&Path>) -> anyhow::Result<Figures> {
+    let (_backend, address) = Process::role(&["http2-backend"])?;
+    let backend = address.parse()?;
+    let targets = [
+        Target::haproxy(Protocol::H2c, backend).await?,
+        Target::activator(lab, Protocol::H2c, backend).await?,
+        Target::bare(Protocol::H2c, backend).await?,
+        Target::direct(backend),
+    ];
+    let host = Target::host();
+    let load = async |target: &Target| h2load::run(target.address, &host, CLIENTS, lab.span, body).await;
+    let all = turns::run(lab, &targets, load).await?;
+    let mut figures = Figures::default();
+    figures.row(row, ratio(&of(&all, "activator")?.cpu, &of(&all, "haproxy")?.cpu));
+    turns::beside(&mut figures, &all);
+    Ok(figures)
+}

@@ -1,0 +1,64 @@
+//! What a proxy adds to the 99th percentile when the machine is half loaded: the same steady rate for all, half of what
+//! HAProxy gets through on these cores.
+
+use super::turns::ratio;
+use crate::lab::Lab;
+use crate::load::wrk;
+use crate::process::Process;
+use crate::proxy::Target;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use common::backend::Protocol;
+use futures::FutureExt;
+use std::time::Duration;
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[Row {
+        name: "p99-half-load",
+        what: "p99 added at half load ÷ HAProxy's",
+        unit: "",
+        good: Good::Small,
+        judged: MEDIAN,
+        must: 1.5,
+        aim: 1.1,
+    }],
+    run: |lab| run(lab).boxed_local(),
+};
+
+async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+    let (_backend, address) = Process::role(&["http1-backend"])?;
+    let backend = address.parse()?;
+    let targets = [
+        Target::direct(backend),
+        Target::haproxy(Protocol::Http1, backend).await?,
+        Target::activator(lab, Protocol::Http1, backend).await?,
+        Target::bare(Protocol::Http1, backend).await?,
+    ];
+    let host = Target::host();
+    let full = wrk::run(targets[1].address, &host, 64, lab.span).await?;
+    let rate = full.requests / full.took.as_secs_f64() / 2.0;
+    let mut p99: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
+    for _ in 0..lab.repetitions {
+        for (target, p99) in targets.iter().zip(&mut p99) {
+            p99.push(steady(target, &host, rate, lab.span).await?);
+        }
+    }
+    let added = |which: usize| -> Vec<f64> { p99[which].iter().zip(&p99[0]).map(|(p, direct)| p - direct).collect() };
+    let mut figures = Figures::default();
+    figures.row("p99-half-load", ratio(&added(2), &added(1)));
+    for (target, p99) in targets.iter().zip(p99) {
+        figures.beside(format!("{}: p99 in ms at {rate:.0} requests/s", target.name), p99);
+    }
+    Ok(figures)
+}
+
+/// The 99th percentile in milliseconds, as a process of its own says it.
+async fn steady(target: &Target, host: &str, rate: f64, span: Duration) -> anyhow::Result<f64> {
+    let (address, rate) = (target.address.to_string(), rate.to_string());
+    let seconds = span.as_secs_f64().to_string();
+    let args = [address, host.to_owned(), rate, seconds];
+    // Its one line comes when it is done.
+    let done = tokio::task::spawn_blocking(move || {
+        Process::role(&["steady", &args[0], &args[1], &args[2], &args[3]]).map(|(_, line)| line)
+    });
+    Ok(done.await??.parse::<f64>()? / 1e3)
+}

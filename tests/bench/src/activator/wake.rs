@@ -1,0 +1,87 @@
+//! How soon a pod's first accept becomes the first byte of a held request, for plain pods that take various times.
+//!
+//! The pod's address is known from the start; its program listens after T. Only probing tells the activator, at a pace
+//! in proportion to how long it has waited, so the bound grows with T.
+
+use crate::client::Connection;
+use crate::cluster::{self, Plane};
+use crate::lab::Lab;
+use crate::report::{Figures, Good, Measurement, P99, Row};
+use crate::role::http1_backend::{answer, serve};
+use common::backend::Protocol;
+use futures::FutureExt;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+const fn row(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
+    Row { name, what, unit: "ms", good: Good::Small, judged: P99, must, aim }
+}
+
+/// How long programs take to start, and the rows.
+const CASES: [(&str, Duration); 3] = [
+    ("wake-20ms", Duration::from_millis(20)),
+    ("wake-200ms", Duration::from_millis(200)),
+    ("wake-2s", Duration::from_secs(2)),
+];
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        row(CASES[0].0, "pod accepts → first byte of a held request, p99; it took 20 ms to start", 5.0, 2.0),
+        row(CASES[1].0, "the same, 200 ms", 5.0, 2.0),
+        row(CASES[2].0, "the same, 2 s", 40.0, 20.0),
+    ],
+    run: |lab| run(lab).boxed_local(),
+};
+
+async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+    let plane = Plane::start(lab).await?;
+    let pod = SocketAddr::new(lab.ip(), 8080);
+    let mut figures = Figures::default();
+    for (row, start) in CASES {
+        let rounds = lab.repetitions * if start > Duration::from_secs(1) { 2 } else { 6 };
+        let mut delays = Vec::new();
+        for round in 0..rounds {
+            let name = format!("{row}-{round}");
+            // A little more each time, so that no beat between start and probing is hit or missed every time.
+            delays.push(one(&plane, &name, pod, start + start * round as u32 / 100).await?);
+        }
+        figures.row(row, delays);
+    }
+    Ok(figures)
+}
+
+/// In milliseconds.
+async fn one(plane: &Plane, name: &str, pod: SocketAddr, start: Duration) -> anyhow::Result<f64> {
+    plane.revision(name, Protocol::Http1).await?;
+    plane.until_known(name).await?;
+    let mut client = Connection::open(plane.http1).await?;
+    client.send(&cluster::host(name)).await?;
+    plane.until_held(name, 1).await?;
+    plane.pods(name, Protocol::Http1, &[pod]).await?;
+    let starting = tokio::spawn(async move {
+        tokio::time::sleep(start).await;
+        let listener = TcpListener::bind(pod).await?;
+        let accepting = Instant::now();
+        anyhow::Ok((accepting, tokio::spawn(pod_on(listener))))
+    });
+    let first = client.answer().await?;
+    let (accepting, pod) = starting.await??;
+    // The next round's pod takes its place.
+    pod.abort();
+    let _ = pod.await;
+    plane.pods(name, Protocol::Http1, &[]).await?;
+    Ok(first.saturating_duration_since(accepting).as_secs_f64() * 1e3)
+}
+
+/// A pod's program; dropped, it closes its port and every connection.
+async fn pod_on(listener: TcpListener) {
+    let mut serving = JoinSet::new();
+    let answer = answer();
+    while let Ok((stream, _)) = listener.accept().await {
+        let answer = answer.clone();
+        serving.spawn(async move { serve(stream, answer.as_bytes()).await });
+    }
+}

@@ -1,0 +1,120 @@
+//! A client that can wait: raw HTTP/1.1 connections, one request at a time on each.
+
+use anyhow::{Context, ensure};
+use futures::future::try_join_all;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Longest wait for an answer that is due.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Connects under way at once: fewer than an accept queue takes.
+const CONNECTING: usize = 100;
+
+/// One connection.
+pub(crate) struct Connection {
+    stream: TcpStream,
+}
+
+impl Connection {
+    /// Connects and sends nothing.
+    pub(crate) async fn open(address: SocketAddr) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream })
+    }
+
+    /// Sends a request such as a browser's, without waiting for the answer.
+    pub(crate) async fn send(&mut self, host: &str) -> anyhow::Result<()> {
+        let head = format!(
+            "GET /some/path?query=value HTTP/1.1\r\nhost: {host}\r\nuser-agent: bench/1.0 (a client that waits)\r\n\
+             accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\naccept-encoding: gzip\r\n\
+             accept-language: en-GB,en;q=0.5\r\nx-request-id: 00000000-0000-0000-0000-000000000000\r\n\r\n"
+        );
+        Ok(self.stream.write_all(head.as_bytes()).await?)
+    }
+
+    /// Reads a whole answer with status 200. Says when its first byte was there.
+    pub(crate) async fn answer(&mut self) -> anyhow::Result<Instant> {
+        tokio::time::timeout(PATIENCE, self.read()).await.context("no answer")?
+    }
+
+    async fn read(&mut self) -> anyhow::Result<Instant> {
+        self.stream.readable().await?;
+        let first = Instant::now();
+        let mut bytes = Vec::with_capacity(1024);
+        loop {
+            ensure!(self.stream.read_buf(&mut bytes).await? > 0, "closed before the answer was complete");
+            if is_whole(&bytes) {
+                break;
+            }
+        }
+        ensure!(bytes.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&bytes));
+        Ok(first)
+    }
+
+    /// Whether nothing has come within `wait`.
+    pub(crate) async fn is_silent(&self, wait: Duration) -> bool {
+        tokio::time::timeout(wait, self.stream.readable()).await.is_err()
+    }
+}
+
+/// Whether there is a head, and as much body as it announces.
+fn is_whole(bytes: &[u8]) -> bool {
+    let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&bytes[..at]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    bytes.len() >= at + 4 + length.unwrap_or(0)
+}
+
+/// `n` connections.
+pub(crate) async fn open(address: SocketAddr, n: usize) -> anyhow::Result<Vec<Connection>> {
+    let mut all = Vec::with_capacity(n);
+    while all.len() < n {
+        let batch = CONNECTING.min(n - all.len());
+        all.extend(try_join_all((0..batch).map(|_| Connection::open(address))).await?);
+    }
+    Ok(all)
+}
+
+/// Sends one request on each.
+pub(crate) async fn send(connections: &mut [Connection], host: &str) -> anyhow::Result<()> {
+    for connection in connections {
+        connection.send(host).await?;
+    }
+    Ok(())
+}
+
+/// Reads an answer on each, all at once. Hands back the connections and when their first bytes were there.
+pub(crate) async fn answers(connections: Vec<Connection>) -> anyhow::Result<(Vec<Connection>, Vec<Instant>)> {
+    let reading = connections.into_iter().map(|mut connection| {
+        tokio::spawn(async move {
+            let first = connection.answer().await?;
+            anyhow::Ok((connection, first))
+        })
+    });
+    let all: Vec<_> = reading.collect();
+    let mut done = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+    for one in all {
+        let (connection, first) = one.await??;
+        done.0.push(connection);
+        done.1.push(first);
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_with_its_body() {
+        assert!(!is_whole(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n"));
+        assert!(!is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na"));
+        assert!(is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"));
+        assert!(is_whole(b"HTTP/1.1 204 No Content\r\n\r\n"));
+    }
+}

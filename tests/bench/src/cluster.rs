@@ -1,0 +1,223 @@
+//! The least of a cluster that an activator needs: an API server with Services and EndpointSlices, and a stat server.
+//!
+//! Both live in this process and do nothing while load runs.
+
+use crate::client::Connection;
+use crate::lab::Lab;
+use crate::process::{self, Process};
+use anyhow::{Context, ensure};
+use common::backend::{Backend, Probe, Protocol};
+use common::names;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use local::api::ApiServer;
+use serde_json::json;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+/// Longest wait for a state that is a matter of a moment.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Upstream's port for metrics.
+const METRICS_PORT: u16 = 9090;
+
+/// How long no answer means that a request is held.
+const SILENCE: Duration = Duration::from_millis(50);
+
+/// Requests that may be held for one revision.
+const HELD_MAX: u32 = 20_000;
+
+/// An activator and its cluster.
+pub(crate) struct Plane {
+    /// The data port for HTTP/1.1.
+    pub(crate) http1: SocketAddr,
+    /// The data port for HTTP/2.
+    pub(crate) h2c: SocketAddr,
+    /// The activator.
+    pub(crate) process: Process,
+    client: kube::Client,
+    _server: ApiServer,
+    _files: tempfile::TempDir,
+}
+
+impl Plane {
+    /// Starts all of it, and waits until the activator serves.
+    pub(crate) async fn start(lab: &Lab) -> anyhow::Result<Self> {
+        let IpOctets([_, second, third, _]) = octets(lab);
+        let (server, client) = e2e::bare::start(&format!("127.{}.{third}.0/24", second + 64)).await?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        e2e::bare::create(&client, None, namespace).await?;
+        let files = tempfile::tempdir()?;
+        let kubeconfig = files.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig())?;
+        let stats = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let stat_url = format!("ws://{}", stats.local_addr()?);
+        tokio::spawn(hear(stats));
+        let ip = lab.ip().to_string();
+        let env = [
+            ("KUBECONFIG", kubeconfig.display().to_string()),
+            ("POD_NAME", "activator-0".to_owned()),
+            ("POD_IP", ip.clone()),
+            ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
+            ("ZEROSCALE_MODE", "standalone".to_owned()),
+            ("ZEROSCALE_STAT_URL", stat_url),
+            ("ZEROSCALE_LISTEN_ADDRESS", ip),
+            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("warn".to_owned())),
+        ];
+        let process = Process::start(process::activator()?, [] as [&str; 0], &env)?;
+        let http1 = lab.address(names::ACTIVATOR_HTTP1_PORT);
+        let h2c = lab.address(names::ACTIVATOR_H2C_PORT);
+        let plane = Self { http1, h2c, process, client, _server: server, _files: files };
+        until("the activator to serve", async || {
+            status(http1, "nobody.example.com").await.is_ok_and(|status| status == 404)
+        })
+        .await?;
+        Ok(plane)
+    }
+
+    /// Creates a revision without pods. Its host is [`host`].
+    pub(crate) async fn revision(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
+        let backend = Backend {
+            revision: name.to_owned(),
+            service: name.to_owned(),
+            hosts: vec![],
+            protocol,
+            container_concurrency: 0,
+            queue_proxy: false,
+            probe: Probe::Tcp { port: None },
+            timeout_ms: 300_000,
+            response_start_timeout_ms: 0,
+            idle_timeout_ms: 0,
+            max_held: HELD_MAX,
+            failing: None,
+        };
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": names::private_service(name),
+                "labels": labels(name),
+                "annotations": {names::BACKEND: serde_json::to_string(&backend)?},
+            },
+            "spec": {"clusterIP": "None", "ports": [{"name": protocol.port_name(), "port": 80}]},
+        });
+        let api: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
+        api.create(&Default::default(), &serde_json::from_value(service)?).await?;
+        Ok(())
+    }
+
+    /// Has the revision's pods be at `addresses`, which share a port, from now on.
+    pub(crate) async fn pods(&self, name: &str, protocol: Protocol, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+        let port = addresses.first().map_or(80, SocketAddr::port);
+        let endpoints: Vec<_> = addresses.iter().map(|a| json!({"addresses": [a.ip().to_string()]})).collect();
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": names::private_service(name), "labels": labels(name)},
+            "ports": [{"name": protocol.port_name(), "port": port}],
+            "endpoints": endpoints,
+        });
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let parameters = PatchParams::apply("bench").force();
+        api.patch(&names::private_service(name), &parameters, &Patch::Apply(&slice)).await?;
+        Ok(())
+    }
+
+    /// Creates a revision with one pod, and waits until it answers over HTTP/1.1.
+    pub(crate) async fn warm(&self, name: &str, protocol: Protocol, pod: SocketAddr) -> anyhow::Result<()> {
+        self.revision(name, protocol).await?;
+        self.pods(name, protocol, &[pod]).await?;
+        let host = host(name);
+        until("the revision to answer", async || status(self.http1, &host).await.is_ok_and(|s| s == 200)).await
+    }
+
+    /// Waits until the activator holds requests for the revision, which has no pods.
+    pub(crate) async fn until_known(&self, name: &str) -> anyhow::Result<()> {
+        let held = async || {
+            let mut connection = Connection::open(self.http1).await?;
+            connection.send(&host(name)).await?;
+            anyhow::Ok(connection.is_silent(SILENCE).await)
+        };
+        until("the revision to be known", async || held().await.unwrap_or(false)).await?;
+        self.until_held(name, 0).await
+    }
+
+    /// Takes away the revision's pods.
+    pub(crate) async fn asleep(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
+        self.pods(name, protocol, &[]).await?;
+        self.until_known(name).await
+    }
+
+    /// Waits until so many of the revision's requests are held, as the activator's metrics say.
+    pub(crate) async fn until_held(&self, name: &str, n: usize) -> anyhow::Result<()> {
+        let admin = SocketAddr::new(self.http1.ip(), METRICS_PORT);
+        let line =
+            format!("kn_revision_request_queued{{k8s_namespace_name=\"{NAMESPACE}\",kn_revision_name=\"{name}\"}} ");
+        let held = async || {
+            let metrics = get(admin, "metrics", "/metrics").await?;
+            let value = metrics.lines().find_map(|l| l.strip_prefix(&line)).context("no such gauge")?;
+            anyhow::Ok(value.trim().parse::<usize>()?)
+        };
+        until("requests to be held", async || held().await.is_ok_and(|held| held == n)).await
+    }
+}
+
+const NAMESPACE: &str = "bench";
+
+/// The host that leads to a revision.
+pub(crate) fn host(name: &str) -> String {
+    format!("{name}.{NAMESPACE}")
+}
+
+fn labels(name: &str) -> serde_json::Value {
+    json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: name})
+}
+
+struct IpOctets([u8; 4]);
+
+fn octets(lab: &Lab) -> IpOctets {
+    match lab.ip() {
+        std::net::IpAddr::V4(ip) => IpOctets(ip.octets()),
+        std::net::IpAddr::V6(_) => IpOctets([127, 0, 0, 1]),
+    }
+}
+
+/// A whole answer, head and body.
+async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The status that `GET /` gets.
+async fn status(address: SocketAddr, host: &str) -> anyhow::Result<u16> {
+    let answer = get(address, host, "/").await?;
+    let code = answer.split(' ').nth(1).context("no status line")?;
+    Ok(code.parse()?)
+}
+
+/// Waits for a state that nobody announces.
+pub(crate) async fn until(what: &str, reached: impl AsyncFn() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + SOON;
+    while !reached().await {
+        ensure!(Instant::now() < deadline, "waited {SOON:?} for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// A stat server that hears everything and says nothing.
+async fn hear(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
+            while let Some(Ok(_)) = socket.next().await {}
+        });
+    }
+}

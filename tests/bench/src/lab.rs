@@ -1,0 +1,51 @@
+//! How long and how often, and addresses that belong to this run alone.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// One run's settings.
+pub(crate) struct Lab {
+    /// Repetitions of what is measured by repetitions.
+    pub(crate) repetitions: usize,
+    /// Length of one repetition under load.
+    pub(crate) span: Duration,
+}
+
+impl Lab {
+    /// Of the usual length, or a quick one.
+    pub(crate) fn new(quick: bool, repetitions: Option<usize>) -> Self {
+        let (usual, span) = if quick { (3, Duration::from_secs(1)) } else { (7, Duration::from_secs(2)) };
+        Self { repetitions: repetitions.unwrap_or(usual).max(1), span }
+    }
+
+    /// A loopback address that no other run uses, the same for the whole run.
+    pub(crate) fn ip(&self) -> IpAddr {
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        IpAddr::from([127, 64 + high % 64, low, 1])
+    }
+
+    /// That address with a port.
+    pub(crate) fn address(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.ip(), port)
+    }
+}
+
+/// The value that `part` of all are not above: 0.5 for the median, 0.99 for the 99th percentile. NaN of nothing.
+pub(crate) fn quantile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_members_of_the_sample() {
+        let values = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!([0.0, 0.5, 0.75, 0.99, 1.0].map(|part| quantile(&values, part)), [1.0, 2.0, 3.0, 4.0, 4.0]);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+}

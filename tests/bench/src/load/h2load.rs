@@ -1,0 +1,58 @@
+//! h2load: HTTP/2 by prior knowledge in a closed loop, plain or as unary gRPC calls.
+
+use super::Done;
+use crate::tools;
+use anyhow::{Context, ensure};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// As many requests as `clients` connections of `streams` get through. With `body` each is a gRPC call that carries it.
+pub(crate) async fn run(
+    address: SocketAddr,
+    host: &str,
+    (clients, streams): (usize, usize),
+    span: Duration,
+    body: Option<&Path>,
+) -> anyhow::Result<Done> {
+    let seconds = span.as_secs().max(1);
+    let mut command = Command::new(tools::H2LOAD.path()?);
+    command
+        .args(["-t1", &format!("-c{clients}"), &format!("-m{streams}"), &format!("-D{seconds}")])
+        .args(["-H", &format!(":authority: {host}")]);
+    if let Some(body) = body {
+        command.arg("-d").arg(body).args(["-H", "content-type: application/grpc", "-H", "te: trailers"]);
+    }
+    let output = command.arg(format!("http://{address}/")).kill_on_drop(true).output().await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let requests =
+        parse(&text).with_context(|| format!("h2load: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
+    Ok(Done { requests, took: Duration::from_secs(seconds) })
+}
+
+/// `requests: 12 total, 12 started, 12 done, 12 succeeded, 0 failed, 0 errored, 0 timeout`.
+fn parse(text: &str) -> anyhow::Result<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("requests: ")).context("no summary")?;
+    let count = |what: &str| -> anyhow::Result<f64> {
+        let part = line.split(", ").find_map(|part| part.strip_suffix(what)).with_context(|| format!("no {what}"))?;
+        Ok(part.parse()?)
+    };
+    ensure!(count(" failed")? == 0.0, "some requests failed");
+    count(" succeeded")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_read_and_failures_are_not_passed_over() {
+        let line = |failed| {
+            format!("requests: 12 total, 12 started, 12 done, 12 succeeded, {failed} failed, 0 errored, 0 timeout\n")
+        };
+        assert_eq!(parse(&line(0)).expect("good"), 12.0);
+        assert!(parse(&line(1)).is_err());
+        assert!(parse("").is_err());
+    }
+}

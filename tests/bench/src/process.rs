@@ -1,0 +1,115 @@
+//! Processes that are measured, and what the kernel says of them.
+//!
+//! Each is started through [`crate::role::Role::Exec`], which has the kernel end it when this process ends, however that
+//! happens.
+
+use anyhow::{Context, ensure};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A process; killed when dropped, with the children that it had then.
+pub(crate) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts `program`, without input. Its output goes nowhere, what it complains of to ours.
+    pub(crate) fn start<A: AsRef<OsStr>>(
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = A>,
+        env: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
+        let mut command = through_exec(program.as_ref(), args)?;
+        command.envs(env.iter().map(|(name, value)| (name, value))).stdout(Stdio::null());
+        let child = command.spawn().with_context(|| format!("{} cannot be started", program.as_ref().display()))?;
+        Ok(Self { child })
+    }
+
+    /// Starts this program in one of its other roles, and waits for the line that it says when it is ready.
+    pub(crate) fn role(args: &[&str]) -> anyhow::Result<(Self, String)> {
+        let own = std::env::current_exe()?;
+        let mut command = through_exec(own.as_os_str(), ["role"].iter().chain(args))?;
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().context("its output")?;
+        let process = Self { child };
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        ensure!(!line.is_empty(), "role {args:?} ended before it was ready");
+        Ok((process, line.trim().to_owned()))
+    }
+
+    /// CPU time that it and its children have used.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        self.all().iter().map(|pid| cpu_of(*pid)).sum()
+    }
+
+    /// Its resident memory in bytes, children not counted.
+    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/smaps_rollup", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).with_context(|| format!("{path}: Rss"))?;
+        Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
+    }
+
+    /// Its id and those of its children.
+    fn all(&self) -> Vec<u32> {
+        let mut all = vec![self.child.id()];
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let children = std::fs::read_to_string(path).unwrap_or_default();
+        all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        all
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        use rustix::process::{Pid, Signal, kill_process};
+        // Children first: a parent that is killed does not end them.
+        for pid in self.all().into_iter().rev() {
+            if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn through_exec<A: AsRef<OsStr>>(program: &OsStr, args: impl IntoIterator<Item = A>) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["role", "exec", "--"]).arg(program).args(args).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// The scheduler's own account of all threads, in nanoseconds.
+fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
+    let folder = format!("/proc/{pid}/task");
+    let mut nanos = 0;
+    for thread in std::fs::read_dir(&folder).with_context(|| folder.clone())? {
+        let path = thread?.path().join("schedstat");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        nanos += text.split_whitespace().next().context("schedstat is empty")?.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Builds the activator where cargo runs us, so that what is measured is what is written.
+pub(crate) fn build_activator() -> anyhow::Result<()> {
+    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "-p", "activator", "--bin", "activator"]);
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    ensure!(command.status()?.success(), "the activator does not build");
+    Ok(())
+}
+
+/// Where cargo has put the activator.
+pub(crate) fn activator() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.parent().map(|folder| folder.join("activator")).context("a folder")?;
+    ensure!(Path::is_file(&path), "{} is missing: cargo build --release -p activator", path.display());
+    Ok(path)
+}

@@ -1,0 +1,122 @@
+//! The peers: each passes everything on to one backend, over kept-alive connections, in one protocol on both sides.
+//!
+//! All use two threads, as the activator does on two cores, and write no log.
+
+use crate::cluster::{self, Plane, until};
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::tools;
+use common::backend::Protocol;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use tempfile::TempDir;
+
+/// The revision that is measured.
+const REVISION: &str = "warm";
+
+/// Something that requests are sent to.
+pub(crate) struct Target {
+    /// For people.
+    pub(crate) name: &'static str,
+    /// Where.
+    pub(crate) address: SocketAddr,
+    /// Who is charged; nobody for the backend itself.
+    process: Option<Owner>,
+    _files: Option<TempDir>,
+}
+
+enum Owner {
+    Process(Process),
+    Plane(Box<Plane>),
+}
+
+impl Target {
+    /// The process that is charged.
+    pub(crate) fn process(&self) -> Option<&Process> {
+        self.process.as_ref().map(|owner| match owner {
+            Owner::Process(process) => process,
+            Owner::Plane(plane) => &plane.process,
+        })
+    }
+
+    /// The host that all are asked for. Only the activator looks at it.
+    pub(crate) fn host() -> String {
+        cluster::host(REVISION)
+    }
+
+    /// The backend without anybody between.
+    pub(crate) fn direct(address: SocketAddr) -> Self {
+        Self { name: "direct", address, process: None, _files: None }
+    }
+
+    /// The activator.
+    pub(crate) async fn activator(lab: &Lab, protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
+        let plane = Plane::start(lab).await?;
+        plane.warm(REVISION, protocol, backend).await?;
+        let address = if protocol == Protocol::H2c { plane.h2c } else { plane.http1 };
+        Ok(Self { name: "activator", address, process: Some(Owner::Plane(Box::new(plane))), _files: None })
+    }
+
+    /// HAProxy.
+    pub(crate) async fn haproxy(protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
+        let address = free()?;
+        let proto = if protocol == Protocol::H2c { "proto h2" } else { "" };
+        let text = format!(
+            "global\n nbthread {THREADS}\n maxconn 2000\n\
+             defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+             listen all\n bind {address} {proto}\n server backend {backend} {proto}\n"
+        );
+        let (files, path) = file("haproxy.cfg", &text)?;
+        let process = Process::start(tools::HAPROXY.path()?, ["-db", "-f", &path], &[])?;
+        Self::listening("haproxy", address, process, Some(files)).await
+    }
+
+    /// nginx, HTTP/1.1 alone: it speaks no HTTP/2 to backends.
+    pub(crate) async fn nginx(backend: SocketAddr) -> anyhow::Result<Self> {
+        let address = free()?;
+        let text = format!(
+            "worker_processes {THREADS};\nerror_log /dev/null;\npid nginx.pid;\n\
+             events {{ worker_connections 4096; }}\n\
+             http {{\n access_log off;\n keepalive_requests 100000000;\n \
+             upstream backend {{ server {backend}; keepalive 128; keepalive_requests 100000000; }}\n \
+             server {{ listen {address}; location / {{ proxy_pass http://backend; proxy_http_version 1.1; \
+             proxy_set_header Connection \"\"; proxy_set_header Host $host; }} }}\n}}\n"
+        );
+        let (files, path) = file("nginx.conf", &text)?;
+        let prefix = files.path().display().to_string();
+        let args = ["-p", &prefix, "-c", &path, "-g", "daemon off;"];
+        let process = Process::start(tools::NGINX.path()?, args, &[])?;
+        Self::listening("nginx", address, process, Some(files)).await
+    }
+
+    /// hyper's server and hyper's pooled client, and nothing between.
+    pub(crate) async fn bare(protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
+        let role = if protocol == Protocol::H2c { "bare-http2" } else { "bare-http1" };
+        let (process, address) = Process::role(&[role, &backend.to_string()])?;
+        Self::listening("bare hyper", address.parse()?, process, None).await
+    }
+
+    async fn listening(
+        name: &'static str,
+        address: SocketAddr,
+        process: Process,
+        files: Option<TempDir>,
+    ) -> anyhow::Result<Self> {
+        until(name, async || tokio::net::TcpStream::connect(address).await.is_ok()).await?;
+        Ok(Self { name, address, process: Some(Owner::Process(process)), _files: files })
+    }
+}
+
+/// Threads of each peer.
+const THREADS: usize = 2;
+
+/// An address that was free a moment ago.
+fn free() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+fn file(name: &str, text: &str) -> anyhow::Result<(TempDir, String)> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join(name);
+    std::fs::write(&path, text)?;
+    Ok((folder, path.display().to_string()))
+}

@@ -1,0 +1,59 @@
+//! A proxy of hyper's parts alone: its server, its pooled client, and a changed target between them.
+
+use super::listen;
+use http::uri::{Authority, Scheme};
+use http::{Request, Uri};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::net::SocketAddr;
+
+/// HTTP/1.1 on both sides.
+pub(crate) async fn http1(backend: SocketAddr) -> anyhow::Result<()> {
+    let (listener, authority) = (listen().await?, Authority::try_from(backend.to_string())?);
+    let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).build(connector());
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let (client, authority) = (client.clone(), authority.clone());
+        tokio::spawn(async move {
+            let service = service_fn(move |request| client.request(directed(request, &authority)));
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await; // The client has gone.
+        });
+    }
+}
+
+/// HTTP/2 on both sides.
+pub(crate) async fn http2(backend: SocketAddr) -> anyhow::Result<()> {
+    let (listener, authority) = (listen().await?, Authority::try_from(backend.to_string())?);
+    let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).http2_only(true).build(connector());
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let (client, authority) = (client.clone(), authority.clone());
+        tokio::spawn(async move {
+            let service = service_fn(move |request| client.request(directed(request, &authority)));
+            let serving = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+            let _ = serving.await; // The client has gone.
+        });
+    }
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector
+}
+
+fn directed(mut request: Request<Incoming>, authority: &Authority) -> Request<Incoming> {
+    let mut target = request.uri().clone().into_parts();
+    target.scheme = Some(Scheme::HTTP);
+    target.authority = Some(authority.clone());
+    if let Ok(uri) = Uri::from_parts(target) {
+        *request.uri_mut() = uri;
+    }
+    request
+}

@@ -1,0 +1,69 @@
+//! The backend of the HTTP/1.1 rows: reads heads, writes the same answer, and costs little beside a proxy.
+//!
+//! Requests have no bodies; that is up to the load generators.
+
+use super::{BODY, listen};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Serves for ever.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let listener = listen().await?;
+    let answer: &'static str = Box::leak(answer().into_boxed_str());
+    loop {
+        let (stream, _) = listener.accept().await?;
+        tokio::spawn(async move {
+            let _ = serve(stream, answer.as_bytes()).await; // The client has gone.
+        });
+    }
+}
+
+/// One whole response, with the fields that every server sends.
+pub(crate) fn answer() -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\ncontent-length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    )
+}
+
+/// Answers each head on one connection.
+pub(crate) async fn serve(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; 8192];
+    let mut kept = 0;
+    loop {
+        let n = stream.read(&mut buffer[kept..]).await?;
+        if n == 0 {
+            return Ok(());
+        }
+        let end = kept + n;
+        let mut start = 0;
+        while let Some(length) = head_length(&buffer[start..end]) {
+            stream.write_all(answer).await?;
+            start += length;
+        }
+        buffer.copy_within(start..end, 0);
+        kept = end - start;
+        if kept == buffer.len() {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+/// Bytes up to and with the empty line.
+pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_end_at_the_first_empty_line() {
+        assert_eq!(head_length(b"GET / HTTP/1.1\r\nhost: a\r\n"), None);
+        assert_eq!(head_length(b"GET /\r\n\r\n"), Some(9));
+        assert_eq!(head_length(b"A\r\n\r\nB\r\n\r\n"), Some(5));
+        assert!(answer().ends_with(BODY) && answer().contains("content-length: 36\r\n"));
+    }
+}

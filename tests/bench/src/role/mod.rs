@@ -1,0 +1,82 @@
+//! What this program is when a measurement starts it again: a backend, a bare proxy, or the door to another program.
+
+mod bare;
+mod exec;
+pub(crate) mod http1_backend;
+mod http2_backend;
+mod steady;
+
+use clap::Subcommand;
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
+
+/// The body of every answer.
+const BODY: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// A role.
+#[derive(Subcommand)]
+pub(crate) enum Role {
+    /// Becomes another program, which ends when our parent does.
+    Exec {
+        /// The program and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Answers HTTP/1.1 requests without bodies, as cheaply as can be.
+    Http1Backend,
+    /// Answers HTTP/2 requests; gRPC calls with trailers.
+    Http2Backend,
+    /// Passes on HTTP/1.1.
+    BareHttp1 {
+        /// To whom.
+        backend: SocketAddr,
+    },
+    /// Passes on HTTP/2.
+    BareHttp2 {
+        /// To whom.
+        backend: SocketAddr,
+    },
+    /// Sends HTTP/1.1 requests at a steady rate, and says the 99th percentile of the answers' times.
+    Steady {
+        /// To whom.
+        address: SocketAddr,
+        /// For whom.
+        host: String,
+        /// Requests a second.
+        rate: f64,
+        /// For how long.
+        seconds: f64,
+    },
+}
+
+impl Role {
+    /// Plays it until the end of the process.
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Exec { command } => exec::run(&command),
+            Self::Http1Backend => one_thread()?.block_on(http1_backend::run()),
+            Self::Http2Backend => one_thread()?.block_on(http2_backend::run()),
+            Self::BareHttp1 { backend } => all_cores()?.block_on(bare::http1(backend)),
+            Self::BareHttp2 { backend } => all_cores()?.block_on(bare::http2(backend)),
+            Self::Steady { address, host, rate, seconds } => steady::run(address, &host, rate, seconds),
+        }
+    }
+}
+
+fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn all_cores() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Runtime::new()
+}
+
+/// Listens on a free port and says where.
+async fn listen() -> anyhow::Result<tokio::net::TcpListener> {
+    let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{}", listener.local_addr()?)?;
+    output.flush()?;
+    Ok(listener)
+}
