@@ -140,9 +140,11 @@ impl World {
         }
     }
 
-    /// Asks for all PodAutoscalers, and in standalone all ServerlessServices, to be reconciled when there is time.
+    /// Asks for all PodAutoscalers, their Metrics, and in standalone all ServerlessServices, to be reconciled when there is
+    /// time: whoever gains a revision begins to collect, whoever loses it stops.
     pub(crate) fn sweep(&self) {
         for key in self.routes.autoscalers.read().iter() {
+            self.routes.queues.metrics.add(key.clone(), Lane::Slow);
             self.routes.both(key, Lane::Slow);
         }
     }

@@ -79,8 +79,12 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
 
     f.world.attend(&Key::new("ns", "old"));
+    while f.queues.metrics.depth() > 0 {
+        drop(f.queues.metrics.next().await);
+    }
     f.world.sweep();
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
+    assert_eq!(f.queues.metrics.depth(), 2, "whoever gains a revision must begin to collect");
     f.world.autoscalers.apply(&Key::new("ns", "old"), "", None);
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])), "a host passes on");
 }

@@ -8,6 +8,7 @@ use http::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::core::Api;
+use super::identity::Caller;
 use super::list::{Page, encode_one};
 use super::media::{self, Accept, Body};
 use super::patch::{Patch, full};
@@ -21,6 +22,7 @@ use super::write::{Part, Target, Written};
 /// What a request for a resource needs at hand.
 pub(super) struct Call {
     pub(super) api: Arc<Api>,
+    pub(super) caller: Caller,
     pub(super) place: Place,
     pub(super) query: Query,
     pub(super) accept: Accept,
@@ -127,7 +129,7 @@ impl Call {
         let body = self.object()?;
         if let Model::Review(answer) = &place.resource.model {
             let typed = self.api.typed(&place.resource, body)?;
-            let mut answer = answer(&self.api.reviewer, &typed)?;
+            let mut answer = answer(&self.api, &self.caller, &typed)?;
             answer["kind"] = place.resource.kind.clone().into();
             answer["apiVersion"] = place.resource.api_version().into();
             return Ok(media::encode_value(201, &answer, self.plain()));
@@ -200,6 +202,10 @@ impl Call {
                     Ok(value)
                 })?;
                 Ok(self.written(written))
+            }
+            ("token", _) => {
+                let given = api.tokens.give(&api.store, target.namespace, target.name, &self.object()?)?;
+                Ok(media::encode_value(201, &given, self.plain()))
             }
             ("log", _) => api.log(target, &self.query).await,
             _ => Err(ApiError::unknown_resource()),

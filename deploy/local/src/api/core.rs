@@ -9,10 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::address::{Addresses, SERVICES};
 use super::crd;
+use super::identity::Tokens;
 use super::pod_log::PodLogs;
 use super::query::WriteOptions;
 use super::resource::{Registry, Resource};
-use super::review::Reviewer;
+use super::server::Audit;
 use super::store::{Clash, Expect, Object, Store, Write};
 use super::write::Target;
 use crate::Range;
@@ -23,7 +24,9 @@ pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) registry: ArcSwap<Registry>,
     pub(crate) addresses: Addresses,
-    pub(crate) reviewer: Reviewer,
+    pub(crate) tokens: Tokens,
+    /// Told of every request.
+    pub(crate) audit: Option<Audit>,
     pub(crate) logs: RwLock<Option<PodLogs>>,
     pub(crate) usage: RwLock<Option<UsageTable>>,
     pub(crate) shutdown: CancellationToken,
@@ -33,12 +36,19 @@ pub(crate) struct Api {
 
 impl Api {
     /// A server with the built-in resources and the namespaces that every cluster has.
-    pub(crate) fn new(token: &str, services: Range, history: usize, shutdown: CancellationToken) -> Arc<Self> {
+    pub(crate) fn new(
+        token: &str,
+        services: Range,
+        history: usize,
+        audit: Option<Audit>,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
         let api = Arc::new(Api {
             store: Store::new(history),
             registry: ArcSwap::from_pointee(super::builtin::registry()),
             addresses: Addresses::new(services),
-            reviewer: Reviewer::new(token),
+            tokens: Tokens::new(token),
+            audit,
             logs: RwLock::new(None),
             usage: RwLock::new(None),
             shutdown,

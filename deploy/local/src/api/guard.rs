@@ -2,27 +2,19 @@
 //!
 //! A web page can make a browser send requests to loopback, under a name that its owner points there (DNS rebinding).
 //! So a request must name a loopback address or `localhost` in `Host`, and an `Origin`, which browsers add, must be
-//! the server itself. The token is asked for after that.
+//! the server itself. The token is asked for after that, and what its holder may do is [`super::rbac`]'s to say.
 
 use std::net::IpAddr;
 
 use http::Request;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 
-use super::review::Reviewer;
+use super::identity::{Caller, Tokens};
 use super::status::ApiError;
+use super::store::Store;
 
-/// Who sent a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caller {
-    /// The holder of the token.
-    Administrator,
-    /// Somebody without a token.
-    Anonymous,
-}
-
-/// Refuses what comes from a foreign page or with a foreign token.
-pub(crate) fn admit<B>(request: &Request<B>, reviewer: &Reviewer) -> Result<Caller, ApiError> {
+/// Who sends a request. Refuses what comes from a foreign page or with a foreign token.
+pub(crate) fn admit<B>(request: &Request<B>, tokens: &Tokens, store: &Store) -> Result<Caller, ApiError> {
     let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = request.uri().authority().map(|authority| authority.as_str()).or_else(|| header(HOST));
     let host = host.unwrap_or_default();
@@ -35,9 +27,11 @@ pub(crate) fn admit<B>(request: &Request<B>, reviewer: &Reviewer) -> Result<Call
         return Err(ApiError::forbidden(format!("Origin \"{origin}\" is not this server")));
     }
     match header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
-        None => Ok(Caller::Anonymous),
-        Some(token) if reviewer.accepts(token.trim()) => Ok(Caller::Administrator),
-        Some(_) => Err(ApiError::unauthorized()),
+        None => Ok(Caller::anonymous()),
+        Some(token) => match tokens.review(store, token.trim(), &[]) {
+            Some((caller, _)) => Ok(caller),
+            None => Err(ApiError::unauthorized()),
+        },
     }
 }
 

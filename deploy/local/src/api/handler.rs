@@ -12,9 +12,11 @@ use serde_json::Value;
 use super::call::Call;
 use super::core::Api;
 use super::discovery;
-use super::guard::{self, Caller};
+use super::guard;
+use super::identity::Caller;
 use super::media::{self, Accept, Body};
 use super::query::Query;
+use super::rbac::{self, Access};
 use super::route::{Place, Route, verb};
 use super::status::{ApiError, Result};
 use super::table::Include;
@@ -41,27 +43,15 @@ where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let caller = guard::admit(&request, &api.reviewer)?;
+    let caller = guard::admit(&request, &api.tokens, &api.store)?;
     let registry = api.registry.load_full();
     let path = request.uri().path().to_string();
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let route = Route::parse(&path, &registry);
-    if caller == Caller::Anonymous && !matches!(route, Ok(Route::Health(_) | Route::Version)) {
-        return Err(match &route {
-            Ok(Route::Resource(place)) => {
-                let verb = verb(request.method(), place.name.is_some(), query.flag("watch"));
-                let namespace = Some(place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-                ApiError::anonymous(&place.resource, verb, namespace, place.name.as_deref().unwrap_or_default())
-            }
-            _ => {
-                let method = request.method().as_str().to_lowercase();
-                ApiError::forbidden(format!("forbidden: User \"system:anonymous\" cannot {method} path \"{path}\""))
-            }
-        });
-    }
+    permit(&api, &caller, request.method(), &path, &query, route.as_ref().ok())?;
     let route = route?;
     if let Route::Resource(place) = route {
-        return resource(api, place, query, request).await;
+        return resource(api, caller, place, query, request).await;
     }
     if request.method() != Method::GET {
         return Err(ApiError::method_not_allowed(None));
@@ -97,13 +87,42 @@ where
     }
 }
 
+/// Refuses what the caller has no right to.
+fn permit(api: &Api, caller: &Caller, method: &Method, path: &str, query: &Query, route: Option<&Route>) -> Result<()> {
+    let access = match route {
+        Some(Route::Resource(place)) => {
+            let verb = verb(method, place.name.is_some(), query.flag("watch"));
+            Access::resource(verb, place, query.text("fieldSelector").strip_prefix("metadata.name="))
+        }
+        _ => Access::path(method.as_str(), path),
+    };
+    let allowed = rbac::allows(&api.store, caller, &access);
+    if let Some(audit) = &api.audit {
+        audit.hear(&caller.name, &access, allowed);
+    }
+    match route {
+        _ if allowed => Ok(()),
+        Some(Route::Resource(place)) => Err(ApiError::denied(&caller.name, &place.resource, &access)),
+        _ => {
+            let Access { verb, path, .. } = &access;
+            Err(ApiError::forbidden(format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", caller.name)))
+        }
+    }
+}
+
 fn health(name: &str, query: &Query) -> Response<Body> {
     let verbose = query.has("verbose");
     let body = if verbose { format!("[+]ping ok\n[+]store ok\n{name} check passed\n") } else { "ok".to_string() };
     media::text(200, body)
 }
 
-async fn resource<B>(api: Arc<Api>, place: Place, query: Query, request: Request<B>) -> Result<Response<Body>>
+async fn resource<B>(
+    api: Arc<Api>,
+    caller: Caller,
+    place: Place,
+    query: Query,
+    request: Request<B>,
+) -> Result<Response<Body>>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -121,7 +140,7 @@ where
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_string();
     let body = if matches!(parts.method, Method::GET) { Bytes::new() } else { read(body).await? };
-    let call = Call { api, place, query, accept, include, content_type, body };
+    let call = Call { api, caller, place, query, accept, include, content_type, body };
     if call.place.subresource.is_some() {
         return call.subresource(verb).await;
     }

@@ -1,6 +1,7 @@
 //! An embedded Kubernetes API server: everything that `kube` and `kubectl` need of one, in memory, on loopback.
 //!
-//! A request passes [`guard`] (loopback names, token), is routed to a resource, and is answered by verbs that are the
+//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, must be allowed by a role
+//! (`rbac`), and is answered by verbs that are the
 //! same for all resources: `list`, `watch`, `write`, `patch`, `delete`. What a resource is comes from one table
 //! (`builtin`) or from a CustomResourceDefinition (`crd`). All state is in [`store`]; the `collector` does what
 //! follows from deletions. Controllers for workloads and endpoints are clients like any other and live elsewhere.
@@ -12,7 +13,7 @@
 //!
 //! The port speaks plain HTTP and TLS (`tls`), for clients that send a token over nothing else.
 //!
-//! Not here: users and permissions beyond one token, admission plugins, persistence, protobuf, conversion
+//! Not here: users other than the administrator and ServiceAccounts, admission plugins, persistence, protobuf, conversion
 //! between versions of a custom resource, CEL, OpenAPI schemas, exec and port forwarding.
 
 mod address;
@@ -26,6 +27,7 @@ mod delete;
 mod discovery;
 mod guard;
 mod handler;
+mod identity;
 mod jsonpath;
 mod list;
 mod media;
@@ -36,6 +38,7 @@ mod pod_actions;
 mod pod_log;
 mod prepare;
 mod query;
+mod rbac;
 mod resource;
 mod review;
 mod route;
@@ -51,7 +54,8 @@ mod watch;
 mod write;
 
 pub use pod_log::{PodLogQuery, PodLogs};
-pub use server::{ApiOptions, ApiServer};
+pub use rbac::Access;
+pub use server::{ApiOptions, ApiServer, Audit};
 
 #[cfg(test)]
 mod tests;

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::core::Api;
 use super::crd::CustomModel;
+use super::identity::Caller;
 use super::metrics::Measured;
-use super::review::Reviewer;
 use super::status::{Causes, Result};
 use super::table::Printer;
 
@@ -118,7 +119,7 @@ pub(crate) enum Model {
     /// What is used by the objects of another resource; read alone.
     Measured(Measured),
     /// A question that is answered and not stored.
-    Review(fn(&Reviewer, &Value) -> Result<Value>),
+    Review(fn(&Api, &Caller, &Value) -> Result<Value>),
 }
 
 /// A resource that the server serves.
@@ -207,6 +208,7 @@ impl Resource {
         for (name, kind, verbs) in self.rules.subresources {
             let (group, version) = match *kind {
                 "Eviction" => ("policy", "v1"),
+                "TokenRequest" => ("authentication.k8s.io", "v1"),
                 _ => (self.group.as_str(), self.version.as_str()),
             };
             all.push((name, group, version, kind, verbs.to_vec()));

@@ -14,7 +14,6 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rand::RngExt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -22,8 +21,9 @@ use tokio_util::task::TaskTracker;
 
 use super::core::Api;
 use super::pod_log::PodLogs;
+use super::rbac::Access;
 use super::tls::Tls;
-use super::{collector, handler};
+use super::{collector, handler, identity};
 use crate::Range;
 use crate::usage::UsageTable;
 
@@ -41,13 +41,38 @@ pub struct ApiOptions {
     pub service_range: Range,
     /// How many changes of each resource watchers can go back.
     pub history: usize,
+    /// Told of every request that is about something.
+    pub audit: Option<Audit>,
+}
+
+/// Hears of every request: the user, what was asked for, and whether it was allowed. Must not block.
+#[derive(Clone)]
+pub struct Audit(Arc<AuditFn>);
+
+type AuditFn = dyn Fn(&str, &Access, bool) + Send + Sync;
+
+impl Audit {
+    /// Calls `hear` with user, access and whether it was allowed.
+    pub fn new(hear: impl Fn(&str, &Access, bool) + Send + Sync + 'static) -> Self {
+        Audit(Arc::new(hear))
+    }
+
+    pub(super) fn hear(&self, user: &str, access: &Access, allowed: bool) {
+        self.0(user, access, allowed);
+    }
+}
+
+impl std::fmt::Debug for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Audit")
+    }
 }
 
 impl ApiOptions {
     /// Any free port of 127.0.0.1, a token made up, and 8192 changes of history for each resource.
     pub fn new(service_range: Range) -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        ApiOptions { listen, token: None, service_range, history: 8192 }
+        ApiOptions { listen, token: None, service_range, history: 8192, audit: None }
     }
 }
 
@@ -81,11 +106,11 @@ impl ApiServer {
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("API server: cannot listen on {listen}"))?;
         let address = listener.local_addr().context("API server: no local address")?;
-        let token = options.token.unwrap_or_else(make_token);
+        let token = options.token.unwrap_or_else(identity::make);
         let tls = Tls::self_signed(address.ip())?;
         let certificate = tls.certificate.clone();
         let shutdown = CancellationToken::new();
-        let api = Api::new(&token, options.service_range, options.history, shutdown.clone());
+        let api = Api::new(&token, options.service_range, options.history, options.audit, shutdown.clone());
         let tasks = TaskTracker::new();
         tasks.spawn(collector::run(api.clone()));
         tasks.spawn(accept(listener, tls, api.clone(), tasks.clone()));
@@ -159,11 +184,6 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
-}
-
-fn make_token() -> String {
-    let mut rng = rand::rng();
-    (0..4).map(|_| format!("{:016x}", rng.random::<u64>())).collect()
 }
 
 async fn accept(listener: TcpListener, tls: Tls, api: Arc<Api>, tasks: TaskTracker) {

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::rbac::Access;
 use super::resource::Resource;
 
 /// What handlers of the API return.
@@ -63,19 +64,20 @@ impl ApiError {
         ApiError::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 for a request without a token that names a resource.
-    pub(crate) fn anonymous(resource: &Resource, verb: &str, namespace: Option<&str>, name: &str) -> Self {
-        let scope = match namespace {
-            Some(namespace) => format!("in the namespace \"{namespace}\""),
-            None => "at the cluster scope".into(),
+    /// 403: the user has no right to it.
+    pub(crate) fn denied(user: &str, resource: &Resource, access: &Access) -> Self {
+        let scope = match access.namespace.as_str() {
+            "" => "at the cluster scope".into(),
+            namespace => format!("in the namespace \"{namespace}\""),
         };
         let message = format!(
-            "{} is forbidden: User \"system:anonymous\" cannot {verb} resource \"{}\" in API group \"{}\" {scope}",
+            "{} is forbidden: User \"{user}\" cannot {} resource \"{}\" in API group \"{}\" {scope}",
             resource.qualified(),
-            resource.plural,
-            resource.group
+            access.verb,
+            access.resource,
+            access.group
         );
-        ApiError::new(403, "Forbidden", message).details(Self::about(resource, name))
+        ApiError::new(403, "Forbidden", message).details(Self::about(resource, &access.name))
     }
 
     /// 403 with a sentence of its own.
@@ -99,6 +101,12 @@ impl ApiError {
     pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", resource.qualified());
         ApiError::new(404, "NotFound", message).details(Self::about(resource, name))
+    }
+
+    /// 404: no such object of a core resource.
+    pub(crate) fn not_found_named(plural: &str, name: &str) -> Self {
+        let message = format!("{plural} \"{name}\" not found");
+        ApiError::new(404, "NotFound", message).details(json!({"name": name, "kind": plural}))
     }
 
     /// 404: no such resource, version or subresource.

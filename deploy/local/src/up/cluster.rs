@@ -3,6 +3,7 @@
 use crate::api::{ApiOptions, ApiServer};
 use crate::node::proxy::ServiceResolver;
 use crate::node::{self, NodeOptions};
+use crate::up::accounts;
 use crate::up::event::Event;
 use crate::up::logs;
 use crate::up::manifests;
@@ -287,13 +288,15 @@ impl Shared {
             PlaneId::Activator(_) => {
                 let options = self.activator_options(id, address.ip());
                 Plane::start(&id.name(), move |shutdown| async move {
-                    activator::run(options, Client::try_from(kube)?, resolver, shutdown).await
+                    let client = accounts::enter(kube, "activator", &options.pod_name).await?;
+                    activator::run(options, client, resolver, shutdown).await
                 })
             }
             PlaneId::Autoscaler(_) => {
                 let options = self.autoscaler_options(id, address);
                 Plane::start(&id.name(), move |shutdown| async move {
-                    autoscaler::run(options, Client::try_from(kube)?, resolver, shutdown).await
+                    let client = accounts::enter(kube, "autoscaler", &options.pod_name).await?;
+                    autoscaler::run(options, client, resolver, shutdown).await
                 })
             }
         }
@@ -401,7 +404,8 @@ pub(super) struct Embedded {
 impl Embedded {
     /// Starts it, and writes its kubeconfig.
     pub(super) async fn start(options: &UpOptions, ranges: &Ranges, folder: &Path) -> anyhow::Result<Self> {
-        let api = ApiOptions { listen: options.api, ..ApiOptions::new(ranges.services()?) };
+        let audit = options.audit.clone();
+        let api = ApiOptions { listen: options.api, audit, ..ApiOptions::new(ranges.services()?) };
         let server = ApiServer::start(api)
             .await
             .with_context(|| format!("--api {} cannot be bound; choose another, or port 0", options.api))?;

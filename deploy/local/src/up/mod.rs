@@ -1,5 +1,6 @@
 //! `local up`: the whole system on one machine.
 
+mod accounts;
 mod cluster;
 mod event;
 mod logs;

@@ -40,6 +40,9 @@ pub struct UpOptions {
     /// The stat server that activators report to [default: the autoscaler's Service].
     #[arg(long, value_name = "URL", hide = true)]
     pub stat_url: Option<String>,
+    /// Told of every request to the embedded API server.
+    #[arg(skip)]
+    pub audit: Option<crate::api::Audit>,
 }
 
 impl Default for UpOptions {
@@ -58,6 +61,7 @@ impl Default for UpOptions {
             service_cidr: None,
             external: None,
             stat_url: None,
+            audit: None,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What a cluster has before the planes start: the system namespace, the custom resources, the planes' Services and
-//! their configuration.
+//! What a cluster has before the planes start: the system namespace, the custom resources, the planes' accounts,
+//! Services and configuration.
 
-use crate::up::manifests;
+use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
@@ -53,6 +53,7 @@ pub async fn create(client: &Client, configuration: Option<Configuration>) -> an
         unless_there(&crds, &crd).await.context("custom resource definition")?;
         established(&crds, &crd.name_any()).await?;
     }
+    accounts::create(client).await?;
     let services = Api::namespaced(client.clone(), NAMESPACE);
     for service in [
         service(
@@ -76,7 +77,7 @@ pub async fn create(client: &Client, configuration: Option<Configuration>) -> an
 }
 
 /// Creates an object unless one of that name exists, as it does on an API server that is not ours.
-async fn unless_there<K>(api: &Api<K>, object: &K) -> kube::Result<()>
+pub(super) async fn unless_there<K>(api: &Api<K>, object: &K) -> kube::Result<()>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {

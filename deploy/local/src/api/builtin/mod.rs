@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::crd;
 use super::resource::{Generation, Model, NameRule, Registry, Resource, Rules, ScalePaths};
-use super::review::Reviewer;
+use super::review;
 use columns as print;
 
 /// One line of the table.
@@ -94,11 +94,8 @@ const fn spec_status() -> Rules {
     Rules { generation: Generation::Spec, status: true, ..Rules::PLAIN }
 }
 
-fn review(answer: fn(&Reviewer, &Value) -> super::status::Result<Value>) -> Model {
-    Model::Review(answer)
-}
-
 const WORKLOAD: Rules = Rules { scale: true, validate: workload::validate, ..spec_status() };
+const ACCOUNT: Rules = Rules { subresources: &[("token", "TokenRequest", &["create"])], ..Rules::PLAIN };
 const ROLE: Rules = Rules { name: NameRule::PathSegment, ..Rules::PLAIN };
 
 fn rows() -> Vec<Row> {
@@ -125,7 +122,7 @@ fn rows() -> Vec<Row> {
         row("v1", "ResourceQuota", "resourcequotas", &["quota"], typed::<c::ResourceQuota>(), p),
         row("v1", "Secret", "secrets", &[], typed::<c::Secret>(), core::SECRET),
         row("v1", "Service", "services", &["svc"], typed::<c::Service>(), service::SERVICE),
-        row("v1", "ServiceAccount", "serviceaccounts", &["sa"], typed::<c::ServiceAccount>(), p),
+        row("v1", "ServiceAccount", "serviceaccounts", &["sa"], typed::<c::ServiceAccount>(), ACCOUNT),
         // Workloads.
         row("apps/v1", "ControllerRevision", "controllerrevisions", &[], typed::<apps::v1::ControllerRevision>(), p),
         row(
@@ -207,7 +204,7 @@ fn rows() -> Vec<Row> {
             },
             core::EVENT,
         ),
-        // Policy and permissions: data alone.
+        // Policy, which is data alone, and permissions.
         row(
             "networking.k8s.io/v1",
             "NetworkPolicy",
@@ -267,13 +264,13 @@ fn rows() -> Vec<Row> {
             Rules { prepare: crd::prepare, validate: crd::validate, ..spec_status() },
         )),
         // Questions.
-        cluster(row("authentication.k8s.io/v1", "TokenReview", "tokenreviews", &[], review(Reviewer::token), p)),
+        cluster(row("authentication.k8s.io/v1", "TokenReview", "tokenreviews", &[], Model::Review(review::token), p)),
         cluster(row(
             "authentication.k8s.io/v1",
             "SelfSubjectReview",
             "selfsubjectreviews",
             &[],
-            review(Reviewer::whoami),
+            Model::Review(review::whoami),
             p,
         )),
         cluster(row(
@@ -281,7 +278,7 @@ fn rows() -> Vec<Row> {
             "SelfSubjectAccessReview",
             "selfsubjectaccessreviews",
             &[],
-            review(Reviewer::may_i),
+            Model::Review(review::may_i),
             p,
         )),
         cluster(row(
@@ -289,7 +286,7 @@ fn rows() -> Vec<Row> {
             "SubjectAccessReview",
             "subjectaccessreviews",
             &[],
-            review(Reviewer::may_they),
+            Model::Review(review::may_they),
             p,
         )),
         cluster(row(
@@ -297,7 +294,7 @@ fn rows() -> Vec<Row> {
             "SelfSubjectRulesReview",
             "selfsubjectrulesreviews",
             &[],
-            review(Reviewer::rules),
+            Model::Review(review::rules),
             p,
         )),
     ]

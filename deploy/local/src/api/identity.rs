@@ -1,0 +1,198 @@
+//! Who is who: the administrator, by the server's own token, and ServiceAccounts, by tokens given out to them.
+//!
+//! A token of a ServiceAccount is made by its `token` subresource. It is good for some audiences, until it expires, and
+//! for as long as the account and, if it is bound to one, the Pod exist. It is opaque and kept here: where Kubernetes
+//! signs what it must remember, this server remembers.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use rand::RngExt;
+use serde_json::{Value, json};
+
+use super::meta::{number, text, time};
+use super::status::{ApiError, Causes, Result};
+use super::store::Store;
+
+/// The audience of tokens for this server itself.
+pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
+/// The group that may do everything.
+pub(crate) const MASTERS: &str = "system:masters";
+/// Who the holder of the server's own token is.
+pub(crate) const ADMINISTRATOR: &str = "zeroscale:admin";
+const ACCOUNTS: &str = "/serviceaccounts";
+const PODS: &str = "/pods";
+/// Seconds that a token is good for at least, and if nothing is said.
+const EXPIRATION: (i64, i64) = (600, 3600);
+
+/// Who sends a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Caller {
+    /// Name of the user.
+    pub(crate) name: String,
+    /// Groups of the user.
+    pub(crate) groups: Vec<String>,
+    /// Uid of the user, if it is an object, and the pod that the token is bound to.
+    about: Option<Box<Grant>>,
+}
+
+/// What a token stands for.
+#[derive(Debug, Clone, PartialEq)]
+struct Grant {
+    namespace: String,
+    account: String,
+    uid: String,
+    /// Name and uid.
+    pod: Option<(String, String)>,
+    audiences: Vec<String>,
+    expires: Timestamp,
+}
+
+impl Caller {
+    /// Somebody without a token.
+    pub(crate) fn anonymous() -> Self {
+        Caller { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()], about: None }
+    }
+
+    /// Somebody of whom name and groups are known.
+    pub(crate) fn known(name: &str, groups: Vec<String>) -> Self {
+        Caller { name: name.into(), groups, about: None }
+    }
+
+    fn administrator() -> Self {
+        Self::known(ADMINISTRATOR, vec![MASTERS.into(), "system:authenticated".into()])
+    }
+
+    fn account(grant: Grant) -> Self {
+        let name = format!("system:serviceaccount:{}:{}", grant.namespace, grant.account);
+        let groups = vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{}", grant.namespace),
+            "system:authenticated".into(),
+        ];
+        Caller { name, groups, about: Some(Box::new(grant)) }
+    }
+
+    /// As reviews show it.
+    pub(crate) fn user(&self) -> Value {
+        let mut user = json!({"username": self.name, "groups": self.groups});
+        if let Some(grant) = &self.about {
+            user["uid"] = grant.uid.as_str().into();
+            if let Some((name, uid)) = &grant.pod {
+                user["extra"] = json!({
+                    "authentication.kubernetes.io/pod-name": [name], "authentication.kubernetes.io/pod-uid": [uid],
+                });
+            }
+        }
+        user
+    }
+}
+
+/// All tokens.
+pub(crate) struct Tokens {
+    administrator: String,
+    given: Mutex<HashMap<String, Grant>>,
+}
+
+impl Tokens {
+    /// With the administrator's.
+    pub(crate) fn new(administrator: &str) -> Self {
+        Tokens { administrator: administrator.into(), given: Mutex::default() }
+    }
+
+    /// Whose token this is, if it is good for one of `audiences` (none: this server); and for which of them it is. The
+    /// administrator's has no audience.
+    pub(crate) fn review(&self, store: &Store, token: &str, audiences: &[String]) -> Option<(Caller, Vec<String>)> {
+        if same(token, &self.administrator) {
+            return Some((Caller::administrator(), Vec::new()));
+        }
+        let grant = self.given.lock().get(token).cloned()?;
+        let own = [API_AUDIENCE.to_owned()];
+        let wanted = if audiences.is_empty() { &own[..] } else { audiences };
+        let good: Vec<_> = wanted.iter().filter(|audience| grant.audiences.contains(audience)).cloned().collect();
+        let exists = |table: &str, name: &str, uid: &str| {
+            store
+                .get(table, &format!("{}/{name}", grant.namespace))
+                .is_some_and(|object| object.text("/metadata/uid") == uid)
+        };
+        let lives = exists(ACCOUNTS, &grant.account, &grant.uid)
+            && grant.pod.as_ref().is_none_or(|(name, uid)| exists(PODS, name, uid));
+        (lives && !good.is_empty() && Timestamp::now() < grant.expires).then(|| (Caller::account(grant), good))
+    }
+
+    /// Answers a TokenRequest for the account `name`.
+    pub(crate) fn give(&self, store: &Store, namespace: &str, name: &str, body: &Value) -> Result<Value> {
+        let account = store
+            .get(ACCOUNTS, &format!("{namespace}/{name}"))
+            .ok_or_else(|| ApiError::not_found_named("serviceaccounts", name))?;
+        let seconds = number(body, "/spec/expirationSeconds").unwrap_or(EXPIRATION.1);
+        if seconds < EXPIRATION.0 {
+            let mut causes = Causes::default();
+            let rule = "may not specify a duration less than 10 minutes";
+            causes.invalid("spec.expirationSeconds", &seconds.into(), rule);
+            return Err(ApiError::invalid_kind("authentication.k8s.io", "TokenRequest", "", causes));
+        }
+        let audiences: Vec<String> = texts(body, "/spec/audiences");
+        let grant = Grant {
+            namespace: namespace.into(),
+            account: name.into(),
+            uid: account.text("/metadata/uid").into(),
+            pod: bound_pod(store, namespace, name, body)?,
+            audiences: if audiences.is_empty() { vec![API_AUDIENCE.into()] } else { audiences },
+            expires: Timestamp::now().saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX),
+        };
+        let mut answer = body.clone();
+        answer["spec"]["audiences"] = json!(grant.audiences);
+        answer["spec"]["expirationSeconds"] = seconds.into();
+        let token = make();
+        answer["status"] = json!({"token": token, "expirationTimestamp": time(grant.expires)});
+        let mut given = self.given.lock();
+        given.retain(|_, grant| Timestamp::now() < grant.expires);
+        given.insert(token, grant);
+        Ok(answer)
+    }
+}
+
+/// A token nobody can guess.
+pub(crate) fn make() -> String {
+    let mut rng = rand::rng();
+    (0..4).map(|_| format!("{:016x}", rng.random::<u64>())).collect()
+}
+
+/// The Pod that a TokenRequest asks the token to be bound to.
+fn bound_pod(store: &Store, namespace: &str, account: &str, body: &Value) -> Result<Option<(String, String)>> {
+    let bound = |field: &str| text(body, &format!("/spec/boundObjectRef/{field}"));
+    let (kind, name) = (bound("kind"), bound("name"));
+    if kind.is_empty() && name.is_empty() {
+        return Ok(None);
+    }
+    if kind != "Pod" {
+        return Err(ApiError::bad_request(format!("cannot bind token for serviceaccount to object kind {kind:?}")));
+    }
+    let key = format!("{namespace}/{name}");
+    let pod = store.get(PODS, &key).ok_or_else(|| ApiError::not_found_named("pods", name))?;
+    let of = pod.text("/spec/serviceAccountName");
+    if of != account {
+        let why = format!("cannot bind token for serviceaccount {account:?} to pod running with {of:?}");
+        return Err(ApiError::bad_request(why));
+    }
+    let uid = pod.text("/metadata/uid");
+    if !bound("uid").is_empty() && bound("uid") != uid {
+        let why = format!("the UID in the bound object reference ({}) does not match that of pod {name}", bound("uid"));
+        return Err(ApiError::new(409, "Conflict", why));
+    }
+    Ok(Some((name.into(), uid.into())))
+}
+
+/// The texts of an array.
+pub(crate) fn texts(value: &Value, pointer: &str) -> Vec<String> {
+    let items = value.pointer(pointer).and_then(Value::as_array);
+    items.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Whether two tokens are the same; takes the same time for every token of that length.
+fn same(given: &str, known: &str) -> bool {
+    let (given, known) = (given.as_bytes(), known.as_bytes());
+    given.len() == known.len() && given.iter().zip(known).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}

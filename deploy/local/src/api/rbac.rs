@@ -1,0 +1,204 @@
+//! Who may do what: Roles, ClusterRoles and their bindings, evaluated as they stand in the store.
+//!
+//! `system:masters` may do everything. What Kubernetes' bootstrap roles give to everybody is here as code: discovery and
+//! questions about oneself to whoever has a token, health and version to all.
+//!
+//! Odd cases: a ClusterRole with an aggregation rule has, besides its own, the rules of all that its selectors match,
+//! without a controller that copies them. A list or watch of one name counts as being about that name.
+//!
+//! Not here: checks against handing out more rights than one has, and the second check (`create`) of an apply or a PUT
+//! that makes what is not there.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::identity::{Caller, MASTERS, texts};
+use super::meta::text;
+use super::route::Place;
+use super::store::{Object, Store};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// What somebody asks to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Access {
+    /// As roles name it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: String,
+    /// API group; empty for core.
+    pub group: String,
+    /// Plural, with `/` and a subresource behind it; empty for a path that is no resource.
+    pub resource: String,
+    /// Namespace; empty across namespaces.
+    pub namespace: String,
+    /// Object; empty for all.
+    pub name: String,
+    /// Path, where it is no resource.
+    pub path: String,
+}
+
+impl Access {
+    /// To a resource; `one` is the name that a list or watch is narrowed to.
+    pub(crate) fn resource(verb: &str, place: &Place, one: Option<&str>) -> Self {
+        let resource = match &place.subresource {
+            Some(part) => format!("{}/{part}", place.resource.plural),
+            None => place.resource.plural.clone(),
+        };
+        Access {
+            verb: verb.into(),
+            group: place.resource.group.clone(),
+            resource,
+            namespace: place.namespace.clone(),
+            name: place.name.as_deref().or(one).unwrap_or_default().into(),
+            path: String::new(),
+        }
+    }
+
+    /// To anything else.
+    pub(crate) fn path(verb: &str, path: &str) -> Self {
+        Access { verb: verb.to_lowercase(), path: path.into(), ..Access::default() }
+    }
+
+    /// As a SubjectAccessReview asks.
+    pub(crate) fn of_review(spec: &Value) -> Self {
+        let attribute = |name: &str| text(spec, &format!("/resourceAttributes/{name}")).to_owned();
+        if spec.get("resourceAttributes").is_none_or(Value::is_null) {
+            return Self::path(text(spec, "/nonResourceAttributes/verb"), text(spec, "/nonResourceAttributes/path"));
+        }
+        let (resource, part) = (attribute("resource"), attribute("subresource"));
+        let resource = if part.is_empty() { resource } else { format!("{resource}/{part}") };
+        let (verb, group, namespace, name) =
+            (attribute("verb"), attribute("group"), attribute("namespace"), attribute("name"));
+        Access { verb, group, resource, namespace, name, path: String::new() }
+    }
+}
+
+/// Whether `caller` may.
+pub(crate) fn allows(store: &Store, caller: &Caller, access: &Access) -> bool {
+    caller.groups.iter().any(|group| group == MASTERS)
+        || everybody(caller, access)
+        || rules(store, caller, &access.namespace).any(|rule| permits(&rule, access))
+}
+
+/// What the bootstrap roles allow to all.
+fn everybody(caller: &Caller, access: &Access) -> bool {
+    let known = caller.groups.iter().any(|group| group == "system:authenticated");
+    let under =
+        |root: &str| access.path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_path = access.resource.is_empty() && access.verb == "get";
+    if is_path && ["/healthz", "/livez", "/readyz", "/version"].into_iter().any(under) {
+        return true;
+    }
+    let oneself = ["selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+    known
+        && ((is_path && ["/api", "/apis", "/openapi"].into_iter().any(under))
+            || (access.verb == "create" && oneself.contains(&access.resource.as_str())))
+}
+
+/// The rules that hold for `caller` in `namespace`; in an empty one, across namespaces.
+pub(crate) fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Iterator<Item = Value> {
+    let mut bindings = store.list(&format!("{GROUP}/clusterrolebindings"), "").0;
+    if !namespace.is_empty() {
+        bindings.extend(store.list(&format!("{GROUP}/rolebindings"), &format!("{namespace}/")).0);
+    }
+    bindings.retain(|binding| concerns(&binding.value, caller));
+    bindings.into_iter().flat_map(|binding| role(store, &binding)).flat_map(|role| match role.value.get("rules") {
+        Some(Value::Array(rules)) => rules.clone(),
+        _ => Vec::new(),
+    })
+}
+
+/// Whether a binding is about the caller.
+fn concerns(binding: &Value, caller: &Caller) -> bool {
+    let subjects = binding.get("subjects").and_then(Value::as_array);
+    subjects.into_iter().flatten().any(|subject| {
+        let name = text(subject, "/name");
+        match text(subject, "/kind") {
+            "User" => caller.name == name,
+            "Group" => caller.groups.iter().any(|group| group == name),
+            "ServiceAccount" => caller.name == format!("system:serviceaccount:{}:{name}", text(subject, "/namespace")),
+            _ => false,
+        }
+    })
+}
+
+/// The role that a binding names, and what it aggregates.
+fn role(store: &Store, binding: &Object) -> Vec<Arc<Object>> {
+    let name = binding.text("/roleRef/name");
+    if binding.text("/roleRef/kind") == "Role" {
+        let key = format!("{}/{name}", binding.text("/metadata/namespace"));
+        return store.get(&format!("{GROUP}/roles"), &key).into_iter().collect();
+    }
+    let table = format!("{GROUP}/clusterroles");
+    let Some(role) = store.get(&table, name) else { return Vec::new() };
+    let selectors = role.value.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array).cloned();
+    let mut roles = vec![role];
+    for labels in selectors.iter().flatten().filter_map(|selector| selector.get("matchLabels")?.as_object().cloned()) {
+        let has = |object: &Object, key: &str, value: &Value| {
+            object.value.pointer("/metadata/labels").and_then(|labels| labels.get(key)) == Some(value)
+        };
+        let all = store.list(&table, "").0;
+        roles.extend(all.into_iter().filter(|other| labels.iter().all(|(key, value)| has(other, key, value))));
+    }
+    roles
+}
+
+/// Whether one rule of a role permits it.
+pub(crate) fn permits(rule: &Value, access: &Access) -> bool {
+    let lists = |field: &str, wanted: &str| {
+        texts(rule, &format!("/{field}")).iter().any(|listed| listed == "*" || listed == wanted)
+    };
+    if access.resource.is_empty() {
+        let matches = |listed: &String| match listed.strip_suffix('*') {
+            Some(root) => access.path.starts_with(root),
+            None => *listed == access.path,
+        };
+        return lists("verbs", &access.verb) && texts(rule, "/nonResourceURLs").iter().any(matches);
+    }
+    let any = access.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
+    let names = texts(rule, "/resourceNames");
+    lists("verbs", &access.verb)
+        && lists("apiGroups", &access.group)
+        && (lists("resources", &access.resource) || any.is_some_and(|any| lists("resources", &any)))
+        && (names.is_empty() || (!access.name.is_empty() && names.contains(&access.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn access(verb: &str, group: &str, resource: &str, name: &str) -> Access {
+        let (verb, group, resource, name) = (verb.into(), group.into(), resource.into(), name.into());
+        Access { verb, group, resource, name, ..Access::default() }
+    }
+
+    #[test]
+    fn a_rule_permits_what_all_its_lists_name() {
+        let rule = |resources: Value, names: Value| json!({"apiGroups": ["apps"], "resources": resources, "verbs": ["get", "patch"], "resourceNames": names});
+        let rows = [
+            (json!(["deployments"]), json!([]), access("get", "apps", "deployments", "a"), true),
+            (json!(["deployments"]), json!([]), access("list", "apps", "deployments", ""), false),
+            (json!(["deployments"]), json!([]), access("get", "", "deployments", "a"), false),
+            (json!(["deployments"]), json!([]), access("patch", "apps", "deployments/scale", "a"), false),
+            (json!(["deployments/scale"]), json!([]), access("patch", "apps", "deployments/scale", "a"), true),
+            (json!(["*/scale"]), json!([]), access("patch", "apps", "deployments/scale", "a"), true),
+            (json!(["*/scale"]), json!([]), access("patch", "apps", "deployments", "a"), false),
+            (json!(["*"]), json!([]), access("patch", "apps", "deployments/scale", "a"), true),
+            (json!(["deployments"]), json!(["b"]), access("get", "apps", "deployments", "a"), false),
+            (json!(["deployments"]), json!(["b"]), access("get", "apps", "deployments", "b"), true),
+            (json!(["deployments"]), json!(["b"]), access("get", "apps", "deployments", ""), false),
+        ];
+        for (resources, names, access, expected) in rows {
+            assert_eq!(
+                permits(&rule(resources.clone(), names.clone()), &access),
+                expected,
+                "{resources} {names} {access:?}"
+            );
+        }
+        let paths = json!({"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]});
+        for (path, expected) in [("/metrics", true), ("/metrics/x", false), ("/debug/x", true)] {
+            assert_eq!(permits(&paths, &Access::path("GET", path)), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Who the planes are: ServiceAccounts with the rights that the manifests give them, and a Pod for each plane.
+//!
+//! Planes run in this process, yet speak to the API server as they would in a cluster: with a token of their own account,
+//! bound to a Pod of their name. So whatever works here works with the roles in `deploy/kubernetes/base`, and a verb that
+//! is missing there is missing here. The Pods are names alone: their scheduler does not exist.
+
+use crate::up::{manifests, system};
+use anyhow::Context;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::PostParams;
+use kube::{Api, Client, Config};
+use serde_json::json;
+
+const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
+const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
+
+/// How long tokens are good for, if the API server allows it: longer than anybody leaves such a cluster running.
+const EXPIRATION: i64 = 365 * 24 * 3600;
+
+/// Creates the accounts and their roles, or makes them what they should be.
+pub(super) async fn create(client: &Client) -> anyhow::Result<()> {
+    manifests::apply(client, manifests::parse("accounts.yaml", ACCOUNTS)?).await?;
+    manifests::apply(client, manifests::parse("roles.yaml", ROLES)?).await
+}
+
+/// The way to the API server of the plane `pod`, which runs as `account`; `kube` is an administrator's.
+pub(super) async fn enter(kube: Config, account: &str, pod: &str) -> anyhow::Result<Client> {
+    let administrator = Client::try_from(kube.clone())?;
+    let pods: Api<Pod> = Api::namespaced(administrator.clone(), system::NAMESPACE);
+    let object: Pod = serde_json::from_value(json!({
+        "metadata": {"name": pod, "namespace": system::NAMESPACE, "labels": {"app": account}},
+        "spec": {
+            "serviceAccountName": account, "schedulerName": "none.zeroscale.dev",
+            "containers": [{"name": account, "image": format!("zeroscale/{account}")}],
+        },
+    }))?;
+    system::unless_there(&pods, &object).await.with_context(|| format!("Pod {pod}"))?;
+    let mut own = kube;
+    own.auth_info.token = Some(token(&administrator, account, pod, None).await?.into());
+    own.auth_info.client_certificate_data = None;
+    own.auth_info.client_key_data = None;
+    own.auth_info.client_certificate = None;
+    own.auth_info.client_key = None;
+    Ok(Client::try_from(own)?)
+}
+
+/// A token of `account` that is bound to `pod`; for the API server, or for `audience`.
+pub(super) async fn token(client: &Client, account: &str, pod: &str, audience: Option<&str>) -> anyhow::Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), system::NAMESPACE);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: Some(audience.map(str::to_owned).into_iter().collect()),
+            expiration_seconds: Some(EXPIRATION),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                name: Some(pod.into()),
+                uid: None,
+            }),
+        }),
+        ..TokenRequest::default()
+    };
+    let answered = accounts.create_token_request(account, &PostParams::default(), &request).await;
+    let status = answered.with_context(|| format!("token of ServiceAccount {account}"))?.status;
+    status.and_then(|status| status.token).context("the API server answers without a token")
+}

@@ -1,0 +1,194 @@
+//! The kustomizations against the embedded API server: every object is taken, and asks for what exists.
+
+use anyhow::{Context, ensure};
+use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, NetworkConfig};
+use e2e::bare;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Where the kustomizations are.
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes")
+}
+
+/// All objects of a kustomization, in order. Knows `resources` alone, which is all that ours use.
+pub(crate) fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
+    let path = folder.join("kustomization.yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let kustomization: BTreeMap<String, Value> = serde_yaml_ng::from_str(&text)?;
+    let mut all = Vec::new();
+    for (field, value) in kustomization {
+        match (field.as_str(), value) {
+            ("apiVersion" | "kind", _) => {}
+            ("resources", Value::Array(resources)) => {
+                for resource in resources {
+                    let path = folder.join(resource.as_str().context("a path")?);
+                    all.extend(if path.is_dir() { objects(&path)? } else { documents(&path)? });
+                }
+            }
+            (field, _) => anyhow::bail!("{}: {field} is not understood here", path.display()),
+        }
+    }
+    Ok(all)
+}
+
+fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_yaml_ng::Deserializer::from_str(&text)
+        .map(|document| Value::deserialize(document).with_context(|| path.display().to_string()))
+        .filter(|document| !matches!(document, Ok(Value::Null)))
+        .collect()
+}
+
+async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let types = object.types.clone().context("a kind")?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+    let api: Api<DynamicObject> = match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let name = object.metadata.name.clone().context("a name")?;
+    // As `kubectl apply --server-side --validate=strict` does.
+    let params = PatchParams { dry_run: dry, ..PatchParams::apply("test").validation_strict() };
+    let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
+    applied.with_context(|| format!("{} {name}", types.kind))?;
+    Ok(())
+}
+
+/// Goal: every object of every kustomization passes strict validation, and a second look changes nothing.
+#[tokio::test]
+async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
+    let (_server, client) = bare::start("127.201.128.0/17").await?;
+    let installed = objects(&folder().join("standalone"))?;
+    for object in &installed {
+        apply(&client, object, false).await?;
+    }
+    for object in &installed {
+        apply(&client, object, true).await?;
+    }
+    let kinds: BTreeSet<&str> = installed.iter().filter_map(|object| object["kind"].as_str()).collect();
+    for kind in ["Namespace", "Deployment", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"] {
+        ensure!(kinds.contains(kind), "no {kind}");
+    }
+    for object in objects(&folder().join("knative"))? {
+        apply(&client, &object, true).await?;
+    }
+    Ok(())
+}
+
+/// Goal: deleting `base` uninstalls without touching definitions, which would take everybody's objects with them.
+#[test]
+fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
+    let definitions = |folder: &str| -> anyhow::Result<usize> {
+        let objects = objects(&self::folder().join(folder))?;
+        Ok(objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition").count())
+    };
+    assert_eq!((definitions("base")?, definitions("standalone")?, definitions("knative")?), (0, 3, 0));
+    Ok(())
+}
+
+/// Goal: who owns a number of replicas is alone in writing it, pods keep to the restricted profile, images carry the
+/// workspace's version, and every policy, Service and budget selects pods that exist.
+#[test]
+fn manifests_agree_with_each_other() -> anyhow::Result<()> {
+    for folder in ["standalone", "knative"] {
+        let all = objects(&self::folder().join(folder))?;
+        let of_kind = |kind: &str| all.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
+        let deployments = of_kind("Deployment");
+        for deployment in &deployments {
+            let (name, spec) = (&deployment["metadata"]["name"], &deployment["spec"]);
+            let scaled =
+                of_kind("HorizontalPodAutoscaler").iter().any(|hpa| hpa["spec"]["scaleTargetRef"]["name"] == *name);
+            ensure!(!scaled || spec.get("replicas").is_none(), "{folder}: {name} has replicas and an autoscaler");
+            let pod = &spec["template"]["spec"];
+            for container in pod["containers"].as_array().context("containers")? {
+                let image = container["image"].as_str().unwrap_or_default();
+                ensure!(image.ends_with(concat!(":", env!("CARGO_PKG_VERSION"))), "{folder}: {image}");
+                let own = &container["securityContext"];
+                ensure!(own["readOnlyRootFilesystem"] == true && own["allowPrivilegeEscalation"] == false, "{name}");
+                ensure!(own["capabilities"]["drop"][0] == "ALL", "{name}");
+                let non_root = [own, &pod["securityContext"]].into_iter().any(|c| c["runAsNonRoot"] == true);
+                ensure!(non_root, "{folder}: {name} may run as root");
+            }
+        }
+        let selects = |selector: &Value| {
+            let wanted = selector.get("matchLabels").unwrap_or(selector).as_object();
+            wanted.is_some_and(|wanted| {
+                deployments.iter().any(|deployment| {
+                    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+                    wanted.iter().all(|(key, value)| labels[key] == *value)
+                })
+            })
+        };
+        for kind in ["NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment"] {
+            for object in of_kind(kind) {
+                let field = if kind == "NetworkPolicy" { "podSelector" } else { "selector" };
+                ensure!(
+                    selects(&object["spec"][field]),
+                    "{folder}: {kind} {} selects nothing",
+                    object["metadata"]["name"]
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads one ConfigMap's manual: keys, and the default that it names for each.
+fn manual(object: &Value) -> anyhow::Result<BTreeMap<String, String>> {
+    let text = object["data"]["_example"].as_str().context("_example")?;
+    let values: BTreeMap<String, Value> = serde_yaml_ng::from_str(text)?;
+    values.into_iter().map(|(key, value)| Ok((key, value.as_str().context("values are text")?.to_owned()))).collect()
+}
+
+type Data = BTreeMap<String, String>;
+
+/// Checks that the manual's defaults are the code's, and that the code knows every key but `free`, which take any text.
+fn check<T: PartialEq + std::fmt::Debug>(
+    manual: &Data,
+    default: &Data,
+    free: &[&str],
+    parse: impl Fn(&Data) -> Result<T, ConfigError>,
+) -> anyhow::Result<()> {
+    let whole = parse(manual)?;
+    ensure!(whole == parse(default)?, "the defaults are others: {whole:?}");
+    for key in manual.keys().filter(|key| !free.contains(&key.as_str())) {
+        let mut data = manual.clone();
+        data.insert(key.clone(), "nonsense".into());
+        ensure!(parse(&data).is_err_and(|error| error.key == *key), "{key} is not a key that is read");
+    }
+    Ok(())
+}
+
+/// Goal: the ConfigMaps' comments name every key that is read, and its true default.
+#[test]
+fn the_operators_manual_is_true() -> anyhow::Result<()> {
+    let all = objects(&folder().join("standalone"))?;
+    let of = |name: &str| {
+        let found = all.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name);
+        found.with_context(|| format!("ConfigMap {name}")).and_then(manual)
+    };
+    let map = of("config-autoscaler")?;
+    assert_eq!(map.len(), 20, "one for each field of AutoscalerConfig: {:?}", map.keys());
+    check(&map, &Data::new(), &["pod-autoscaler-class"], AutoscalerConfig::from_map)?;
+    check(&of("config-deployment")?, &Data::new(), &[], DeploymentConfig::from_map)?;
+    check(&of("config-network")?, &Data::new(), &["mesh-compatibility-mode"], NetworkConfig::from_map)?;
+    let election = of("config-leader-election")?;
+    check(&election, &election, &[], LeaderElectionConfig::from_map)?;
+    let timing = common_runtime::lease::Timing::STANDALONE;
+    let read = LeaderElectionConfig::from_map(&election)?;
+    assert_eq!(
+        (read.buckets, read.lease_duration, read.renew_deadline, read.retry_period),
+        (4, timing.lease_duration, timing.renew_deadline, timing.retry_period)
+    );
+    let observability = of("config-observability")?;
+    let keys: Vec<_> = observability.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["logging.enable-request-log", "logging.request-log-template"]);
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! The roles of both planes, compared with what the planes ask for while workloads wake, sleep, are adopted and deleted.
+//!
+//! Planes of a local cluster run under the manifests' own ServiceAccounts and roles, so a missing verb shows here as a
+//! request that was denied, and a surplus one as a rule that no request needed.
+
+use crate::manifests::{folder, objects};
+use anyhow::{Context, ensure};
+use common_api::{Metric, PodAutoscaler, ServerlessService};
+use e2e::space::SOON;
+use e2e::{Entry, Workload, World};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use local::api::{Access, Audit};
+use local::up::{PlaneId, UpOptions};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+/// What each account asked for, and whether it was allowed.
+#[derive(Clone, Default)]
+struct Record(Arc<Mutex<BTreeSet<(String, Access, bool)>>>);
+
+impl Record {
+    fn audit(&self) -> Audit {
+        let record = self.clone();
+        Audit::new(move |user, access, allowed| {
+            let Some(account) = user.strip_prefix("system:serviceaccount:zeroscale-system:") else { return };
+            record.0.lock().expect("record").insert((account.to_owned(), access.clone(), allowed));
+        })
+    }
+
+    fn any(&self, wanted: impl Fn(&str, &Access, bool) -> bool) -> bool {
+        self.0.lock().expect("record").iter().any(|(account, access, allowed)| wanted(account, access, *allowed))
+    }
+
+    fn asked(&self, account: &str, verb: &str, resource: &str) -> bool {
+        self.any(|who, access, _| (who, &*access.verb, &*access.resource) == (account, verb, resource))
+    }
+
+    fn denied(&self) -> Vec<String> {
+        let record = self.0.lock().expect("record");
+        let denied: BTreeSet<_> = record
+            .iter()
+            .filter(|(_, _, allowed)| !allowed)
+            .map(|(account, access, _)| format!("{account}: {} {}.{}", access.verb, access.resource, access.group))
+            .collect();
+        denied.into_iter().collect()
+    }
+}
+
+/// One right that a role gives.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    account: String,
+    namespace: Option<String>,
+    verb: String,
+    group: String,
+    resource: String,
+    names: Vec<String>,
+}
+
+/// All rights that the manifests give to the planes.
+fn rights() -> anyhow::Result<Vec<Right>> {
+    let all = objects(&folder().join("base"))?;
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut rights = Vec::new();
+    for binding in all.iter().filter(|o| o["kind"] == "RoleBinding" || o["kind"] == "ClusterRoleBinding") {
+        let named =
+            |o: &&Value| o["kind"] == binding["roleRef"]["kind"] && o["metadata"]["name"] == binding["roleRef"]["name"];
+        let role = all.iter().find(named).with_context(|| format!("role of {}", binding["metadata"]["name"]))?;
+        let namespace = binding["metadata"]["namespace"].as_str().map(str::to_owned);
+        for subject in binding["subjects"].as_array().context("subjects")? {
+            for rule in role["rules"].as_array().context("rules")? {
+                for (group, resource, verb) in texts(&rule["apiGroups"]).into_iter().flat_map(|group| {
+                    let verbs = texts(&rule["verbs"]);
+                    texts(&rule["resources"]).into_iter().flat_map(move |resource| {
+                        let group = group.clone();
+                        verbs.clone().into_iter().map(move |verb| (group.clone(), resource.clone(), verb))
+                    })
+                }) {
+                    rights.push(Right {
+                        account: subject["name"].as_str().unwrap_or_default().into(),
+                        namespace: namespace.clone(),
+                        names: texts(&rule["resourceNames"]),
+                        group,
+                        resource,
+                        verb,
+                    });
+                }
+            }
+        }
+    }
+    Ok(rights)
+}
+
+impl Right {
+    fn covers(&self, account: &str, access: &Access) -> bool {
+        (account, &access.verb, &access.group, &access.resource)
+            == (self.account.as_str(), &self.verb, &self.group, &self.resource)
+            && self.namespace.as_ref().is_none_or(|namespace| *namespace == access.namespace)
+            && (self.names.is_empty() || self.names.contains(&access.name))
+    }
+}
+
+/// Spoils the status of an object of `K` until it is put right over a conflict, which takes a `get`.
+async fn conflict<K>(world: &World, record: &Record, name: &str, resource: &str) -> anyhow::Result<()>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let mut turn: i64 = 0;
+    world
+        .until(SOON, &format!("a conflict over the status of {resource}"), async || {
+            for _ in 0..20 {
+                turn += 1;
+                let patch = json!({"status": {"observedGeneration": 1000 + turn}});
+                world.api::<K>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+            }
+            Ok(record.asked("autoscaler", "get", resource))
+        })
+        .await
+}
+
+/// Writes to leases until a holder finds that its own version is not the last.
+async fn contend(world: &World, record: &Record) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "zeroscale-system");
+    let mut turn: i64 = 0;
+    world
+        .until(SOON, "a conflict over a lease", async || {
+            let all = leases.list(&ListParams::default()).await?;
+            for lease in all.items.iter().cycle().take(50 * all.items.len()) {
+                turn += 1;
+                let patch = json!({"metadata": {"annotations": {"test/turn": turn.to_string()}}});
+                leases.patch(&lease.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+            }
+            Ok(record.asked("autoscaler", "get", "leases"))
+        })
+        .await
+}
+
+/// Goal: nothing missing, nothing surplus. Method: a full life of two workloads, a replica that leaves, and everything
+/// that the accounts asked for on the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
+    let record = Record::default();
+    let mut settings = tempfile::NamedTempFile::new()?;
+    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
+    let options = UpOptions {
+        autoscalers: 2,
+        audit: Some(record.audit()),
+        config_autoscaler: Some(settings.path().to_owned()),
+        ..UpOptions::default()
+    };
+    let world = World::with(options).await?;
+    let lived = live(&world, &record).await;
+    world.end().await;
+
+    ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
+    lived?;
+    let surplus: Vec<_> = rights()?
+        .into_iter()
+        .filter(|right| !record.any(|account, access, _| right.covers(account, access)))
+        .map(|right| format!("{}: {} {}.{}", right.account, right.verb, right.resource, right.group))
+        .collect();
+    ensure!(surplus.is_empty(), "rights that nothing asks for: {surplus:#?}");
+    Ok(())
+}
+
+/// Everything that may happen to workloads.
+async fn live(world: &World, record: &Record) -> anyhow::Result<()> {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "adopt"},
+        "spec": {"selector": {"app": "adopt"}, "ports": [{"port": 80, "targetPort": 8080}]}});
+    world.create::<Service>(service).await?;
+    world.deploy(&Workload::new("adopt").replicas(1).annotate("zeroscale.dev/adopt-service", "true")).await?;
+    world.deploy(&Workload::new("plain")).await?;
+    for name in ["adopt", "plain"] {
+        let load = world.load(Entry::Activator, name);
+        world.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
+    }
+    conflict::<PodAutoscaler>(world, record, "plain", "podautoscalers").await?;
+    conflict::<ServerlessService>(world, record, "plain", "serverlessservices").await?;
+    conflict::<Metric>(world, record, "plain", "metrics").await?;
+    // Another window, another public Service.
+    let edits = json!({"metadata": {"annotations": {
+        "autoscaling.knative.dev/window": "7s", "zeroscale.dev/service": "renamed"}}});
+    world.api::<PodAutoscaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
+    world
+        .until(SOON, "the former public Service to go", async || {
+            Ok(world.api::<Service>().get_opt("plain").await?.is_none())
+        })
+        .await?;
+    // A replica leaves, and asks for its share when it is back; who decides for the workloads changes twice.
+    world.cluster.drain_plane(PlaneId::Autoscaler(1)).await;
+    world.cluster.start_plane(PlaneId::Autoscaler(1))?;
+    world.until(SOON, "a claim", async || Ok(record.asked("autoscaler", "patch", "leases"))).await?;
+    for name in ["adopt", "plain"] {
+        world.until_asleep(name).await?;
+    }
+    for name in ["adopt", "plain"] {
+        world.api::<PodAutoscaler>().delete(name, &DeleteParams::default()).await?;
+        world
+            .until(SOON, "the PodAutoscaler to go", async || {
+                Ok(world.api::<PodAutoscaler>().get_opt(name).await?.is_none())
+            })
+            .await?;
+    }
+    contend(world, record).await?;
+    Ok(())
+}
