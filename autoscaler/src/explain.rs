@@ -4,11 +4,14 @@
 //! changes, oldest first, each voice in its turn: what the decider wished, and what the reconciler made of it (bounds, grace
 //! period, awaited proof, refusals). `autoscaler why NAMESPACE/NAME` asks for that and prints a table, latest first.
 //!
+//! HorizontalPodAutoscalers that are evaluated here are explained in the same place ([`hpa::explain`]).
+//!
 //! Only the instance that owns a revision decides about it; another one answers 404 and names the owner.
 
 #[cfg(test)]
 mod tests;
 
+use crate::hpa;
 use crate::leadership::{Owner, Shares};
 use crate::scale::multiscaler::{Explanation, Multiscaler, Present};
 use anyhow::{Context, bail};
@@ -28,7 +31,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Where explanations are found on the admin port.
-const PREFIX: &str = "/explain/";
+pub(crate) const PREFIX: &str = "/explain/";
 /// Longest wait for an answer of the admin port.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest answer that is read: 64 entries of some 300 bytes, and a good deal more.
@@ -101,6 +104,9 @@ pub async fn why(admin: SocketAddr, revision: &str) -> anyhow::Result<String> {
     let (status, document) = asked.with_context(|| format!("no answer from {admin} within {PATIENCE:?}"))??;
     if status != StatusCode::OK {
         bail!("{revision}: {}", document["error"].as_str().unwrap_or("the admin port does not explain it"));
+    }
+    if document.get(hpa::explain::SUBJECT).is_some() {
+        return Ok(hpa::explain::table(&document));
     }
     Ok(table(&document))
 }

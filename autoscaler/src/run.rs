@@ -247,7 +247,7 @@ fn campaign(
     let elector = ElectorOptions {
         namespace: options.system_namespace.clone(),
         names: names.clone(),
-        identity: Holder { pod_name: options.pod_name.clone(), pod_ip: options.pod_ip },
+        identity: Holder { pod_name: options.pod_name.clone(), pod_ip: options.pod_ip }.to_string(),
         timing: Timing {
             lease_duration: config.lease_duration,
             renew_deadline: config.renew_deadline,

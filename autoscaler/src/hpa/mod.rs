@@ -7,8 +7,11 @@
 //! ```
 
 pub mod evaluate;
+pub mod explain;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod native;
 pub mod object;
+pub mod options;
 pub mod pods;
 pub mod sources;

@@ -1,16 +1,13 @@
 //! `autoscaling/v2` objects and the rules' plain data, both ways.
 //!
-//! A quantity that cannot be read is an error that names its field: the API server lets none in, but an annotation may hold
-//! one. Statuses are read leniently (what cannot be read is as good as absent) because the next pass rewrites them.
+//! A spec that cannot be read is an error that names its field; the API server lets none in. Statuses are read leniently
+//! (what cannot be read is as good as absent) because the next pass rewrites them.
 
 use super::pods::timestamp;
 use autoscaler_core::hpa::condition::Condition;
 use autoscaler_core::hpa::quantity::Quantity;
 use autoscaler_core::hpa::selector::{Expression, LabelSelector};
-use autoscaler_core::hpa::spec::{
-    Behavior, ContainerResourceSource, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectReference, ObjectSource,
-    PodsSource, Policy, ResourceSource, ScalingRules, Spec,
-};
+use autoscaler_core::hpa::spec::{Metric, ObjectReference, Spec};
 use autoscaler_core::hpa::status::{Current, MetricStatus, Status, quantity};
 use common::time::Timestamp;
 use k8s_openapi::api::autoscaling::v2;
@@ -18,97 +15,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector as Selector, LabelSelectorRequirement, Time};
 use std::fmt;
 
-/// A quantity that cannot be read, and where it stands.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {problem}")]
-pub struct Unreadable {
-    /// The field, as in `spec.metrics[0].resource.target.averageValue`.
-    pub path: String,
-    problem: String,
-}
-
 /// The spec of an object.
 ///
 /// # Errors
-/// A quantity cannot be read.
-pub fn spec(written: &v2::HorizontalPodAutoscalerSpec) -> Result<Spec, Unreadable> {
-    Ok(Spec {
-        scale_target: reference(&written.scale_target_ref),
-        min_replicas: written.min_replicas,
-        max_replicas: written.max_replicas,
-        metrics: metrics(written.metrics.as_deref().unwrap_or_default(), "spec.metrics")?,
-        behavior: written.behavior.as_ref().map(|behavior| self::behavior(behavior, "spec.behavior")).transpose()?,
-    })
-}
-
-/// A list of metrics; `path` is where it stands.
-///
-/// # Errors
-/// A quantity cannot be read.
-pub fn metrics(written: &[v2::MetricSpec], path: &str) -> Result<Vec<MetricSpec>, Unreadable> {
-    written.iter().enumerate().map(|(i, metric)| metric_spec(metric, &format!("{path}[{i}]"))).collect()
-}
-
-/// A behavior; `path` is where it stands.
-///
-/// # Errors
-/// A quantity cannot be read.
-pub fn behavior(written: &v2::HorizontalPodAutoscalerBehavior, path: &str) -> Result<Behavior, Unreadable> {
-    let rules = |rules: &v2::HPAScalingRules, name: &str| {
-        Ok(ScalingRules {
-            stabilization_window_seconds: rules.stabilization_window_seconds,
-            select_policy: rules.select_policy.clone(),
-            policies: rules.policies.as_ref().map(|policies| {
-                policies.iter().map(|policy| Policy::new(&policy.type_, policy.value, policy.period_seconds)).collect()
-            }),
-            tolerance: amount(rules.tolerance.as_ref(), || format!("{path}.{name}.tolerance"))?,
-        })
-    };
-    Ok(Behavior {
-        scale_up: written.scale_up.as_ref().map(|up| rules(up, "scaleUp")).transpose()?,
-        scale_down: written.scale_down.as_ref().map(|down| rules(down, "scaleDown")).transpose()?,
-    })
-}
-
-fn metric_spec(written: &v2::MetricSpec, path: &str) -> Result<MetricSpec, Unreadable> {
-    let target = |target: &v2::MetricTarget, source: &str| {
-        let field = |name: &str| format!("{path}.{source}.target.{name}");
-        Ok(MetricTarget {
-            kind: target.type_.clone(),
-            value: amount(target.value.as_ref(), || field("value"))?,
-            average_value: amount(target.average_value.as_ref(), || field("averageValue"))?,
-            average_utilization: target.average_utilization,
-        })
-    };
-    let resource = |s: &v2::ResourceMetricSource| {
-        Ok(ResourceSource { name: s.name.clone(), target: target(&s.target, "resource")? })
-    };
-    let container = |s: &v2::ContainerResourceMetricSource| {
-        let target = target(&s.target, "containerResource")?;
-        Ok(ContainerResourceSource { name: s.name.clone(), container: s.container.clone(), target })
-    };
-    let pods =
-        |s: &v2::PodsMetricSource| Ok(PodsSource { metric: metric(&s.metric), target: target(&s.target, "pods")? });
-    let object = |s: &v2::ObjectMetricSource| {
-        let described_object = reference(&s.described_object);
-        Ok(ObjectSource { described_object, metric: metric(&s.metric), target: target(&s.target, "object")? })
-    };
-    let external = |s: &v2::ExternalMetricSource| {
-        Ok(ExternalSource { metric: metric(&s.metric), target: target(&s.target, "external")? })
-    };
-    Ok(MetricSpec {
-        kind: written.type_.clone(),
-        resource: written.resource.as_ref().map(resource).transpose()?,
-        container_resource: written.container_resource.as_ref().map(container).transpose()?,
-        pods: written.pods.as_ref().map(pods).transpose()?,
-        object: written.object.as_ref().map(object).transpose()?,
-        external: written.external.as_ref().map(external).transpose()?,
-    })
-}
-
-fn amount(written: Option<&Written>, path: impl FnOnce() -> String) -> Result<Option<Quantity>, Unreadable> {
-    let read = written.map(|quantity| quantity.0.parse::<Quantity>()).transpose();
-    read.map_err(|problem| Unreadable { path: path(), problem: problem.to_string() })
+/// A quantity cannot be read; names the field.
+pub fn spec(written: &v2::HorizontalPodAutoscalerSpec) -> Result<Spec, String> {
+    let value = serde_json::to_value(written).map_err(|error| error.to_string())?;
+    serde_path_to_error::deserialize(value).map_err(|error| format!("spec.{}: {}", error.path(), error.inner()))
 }
 
 fn reference(written: &v2::CrossVersionObjectReference) -> ObjectReference {

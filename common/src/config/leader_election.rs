@@ -1,6 +1,7 @@
 //! `config-leader-election`: timing of the leases, and into how many buckets revisions are shared out.
 //!
-//! Not here: `map-lease-prefix.*`, which the autoscaler does not heed because it names its leases itself.
+//! `map-lease-prefix.PREFIX` renames the leases of a process that does not name them itself, as the autoscaler does
+//! ([`LeaderElectionConfig::lease_names`]).
 
 use super::{ConfigError, Reader, ensure};
 use crate::golang::{self, GoDuration};
@@ -23,6 +24,8 @@ pub struct LeaderElectionConfig {
     pub renew_deadline: Duration,
     /// `retry-period` between attempts; times 1.2 less than the deadline, default 10 s.
     pub retry_period: Duration,
+    /// `map-lease-prefix.PREFIX`: another prefix in place of that one.
+    pub lease_prefixes: BTreeMap<String, String>,
 }
 
 impl Default for LeaderElectionConfig {
@@ -32,6 +35,7 @@ impl Default for LeaderElectionConfig {
             lease_duration: Duration::from_secs(60),
             renew_deadline: Duration::from_secs(40),
             retry_period: Duration::from_secs(10),
+            lease_prefixes: BTreeMap::new(),
         }
     }
 }
@@ -62,14 +66,39 @@ impl LeaderElectionConfig {
             lease_duration: lease.to_std(),
             renew_deadline: renew.to_std(),
             retry_period: retry.to_std(),
+            lease_prefixes: data.iter().filter_map(lease_prefix).collect(),
         })
     }
+
+    /// Names of the leases of a controller, one for each bucket: `COMPONENT.QUEUE.00-of-01`, in lower case.
+    pub fn lease_names(&self, component: &str, queue: &str) -> Vec<String> {
+        let own = format!("{component}.{queue}");
+        let prefix = self.lease_prefixes.get(&own).filter(|prefix| !prefix.is_empty()).unwrap_or(&own);
+        let name = |bucket| format!("{prefix}.{bucket:02}-of-{:02}", self.buckets).to_lowercase();
+        (0..self.buckets).map(name).collect()
+    }
+}
+
+fn lease_prefix((key, value): (&String, &String)) -> Option<(String, String)> {
+    Some((key.strip_prefix("map-lease-prefix.")?.to_owned(), value.clone()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::map;
+
+    #[test]
+    fn leases_are_named_after_component_and_queue_unless_they_are_renamed() {
+        let queue = "knative.dev.serving.pkg.reconciler.autoscaling.hpa.Reconciler";
+        let config = LeaderElectionConfig::default();
+        let name = "hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.00-of-01";
+        assert_eq!(config.lease_names("hpaautoscaler", queue), [name]);
+        let key = format!("map-lease-prefix.hpaautoscaler.{queue}");
+        let config = LeaderElectionConfig::from_map(&map(&[(key.as_str(), "Mine"), ("buckets", "2")])).expect("valid");
+        assert_eq!(config.lease_names("hpaautoscaler", queue), ["mine.00-of-02", "mine.01-of-02"]);
+        assert_eq!(config.lease_names("other", "queue"), ["other.queue.00-of-02", "other.queue.01-of-02"]);
+    }
 
     fn read(entries: &[(&str, &str)]) -> Result<LeaderElectionConfig, String> {
         LeaderElectionConfig::from_map(&map(entries)).map_err(|error| error.key)

@@ -38,7 +38,7 @@ fn campaign(client: &Client, number: u8, timing: Timing) -> (Ownership, JoinHand
     let options = ElectorOptions {
         namespace: SYSTEM.into(),
         names: bucket_names(4),
-        identity: holder(number),
+        identity: holder(number).to_string(),
         timing,
         balance: true,
     };

@@ -39,8 +39,8 @@ pub struct ElectorOptions {
     pub namespace: String,
     /// Name of each Lease, in order of the buckets.
     pub names: Vec<String>,
-    /// Who campaigns.
-    pub identity: Holder,
+    /// Who campaigns, as it is written on the leases. Others can tell where the holder is from a [`Holder`] alone.
+    pub identity: String,
     /// When leases are renewed, given up and taken over.
     pub timing: Timing,
     /// Whether to ask for and yield fair shares.
@@ -55,7 +55,7 @@ pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToke
     let writers = Writers::new(options.names.len());
     let (changed, changes) = watch::channel(0);
     let now = Instant::now().into_std();
-    let me = options.identity.to_string();
+    let me = options.identity.clone();
     let elector = Elector {
         election: Election::new(me, options.names.len(), options.timing, options.balance, now),
         objects: vec![None; options.names.len()],
@@ -192,7 +192,7 @@ impl Elector {
     fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, Outcome)> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);
-        let me = self.options.identity.to_string();
+        let me = self.options.identity.clone();
         let lets_go = matches!(&op, Op::Write { holder, .. } if *holder != me);
         let writers = self.writers.clone();
         async move {
@@ -226,7 +226,7 @@ impl Elector {
     /// The object that an operation writes; what it does not concern stays as last seen.
     fn compose(&self, lease: usize, op: &Op) -> Lease {
         let (version, holder, transition) = match op {
-            Op::Create => (None, self.options.identity.to_string(), true),
+            Op::Create => (None, self.options.identity.clone(), true),
             Op::Write { version, holder, transition } => (Some(version.clone()), holder.clone(), *transition),
             Op::Claim | Op::Read => return Lease::default(),
         };

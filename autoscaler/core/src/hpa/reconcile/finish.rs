@@ -97,6 +97,8 @@ impl ErrorLabel {
 pub struct MetricRun {
     /// The metric's type.
     pub kind: String,
+    /// The replicas that it asks for; none: it failed.
+    pub proposed: Option<i32>,
     /// Where its proposal goes from the replicas of the stored status.
     pub action: Action,
     /// Whether it failed.

@@ -189,7 +189,7 @@ fn runs(pass: &Pass<'_>, combined: &Combined) -> Vec<MetricRun> {
                 }
                 None => (Action::None, ErrorLabel::Internal),
             };
-            MetricRun { kind: metric.kind.clone(), action, error }
+            MetricRun { kind: metric.kind.clone(), proposed: *proposal, action, error }
         })
         .collect()
 }

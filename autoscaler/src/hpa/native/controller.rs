@@ -1,0 +1,302 @@
+//! What the workers share, and one pass over one object.
+
+use super::Wiring;
+use super::foreign::{Foreign, MANAGER};
+use super::series::Series;
+use super::throttle::Throttle;
+use crate::clock::Clock;
+use crate::hpa::evaluate::{Rules, evaluate};
+use crate::hpa::explain::Explanations;
+use crate::hpa::object;
+use crate::hpa::options::ControllerOptions;
+use crate::hpa::pods::PodCache;
+use crate::hpa::sources::{Mapper, RestMetrics, RestScales, ScaleObject, ScaleSource, Sources};
+use crate::reconcile::events::{Recorder, Severity};
+use crate::reconcile::queue::Queue;
+use crate::reconcile::world::store::{Store, key_of};
+use crate::scale::Leadership;
+use autoscaler_core::hpa::memory::Memory;
+use autoscaler_core::hpa::reconcile::{Autoscaler, Conclusion, ScaleError, WriteResult};
+use autoscaler_core::hpa::selectors::Selectors;
+use autoscaler_core::hpa::spec::{ObjectReference, Spec};
+use autoscaler_core::hpa::status::Status;
+use common::RevisionKey as Key;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::api::PostParams;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Who speaks in events, as upstream's controller does.
+const COMPONENT: &str = "horizontal-pod-autoscaler";
+/// Nothing is written when the lease may end before the answer.
+const LEASE_ENDS: &str = "not written: the lease may end within two seconds";
+
+/// An object as it is held.
+pub(super) struct Held {
+    /// Without the record of who wrote what.
+    pub(super) object: HorizontalPodAutoscaler,
+    spec: Result<Spec, String>,
+    status: Status,
+    foreign: Option<Foreign>,
+}
+
+impl Held {
+    pub(super) fn new(mut object: HorizontalPodAutoscaler) -> Self {
+        let foreign = Foreign::of(&object.metadata);
+        object.metadata.managed_fields = None;
+        let spec = object::spec(&object.spec);
+        let status = object.status.as_ref().map(object::status).unwrap_or_default();
+        Self { object, spec, status, foreign }
+    }
+
+    fn uid(&self) -> &str {
+        self.object.metadata.uid.as_deref().unwrap_or_default()
+    }
+}
+
+/// What is kept of an object from pass to pass.
+#[derive(Default)]
+struct Kept {
+    uid: String,
+    memory: Memory,
+}
+
+/// What the workers share.
+pub(super) struct Controller {
+    pub(super) options: ControllerOptions,
+    pub(super) queue: Queue<Key>,
+    pub(super) series: Series,
+    pub(super) objects: Store<Held>,
+    pub(super) pods: PodCache,
+    client: Client,
+    metrics: RestMetrics,
+    scales: RestScales,
+    selectors: Arc<Mutex<Selectors>>,
+    kept: Mutex<HashMap<Key, Kept>>,
+    /// Objects that another manager keeps us from, and that it was said of.
+    refused: Mutex<HashSet<Key>>,
+    throttle: Arc<Mutex<Throttle>>,
+    recorder: Recorder,
+    leadership: Arc<dyn Leadership>,
+    explanations: Arc<Explanations>,
+    clock: Clock,
+}
+
+impl Controller {
+    pub(super) fn new(wiring: Wiring, shutdown: &CancellationToken) -> Self {
+        let Wiring { client, options, leadership, metrics, explanations, clock } = wiring;
+        let (queue, series) = (Queue::new(), Series::new(&metrics));
+        let (selectors, throttle) = (Arc::<Mutex<Selectors>>::default(), Arc::<Mutex<Throttle>>::default());
+        let news = News {
+            queue: queue.clone(),
+            series: series.clone(),
+            selectors: selectors.clone(),
+            throttle: throttle.clone(),
+            explanations: explanations.clone(),
+            options: options.clone(),
+        };
+        let mapper = Arc::new(Mapper::new(client.clone()));
+        Self {
+            objects: Store::new(move |key, _, new| news.tell(key, new.is_some())),
+            pods: PodCache::default(),
+            metrics: RestMetrics::new(client.clone(), mapper.clone(), options.sync_period),
+            scales: RestScales::new(client.clone(), mapper),
+            recorder: Recorder::start(client.clone(), shutdown.clone()),
+            kept: Mutex::default(),
+            refused: Mutex::default(),
+            options,
+            queue,
+            series,
+            client,
+            selectors,
+            throttle,
+            leadership,
+            explanations,
+            clock,
+        }
+    }
+
+    /// Starts the watches, which end with `shutdown`. Whether all objects and pods are known, or the end came before.
+    pub(super) async fn follow(self: &Arc<Self>, shutdown: &CancellationToken) -> bool {
+        let (this, until) = (self.clone(), shutdown.clone());
+        tokio::spawn(async move { this.pods.follow(this.client.clone(), until).await });
+        let (this, until) = (self.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            let all: Api<HorizontalPodAutoscaler> = Api::all(this.client.clone());
+            tokio::select! {
+                () = this.objects.follow(all, watcher::Config::default(), Held::new) => {}
+                () = until.cancelled() => {}
+            }
+        });
+        let known = async {
+            self.objects.synced().await;
+            self.pods.synced().await;
+        };
+        tokio::select! {
+            () = known => true,
+            () = shutdown.cancelled() => false,
+        }
+    }
+
+    /// One pass. Whether the object should be looked at again after a period.
+    pub(super) async fn reconcile(&self, key: &Key) -> bool {
+        let Some(held) = self.objects.get(key) else {
+            self.kept.lock().remove(key);
+            self.refused.lock().remove(key);
+            return false;
+        };
+        if self.leadership.owns(key) && !self.is_kept_away(key, &held) {
+            self.pass(key, &held).await;
+        }
+        true
+    }
+
+    async fn pass(&self, key: &Key, held: &Held) {
+        let (start, now) = (Instant::now(), self.clock.now());
+        let spec = match &held.spec {
+            Ok(spec) => spec,
+            Err(error) => {
+                tracing::warn!(hpa = %key, %error, "cannot be read; nothing is done about it");
+                self.explanations.refused(key, error, now);
+                return;
+            }
+        };
+        // Taken out for the time of the pass: the queue lets nobody else have this key meanwhile.
+        let mut kept = self.kept.lock().remove(key).filter(|kept| kept.uid == held.uid()).unwrap_or_default();
+        held.uid().clone_into(&mut kept.uid);
+        let scales = Led { scales: &self.scales, leadership: &*self.leadership, key };
+        let sources = Sources { metrics: &self.metrics, scales: &scales, pods: &self.pods };
+        let rules = Rules { options: &self.options.rules, gates: self.options.gates, selectors: &self.selectors };
+        let autoscaler = Autoscaler { namespace: key.namespace(), name: key.name(), spec, status: &held.status };
+        let outcome = evaluate(autoscaler, rules, &mut kept.memory, now, sources).await;
+        self.kept.lock().insert(key.clone(), kept);
+        let status = outcome.finish.status().cloned();
+        let written = match &status {
+            Some(status) => self.write_status(key, held, status).await,
+            None => Ok(()),
+        };
+        let conclusion = outcome.finish.conclude(written);
+        self.tell(key, held, &conclusion);
+        let bounds = (spec.min(), spec.max_replicas);
+        let status = status.as_ref().unwrap_or(&held.status);
+        self.explanations.passed(key, bounds, outcome.current, status, &conclusion, now);
+        self.series.concluded(key, &conclusion, start.elapsed(), &outcome.measured);
+    }
+
+    async fn write_status(&self, key: &Key, held: &Held, status: &Status) -> Result<(), String> {
+        if !self.leadership.may_write(key) {
+            return Err(LEASE_ENDS.to_owned());
+        }
+        let api: Api<HorizontalPodAutoscaler> = Api::namespaced(self.client.clone(), key.namespace());
+        let object = HorizontalPodAutoscaler { status: Some(object::written(status)), ..held.object.clone() };
+        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let written = api.replace_status(key.name(), &parameters, &object).await.map_err(|error| said(&error))?;
+        let version = written.metadata.resource_version.clone().unwrap_or_default();
+        self.objects.offer(&key_of(&written), &version, Held::new(written));
+        Ok(())
+    }
+
+    fn tell(&self, key: &Key, held: &Held, conclusion: &Conclusion) {
+        for event in &conclusion.events {
+            if self.throttle.lock().admits(key, Instant::now()) {
+                let severity = if event.warning { Severity::Warning } else { Severity::Normal };
+                self.recorder.say(COMPONENT, &held.object, severity, event.reason, event.message.clone());
+            }
+            if event.reason == "SuccessfulRescale" {
+                tracing::info!(hpa = %key, message = %event.message, "scaled");
+            }
+        }
+        if let Some(error) = &conclusion.error {
+            // It is in a condition and in an event as well.
+            tracing::debug!(hpa = %key, %error, "will be tried again after a period");
+        }
+    }
+
+    /// Whether another manager is at work on the object. Says so when it begins.
+    fn is_kept_away(&self, key: &Key, held: &Held) -> bool {
+        let now = self.clock.now();
+        let alive = held.foreign.as_ref().filter(|foreign| foreign.is_alive(now));
+        let Some(foreign) = alive else {
+            if self.refused.lock().remove(key) {
+                tracing::info!(hpa = %key, "no other manager writes its status any more");
+                self.series.foreign(key, false);
+            }
+            return false;
+        };
+        let manager = &foreign.manager;
+        if self.refused.lock().insert(key.clone()) {
+            tracing::warn!(hpa = %key, manager, "another manager writes its status; nothing is done about it here");
+            self.series.foreign(key, true);
+        }
+        self.explanations.refused(key, &format!("another manager writes its status: {manager}"), now);
+        true
+    }
+}
+
+/// What happens when objects come and go.
+struct News {
+    queue: Queue<Key>,
+    series: Series,
+    selectors: Arc<Mutex<Selectors>>,
+    throttle: Arc<Mutex<Throttle>>,
+    explanations: Arc<Explanations>,
+    options: ControllerOptions,
+}
+
+impl News {
+    fn tell(&self, key: &Key, exists: bool) {
+        let mut selectors = self.selectors.lock();
+        if exists && selectors.register(key.namespace(), key.name()) {
+            self.series.appeared();
+        } else if !exists && selectors.remove(key.namespace(), key.name()) {
+            self.series.gone(key);
+            self.explanations.forget(key);
+            self.throttle.lock().forget(key);
+        }
+        // Of an object that is gone, the next pass drops what is kept.
+        self.queue.add_after(key.clone(), self.options.sync_period);
+    }
+}
+
+/// Scales that are written only while the lease lasts.
+struct Led<'a> {
+    scales: &'a RestScales,
+    leadership: &'a dyn Leadership,
+    key: &'a Key,
+}
+
+impl ScaleSource for Led<'_> {
+    fn read<'a>(
+        &'a self,
+        namespace: &'a str,
+        target: &'a ObjectReference,
+    ) -> BoxFuture<'a, Result<ScaleObject, ScaleError>> {
+        self.scales.read(namespace, target)
+    }
+
+    fn again<'a>(&'a self, read: &'a ScaleObject) -> BoxFuture<'a, Result<ScaleObject, String>> {
+        self.scales.again(read)
+    }
+
+    fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
+        if !self.leadership.may_write(self.key) {
+            return std::future::ready(WriteResult::Failed(LEASE_ENDS.to_owned())).boxed();
+        }
+        self.scales.write(read, replicas)
+    }
+}
+
+/// An API server's own words.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,90 @@
+//! The HorizontalPodAutoscaler controller in place of Kubernetes' own: one pass over each object every sync period.
+//!
+//! # Cadence
+//!
+//! An object's key is queued one sync period after the object appears or changes, and again one period after each pass,
+//! however that went: no back-off, no jitter, no hurry after an edit. A second request for a queued key can only make it
+//! earlier. One object is in the hands of one worker at most.
+//!
+//! # Memory
+//!
+//! Recommendations and changes of an object are kept from one pass to the next, under its UID: an object that was
+//! deleted and made again starts afresh, where upstream's may inherit. A restart forgets them. Selectors are known of all
+//! objects, so that no two act on the same pods; hence one process does all the work, and others stand by.
+//!
+//! # Where we differ from upstream
+//!
+//! - Nothing is done where another manager writes the status ([`foreign`]); said once in the log, in
+//!   `zeroscale_hpa_foreign_manager`, and in the explanation.
+//! - `desired_replicas` and the history go when the object goes.
+//! - A pass that panics is counted and comes again after a period, and takes no worker with it.
+
+mod controller;
+mod foreign;
+mod series;
+#[cfg(test)]
+mod tests;
+mod throttle;
+
+use super::explain::Explanations;
+use super::options::ControllerOptions;
+use crate::clock::Clock;
+use crate::scale::Leadership;
+use common_runtime::telemetry::Metrics;
+use controller::Controller;
+use futures::FutureExt;
+use kube::Client;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What the controller runs with.
+#[derive(Clone)]
+pub struct Wiring {
+    /// The API server.
+    pub client: Client,
+    /// Flags.
+    pub options: ControllerOptions,
+    /// Whether this process is the one that acts.
+    pub leadership: Arc<dyn Leadership>,
+    /// Where to register metrics.
+    pub metrics: Metrics,
+    /// Where passes are told.
+    pub explanations: Arc<Explanations>,
+    /// Wall-clock time.
+    pub clock: Clock,
+}
+
+/// Runs until `shutdown`, and then until what is under way has come to its end.
+pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
+    let workers = wiring.options.concurrent_syncs;
+    let controller = Arc::new(Controller::new(wiring, &shutdown));
+    if !controller.follow(&shutdown).await {
+        return;
+    }
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers {
+        tasks.spawn(work(controller.clone(), shutdown.clone()));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
+    loop {
+        // What is under way is never cut off: only the wait for the next key ends with the process.
+        let item = tokio::select! {
+            item = controller.queue.next() => item,
+            () = shutdown.cancelled() => return,
+        };
+        let pass = AssertUnwindSafe(controller.reconcile(item.key())).catch_unwind();
+        let again = pass.await.unwrap_or_else(|_| {
+            tracing::error!(hpa = %item.key(), "a pass has panicked; will be tried again");
+            controller.series.panicked();
+            true
+        });
+        if again {
+            controller.queue.add_after(item.key().clone(), controller.options.sync_period);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The controller's own metrics, under upstream's names, and two of ours.
+//!
+//! `desired_replicas` ends with its object; upstream's never does. Not here: the series of a work queue.
+
+use autoscaler_core::hpa::reconcile::{Action, Conclusion, ErrorLabel};
+use common::RevisionKey as Key;
+use common_runtime::telemetry::Metrics;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use std::time::Duration;
+
+/// How a reconciliation went.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Went {
+    action: &'static str,
+    error: &'static str,
+}
+
+/// How the computation of one metric went.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Computed {
+    action: &'static str,
+    error: &'static str,
+    metric_type: String,
+}
+
+/// One object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Object {
+    namespace: String,
+    hpa_name: String,
+}
+
+impl Object {
+    fn of(key: &Key) -> Self {
+        Self { namespace: key.namespace().to_owned(), hpa_name: key.name().to_owned() }
+    }
+}
+
+type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// The families.
+#[derive(Clone)]
+pub(crate) struct Series {
+    reconciliations: Family<Went, Counter>,
+    reconciliation_seconds: Durations<Went>,
+    computations: Family<Computed, Counter>,
+    computation_seconds: Durations<Computed>,
+    objects: Gauge,
+    desired: Family<Object, Gauge>,
+    foreign: Family<Object, Gauge>,
+    panics: Counter,
+}
+
+/// 15 bounds from a millisecond to 16 s.
+fn histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+impl Series {
+    /// Registers the families.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let name = |name: &str| format!("horizontal_pod_autoscaler_controller_{name}");
+        let durations = |suffix: &str, help: &str| {
+            metrics.register(&name(suffix), help, Durations::<_>::new_with_constructor(histogram as fn() -> Histogram))
+        };
+        Self {
+            reconciliations: metrics.register(&name("reconciliations"), "Reconciliations", Family::default()),
+            reconciliation_seconds: durations("reconciliation_duration_seconds", "Seconds that a reconciliation took"),
+            computations: metrics.register(
+                &name("metric_computation"),
+                "Computations of one metric",
+                Family::default(),
+            ),
+            computation_seconds: metrics.register(
+                &name("metric_computation_duration_seconds"),
+                "Seconds that it took to read one metric",
+                Durations::<_>::new_with_constructor(histogram as fn() -> Histogram),
+            ),
+            objects: metrics.register(
+                &name("num_horizontal_pod_autoscalers"),
+                "HorizontalPodAutoscalers",
+                Gauge::default(),
+            ),
+            desired: metrics.register(&name("desired_replicas"), "Replicas decided on", Family::default()),
+            foreign: metrics.register(
+                "zeroscale_hpa_foreign_manager",
+                "1 where nothing is done because another manager writes the status",
+                Family::default(),
+            ),
+            panics: metrics.register(
+                "zeroscale_hpa_panics",
+                "Reconciliations that ended by a fault of the program",
+                Counter::default(),
+            ),
+        }
+    }
+
+    /// An object has come into sight.
+    pub(crate) fn appeared(&self) {
+        self.objects.inc();
+    }
+
+    /// An object has gone.
+    pub(crate) fn gone(&self, key: &Key) {
+        self.objects.dec();
+        self.desired.remove(&Object::of(key));
+        self.foreign.remove(&Object::of(key));
+    }
+
+    /// Whether another manager keeps us from an object.
+    pub(crate) fn foreign(&self, key: &Key, foreign: bool) {
+        if foreign {
+            self.foreign.get_or_create(&Object::of(key)).set(1);
+        } else {
+            self.foreign.remove(&Object::of(key));
+        }
+    }
+
+    /// A fault of the program.
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// A pass has ended. `measured`: how long each metric took to read, in order.
+    pub(crate) fn concluded(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
+        let (action, error) = labels(conclusion.action, conclusion.error_label);
+        let went = Went { action, error };
+        self.reconciliations.get_or_create(&went).inc();
+        self.reconciliation_seconds.get_or_create(&went).observe(took.as_secs_f64());
+        for (i, run) in conclusion.metrics.iter().enumerate() {
+            let (action, error) = labels(run.action, run.error);
+            let computed = Computed { action, error, metric_type: run.kind.clone() };
+            self.computations.get_or_create(&computed).inc();
+            let took = measured.get(i).copied().unwrap_or_default();
+            self.computation_seconds.get_or_create(&computed).observe(took.as_secs_f64());
+        }
+        if let Some(replicas) = conclusion.desired_replicas {
+            self.desired.get_or_create(&Object::of(key)).set(i64::from(replicas));
+        }
+    }
+}
+
+fn labels(action: Action, error: ErrorLabel) -> (&'static str, &'static str) {
+    (action.as_str(), error.as_str())
+}

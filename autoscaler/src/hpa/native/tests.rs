@@ -1,0 +1,352 @@
+//! The controller against an API server made of answers, in paused time.
+
+use super::controller::Held;
+use super::*;
+use crate::hpa::fixture::{Mock, scale, with_apps};
+use autoscaler_core::hpa::options::Gates;
+use common::RevisionKey as Key;
+use common::time::Timestamp;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+const GET: &str = "GET /apis/apps/v1/namespaces/shop/deployments/web/scale";
+const PUT: &str = "PUT /apis/apps/v1/namespaces/shop/deployments/web/scale";
+const STATUS: &str = "PUT /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web/status\
+                      ?&fieldManager=zeroscale-hpa";
+const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb";
+const EVENTS: &str = "POST /api/v1/namespaces/shop/events?";
+
+/// Who may act and write.
+struct Lease {
+    owns: AtomicBool,
+    writes: AtomicBool,
+}
+
+impl Leadership for Lease {
+    fn owns(&self, _: &Key) -> bool {
+        self.owns.load(Ordering::Relaxed)
+    }
+    fn may_write(&self, _: &Key) -> bool {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
+struct Fixture {
+    mock: Mock,
+    lease: Arc<Lease>,
+    metrics: Metrics,
+    explanations: Arc<Explanations>,
+    controller: Arc<Controller>,
+    shutdown: CancellationToken,
+}
+
+impl Fixture {
+    fn new(workers: usize) -> Self {
+        let (mock, shutdown) = (Mock::default(), CancellationToken::new());
+        with_apps(&mock);
+        let lease = Arc::new(Lease { owns: true.into(), writes: true.into() });
+        let (metrics, explanations) = (Metrics::default(), Arc::<Explanations>::default());
+        let wiring = Wiring {
+            client: mock.client(),
+            options: ControllerOptions { concurrent_syncs: workers, ..ControllerOptions::default() },
+            leadership: lease.clone(),
+            metrics: metrics.clone(),
+            explanations: explanations.clone(),
+            clock: Clock::starting_at(NOW),
+        };
+        let controller = Arc::new(Controller::new(wiring, &shutdown));
+        for _ in 0..workers {
+            tokio::spawn(work(controller.clone(), shutdown.clone()));
+        }
+        Self { mock, lease, metrics, explanations, controller, shutdown }
+    }
+
+    /// A Deployment with that many ready pods, each using so much of 1000m.
+    fn using(&self, usage: &[&str]) -> &Self {
+        for i in 0..usage.len() {
+            self.controller.pods.put(&pod(i));
+        }
+        let item = |(i, usage): (usize, &&str)| {
+            json!({"metadata": {"name": format!("p{i}")}, "timestamp": "2023-11-14T22:13:20Z", "window": "30s",
+                   "containers": [{"name": "app", "usage": {"cpu": usage}}]})
+        };
+        let items: Vec<_> = usage.iter().enumerate().map(item).collect();
+        self.mock.now(USAGE, 200, json!({"items": items}));
+        self
+    }
+
+    fn put(&self, object: Value) {
+        let object = serde_json::from_value(object).expect("an object");
+        let key = crate::reconcile::world::store::key_of::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>(
+            &object,
+        );
+        let version = object.metadata.resource_version.clone().unwrap_or_default();
+        self.controller.objects.apply(&key, &version, Some(Held::new(object)));
+    }
+
+    fn remove(&self) {
+        self.controller.objects.apply(&Key::new("shop", "web"), "", None);
+    }
+
+    /// Lets time pass, and all that is due happen.
+    async fn after(&self, seconds: u64) -> Vec<(String, Value)> {
+        tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
+        self.mock.requests()
+    }
+
+    fn series(&self) -> String {
+        self.metrics.encode().expect("text")
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn pod(i: usize) -> k8s_openapi::api::core::v1::Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("p{i}"), "namespace": "shop", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {
+            "phase": "Running", "startTime": "2023-11-14T20:00:00Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2023-11-14T20:00:05Z"}],
+        },
+    }))
+    .expect("a pod")
+}
+
+fn web() -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "a", "resourceVersion": "10", "managedFields": []},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2, "maxReplicas": 6,
+            "metrics": [{"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 30},
+            }}],
+        },
+    })
+}
+
+/// What the API server answers to a status: the object with a newer version.
+fn stored(version: &str, status: Value) -> Value {
+    let mut object = web();
+    object["apiVersion"] = json!("autoscaling/v2");
+    object["kind"] = json!("HorizontalPodAutoscaler");
+    object["metadata"]["resourceVersion"] = json!(version);
+    object["status"] = status;
+    object
+}
+
+fn lines(requests: &[(String, Value)]) -> Vec<&str> {
+    requests.iter().map(|(line, _)| line.as_str()).collect()
+}
+
+fn sent<'a>(requests: &'a [(String, Value)], line: &str) -> &'a Value {
+    requests.iter().find(|(asked, _)| asked == line).map_or(&Value::Null, |(_, body)| body)
+}
+
+fn reasons(status: &Value) -> Vec<&str> {
+    status["conditions"].as_array().into_iter().flatten().filter_map(|c| c["reason"].as_str()).collect()
+}
+
+/// Goal: section 3 of the reference, step by step: which requests, in which order, saying what.
+#[tokio::test(start_paused = true)]
+async fn a_busy_object_is_scaled_and_says_so() {
+    let f = Fixture::new(1);
+    f.using(&["300m", "500m", "700m"]).mock.on(GET, 200, scale(3)).on(PUT, 200, scale(5));
+    f.mock.on(STATUS, 200, stored("11", json!({"desiredReplicas": 5}))).on(EVENTS, 201, json!({}));
+    f.put(web());
+    assert_eq!(f.after(14).await, [], "not before a period is over");
+    let asked = f.after(1).await;
+    let expected = ["GET /apis/apps", "GET /apis/apps/v1", GET, USAGE, PUT, STATUS];
+    assert_eq!(lines(&asked)[..6], expected);
+    assert_eq!(sent(&asked, PUT)["spec"]["replicas"], 5);
+    let body = sent(&asked, STATUS);
+    assert_eq!((&body["metadata"]["resourceVersion"], &body["spec"]["maxReplicas"]), (&json!("10"), &json!(6)));
+    let status = &body["status"];
+    assert_eq!((&status["currentReplicas"], &status["desiredReplicas"]), (&json!(3), &json!(5)));
+    assert_eq!(status["lastScaleTime"], "2023-11-14T22:13:35Z");
+    assert_eq!(
+        status["currentMetrics"][0]["resource"]["current"],
+        json!({"averageUtilization": 50, "averageValue": "500m"})
+    );
+    assert_eq!(reasons(status), ["SucceededRescale", "ValidMetricFound", "DesiredWithinRange"]);
+    let event = sent(&asked, EVENTS);
+    assert_eq!((&event["reason"], &event["type"]), (&json!("SuccessfulRescale"), &json!("Normal")));
+    assert_eq!(event["source"]["component"], "horizontal-pod-autoscaler");
+    assert_eq!(event["involvedObject"]["kind"], "HorizontalPodAutoscaler");
+    let series = f.series();
+    for line in [
+        "horizontal_pod_autoscaler_controller_reconciliations_total{action=\"scale_up\",error=\"none\"} 1",
+        "horizontal_pod_autoscaler_controller_metric_computation_total{action=\"scale_up\",error=\"none\",metric_type=\"Resource\"} 1",
+        "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_count{action=\"scale_up\",error=\"none\"} 1",
+        "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds_bucket{le=\"16.384\"",
+        "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1",
+        "horizontal_pod_autoscaler_controller_desired_replicas{namespace=\"shop\",hpa_name=\"web\"} 5",
+    ] {
+        assert!(series.contains(line), "{line}: {series}");
+    }
+    let document = f.explanations.document(&Key::new("shop", "web")).expect("explained");
+    assert_eq!((&document["metrics"][0]["proposed"], &document["replicas"]), (&json!(5), &json!(3)));
+
+    f.remove();
+    let series = f.series();
+    assert!(series.contains("num_horizontal_pod_autoscalers 0") && !series.contains("hpa_name=\"web\""), "{series}");
+    assert_eq!(f.explanations.document(&Key::new("shop", "web")), None);
+    assert_eq!(f.after(60).await, [], "what is gone is let go");
+}
+
+/// Goal: one pass each period; edits do not hurry it, errors do not slow it, and a status that says nothing new is not
+/// written.
+#[tokio::test(start_paused = true)]
+async fn passes_keep_their_period() {
+    let f = Fixture::new(2);
+    let start = Instant::now();
+    f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2));
+    f.put(web());
+    let first = f.after(15).await;
+    // The API server keeps what it was sent.
+    f.mock.on(STATUS, 200, stored("11", sent(&first, STATUS)["status"].clone()));
+    f.put(stored("11", sent(&first, STATUS)["status"].clone()));
+    assert_eq!(lines(&f.after(14).await), [""; 0], "an edit does not hurry it");
+    let second = f.after(1).await;
+    assert_eq!(lines(&second)[..2], [GET, USAGE]);
+    assert_eq!(sent(&second, STATUS), &Value::Null, "nothing new: {second:?}");
+    f.mock.refuses(GET, 500, "no");
+    let mut times = Vec::new();
+    while times.len() < 5 {
+        if !f.after(1).await.is_empty() {
+            times.push(start.elapsed().as_secs());
+        }
+    }
+    assert_eq!(times, [45, 60, 75, 90, 105], "errors change nothing about the pace");
+}
+
+/// Goal: what goes wrong with a status is said in an event, not tried again, and the change of the scale stays.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_refused_is_told() {
+    let f = Fixture::new(1);
+    f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).refuses(STATUS, 409, "modified");
+    f.mock.on(EVENTS, 201, json!({}));
+    f.put(web());
+    let asked = f.after(15).await;
+    assert_eq!(lines(&asked).iter().filter(|line| **line == STATUS).count(), 1);
+    let events: Vec<_> = asked.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| body).collect();
+    assert_eq!(events[1]["reason"], "FailedUpdateStatus");
+    assert_eq!(events[1]["message"], "modified");
+    let document = f.explanations.document(&Key::new("shop", "web")).expect("explained");
+    assert_eq!(document["error"], "failed to update status for web: modified");
+    assert!(f.series().contains("reconciliations_total{action=\"scale_up\",error=\"internal\"} 1"));
+}
+
+/// Goal: two controllers never act on one object, and that is said once; ours goes on when the other has been silent.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_done_while_another_manager_writes_the_status() {
+    let f = Fixture::new(1);
+    f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(STATUS, 200, stored("12", json!({"desiredReplicas": 2})));
+    let mut theirs = web();
+    theirs["metadata"]["managedFields"] = json!([{
+        "manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
+        "time": "2023-11-14T22:13:20Z", "apiVersion": "autoscaling/v2",
+    }]);
+    f.put(theirs);
+    assert_eq!(f.after(50).await, []);
+    let gauge = "zeroscale_hpa_foreign_manager{namespace=\"shop\",hpa_name=\"web\"} 1";
+    assert!(f.series().contains(gauge), "{}", f.series());
+    let document = f.explanations.document(&Key::new("shop", "web")).expect("explained");
+    assert_eq!(document["error"], "another manager writes its status: kube-controller-manager");
+    assert_eq!(document["history"].as_array().map(Vec::len), Some(1), "said once");
+    let asked = f.after(11).await;
+    assert!(lines(&asked).contains(&GET), "a minute later: {asked:?}");
+    assert!(!f.series().contains("hpa_foreign_manager{"));
+}
+
+/// Goal: who does not lead does nothing, and nobody writes when the lease may end before the answer.
+#[tokio::test(start_paused = true)]
+async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
+    let f = Fixture::new(1);
+    f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(EVENTS, 201, json!({}));
+    f.lease.owns.store(false, Ordering::Relaxed);
+    f.put(web());
+    assert_eq!(f.after(31).await, []);
+    f.lease.owns.store(true, Ordering::Relaxed);
+    f.lease.writes.store(false, Ordering::Relaxed);
+    let asked = f.after(15).await;
+    assert!(lines(&asked).contains(&USAGE) && !lines(&asked).iter().any(|line| line.starts_with("PUT")), "{asked:?}");
+    let told: Vec<_> = asked.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| &body["reason"]).collect();
+    assert_eq!(told, ["FailedRescale", "FailedUpdateStatus"]);
+}
+
+/// Goal: recommendations outlive a pass, not an object: one that was made again under the same name starts afresh.
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_belongs_to_the_object() {
+    let f = Fixture::new(1);
+    f.using(&["300m"; 5]).mock.on(GET, 200, scale(5)).on(PUT, 200, scale(2));
+    f.put(web());
+    f.after(15).await;
+    f.using(&["60m"; 5]);
+    let held = f.after(15).await;
+    assert_eq!(sent(&held, PUT), &Value::Null, "five were recommended a moment ago: {held:?}");
+
+    f.remove();
+    let mut again = web();
+    again["metadata"]["uid"] = json!("b");
+    f.mock.now(GET, 200, scale(3));
+    f.put(again);
+    let asked = f.after(15).await;
+    let reason = reasons(&sent(&asked, STATUS)["status"])[0].to_owned();
+    let desired = &sent(&asked, STATUS)["status"]["desiredReplicas"];
+    assert_eq!((reason.as_str(), desired), ("ScaleDownStabilized", &json!(3)), "seeded with what it found: {asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_objects_for_the_same_pods_block_each_other() {
+    let f = Fixture::new(1);
+    f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).on(EVENTS, 201, json!({}));
+    f.put(web());
+    let mut rival = web();
+    rival["metadata"]["name"] = json!("rival");
+    f.put(rival);
+    f.after(15).await;
+    let second = f.after(15).await;
+    let messages: Vec<_> = second.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| &body["message"]).collect();
+    let ambiguous = "pods by selector app=web are controlled by multiple HPAs: [shop/rival shop/web]";
+    assert!(messages.contains(&&json!(ambiguous)), "{messages:?}");
+    assert!(!lines(&second).contains(&PUT));
+}
+
+/// The row of the reference: a thousand objects and five workers are done in one period.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_objects_are_evaluated_each_period() {
+    let f = Fixture::new(5);
+    f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2));
+    for i in 0..1000 {
+        let mut object = web();
+        object["metadata"]["name"] = json!(format!("web-{i}"));
+        object["spec"]["minReplicas"] = json!(2);
+        f.put(object);
+    }
+    let asked = f.after(15).await;
+    assert_eq!(lines(&asked).iter().filter(|line| **line == GET).count(), 1000);
+    assert!(f.series().contains("num_horizontal_pod_autoscalers 1000"));
+    f.controller.objects.apply(&Key::new("shop", "web-7"), "", None);
+    assert!(f.series().contains("num_horizontal_pod_autoscalers 999"));
+}
+
+/// Goal: an object that asks for the impossible is left alone, and the others are not.
+#[tokio::test(start_paused = true)]
+async fn a_target_at_zero_is_left_asleep_without_the_gate() {
+    assert!(!Gates::default().scale_to_zero);
+    let f = Fixture::new(1);
+    f.mock.on(GET, 200, scale(0)).on(STATUS, 200, stored("11", json!({"desiredReplicas": 0})));
+    f.put(web());
+    let asked = f.after(15).await;
+    assert_eq!(reasons(&sent(&asked, STATUS)["status"]), ["SucceededGetScale", "ScalingDisabled"]);
+    assert!(!lines(&asked).contains(&PUT));
+}

@@ -1,0 +1,52 @@
+//! How many events one object may have: [`BURST`] at once, and then one each [`REFILL`], as upstream's recorder allows.
+//!
+//! A metric that fails makes two events each 15 s, for as long as it fails; what users need is in the conditions.
+//! Upstream also merges equal events into one with a count, which is left out.
+
+use common::RevisionKey as Key;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Events at once.
+const BURST: f64 = 25.0;
+/// Time to the next one, once they are used up.
+const REFILL: Duration = Duration::from_secs(300);
+
+/// What each object may still say.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle(HashMap<Key, (f64, Instant)>);
+
+impl Throttle {
+    /// Whether an event about an object may be written at `now`.
+    pub(crate) fn admits(&mut self, key: &Key, now: Instant) -> bool {
+        let (left, at) = self.0.entry(key.clone()).or_insert((BURST, now));
+        let gained = now.saturating_duration_since(*at).as_secs_f64() / REFILL.as_secs_f64();
+        (*left, *at) = ((*left + gained).min(BURST), now);
+        let admitted = *left >= 1.0;
+        if admitted {
+            *left -= 1.0;
+        }
+        admitted
+    }
+
+    /// An object is gone.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_admitted_and_then_one_each_five_minutes() {
+        let (mut throttle, key) = (Throttle::default(), Key::new("ns", "web"));
+        let start = Instant::now();
+        let mut admitted = |seconds: u64| throttle.admits(&key, start + Duration::from_secs(seconds));
+        assert_eq!((0..40).filter(|_| admitted(0)).count(), 25);
+        assert!(!admitted(299) && admitted(301) && !admitted(302));
+        assert!(Throttle::default().admits(&key, start), "each object for itself");
+    }
+}

@@ -1,0 +1,166 @@
+//! What governs the HorizontalPodAutoscaler controller, by the flags of Kubernetes' controller manager.
+
+use autoscaler_core::hpa::options::{Gates, Options as Rules};
+use clap::{Args, ValueEnum};
+use common::golang;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+/// Who evaluates HorizontalPodAutoscalers, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HpaMode {
+    /// Objects of `autoscaling/v2` are evaluated here, in place of Kubernetes' own controller.
+    Native,
+    /// PodAutoscalers of class HPA become such objects, for somebody else to evaluate; as Knative does.
+    Delegate,
+}
+
+/// Flags of the controller.
+#[derive(Args, Clone, Debug)]
+pub struct Flags {
+    /// HorizontalPodAutoscalers that are evaluated at once.
+    #[arg(long = "concurrent-horizontal-pod-autoscaler-syncs", default_value = "5")]
+    concurrent_syncs: NonZeroUsize,
+    /// Time between two evaluations of one HorizontalPodAutoscaler.
+    #[arg(long = "horizontal-pod-autoscaler-sync-period", default_value = "15s", value_parser = positive)]
+    sync_period: Duration,
+    /// How far back recommendations hold a scale-down, unless the object says.
+    #[arg(long = "horizontal-pod-autoscaler-downscale-stabilization", default_value = "5m", value_parser = duration)]
+    downscale_stabilization: Duration,
+    /// Share of its target that a metric may be off without consequences.
+    #[arg(long = "horizontal-pod-autoscaler-tolerance", default_value = "0.1", value_parser = tolerance)]
+    tolerance: f64,
+    /// How long after its start a pod's cpu is judged by its readiness.
+    #[arg(long = "horizontal-pod-autoscaler-cpu-initialization-period", default_value = "5m", value_parser = duration)]
+    cpu_initialization_period: Duration,
+    /// How long after its start a pod that turned unready counts as never having been ready.
+    #[arg(long = "horizontal-pod-autoscaler-initial-readiness-delay", default_value = "30s", value_parser = duration)]
+    initial_readiness_delay: Duration,
+    /// `HPAScaleToZero=true|false` and `HPAConfigurableTolerance=true|false`, separated by commas.
+    #[arg(long = "feature-gates", default_value = "", value_parser = gates)]
+    gates: Gates,
+}
+
+/// What governs the controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControllerOptions {
+    /// Evaluated at once.
+    pub concurrent_syncs: usize,
+    /// Between two evaluations of one.
+    pub sync_period: Duration,
+    /// Options of the rules.
+    pub rules: Rules,
+    /// Feature gates.
+    pub gates: Gates,
+}
+
+impl Default for ControllerOptions {
+    fn default() -> Self {
+        let (rules, gates) = (Rules::default(), Gates::default());
+        Self { concurrent_syncs: 5, sync_period: Duration::from_secs(15), rules, gates }
+    }
+}
+
+impl From<Flags> for ControllerOptions {
+    fn from(flags: Flags) -> Self {
+        let Flags {
+            concurrent_syncs,
+            sync_period,
+            downscale_stabilization,
+            tolerance,
+            cpu_initialization_period,
+            initial_readiness_delay,
+            gates,
+        } = flags;
+        Self {
+            concurrent_syncs: concurrent_syncs.get(),
+            sync_period,
+            rules: Rules { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay },
+            gates,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = golang::parse_duration(text).map_err(|error| error.to_string())?;
+    if duration < golang::GoDuration::ZERO { Err("must not be negative".to_owned()) } else { Ok(duration.to_std()) }
+}
+
+/// Upstream accepts none that is not positive either; it crashes on it.
+fn positive(text: &str) -> Result<Duration, String> {
+    duration(text)
+        .and_then(|duration| if duration.is_zero() { Err("must be positive".to_owned()) } else { Ok(duration) })
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    let tolerance = golang::parse_float(text).map_err(|error| error.to_string())?;
+    if tolerance >= 0.0 { Ok(tolerance) } else { Err("must be a share of the target, at least 0".to_owned()) }
+}
+
+fn gates(text: &str) -> Result<Gates, String> {
+    let mut gates = Gates::default();
+    for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} must be GATE=true or GATE=false"))?;
+        let value = match value {
+            "true" => true,
+            "false" => false,
+            _ => return Err(format!("{pair:?}: {value:?} must be true or false")),
+        };
+        match name {
+            "HPAScaleToZero" => gates.scale_to_zero = value,
+            "HPAConfigurableTolerance" => gates.configurable_tolerance = value,
+            _ => return Err(format!("{name:?} is no gate: HPAScaleToZero and HPAConfigurableTolerance are")),
+        }
+    }
+    Ok(gates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn read(args: &[&str]) -> Result<ControllerOptions, String> {
+        let all = ["x"].iter().chain(args);
+        Cli::try_parse_from(all).map(|cli| cli.flags.into()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_upstreams() {
+        assert_eq!(read(&[]), Ok(ControllerOptions::default()));
+    }
+
+    #[test]
+    fn flags_are_named_and_bounded_as_upstreams() {
+        let options = read(&[
+            "--concurrent-horizontal-pod-autoscaler-syncs=2",
+            "--horizontal-pod-autoscaler-sync-period=1m",
+            "--horizontal-pod-autoscaler-downscale-stabilization=0",
+            "--horizontal-pod-autoscaler-tolerance=0",
+            "--feature-gates=HPAScaleToZero=true,HPAConfigurableTolerance=false",
+        ])
+        .expect("valid");
+        assert_eq!((options.concurrent_syncs, options.sync_period), (2, Duration::from_secs(60)));
+        assert_eq!((options.rules.downscale_stabilization, options.rules.tolerance), (Duration::ZERO, 0.0));
+        assert!(options.gates.scale_to_zero && !options.gates.configurable_tolerance);
+        for (bad, said) in [
+            ("--concurrent-horizontal-pod-autoscaler-syncs=0", "zero"),
+            ("--horizontal-pod-autoscaler-sync-period=0s", "must be positive"),
+            ("--horizontal-pod-autoscaler-sync-period=-1s", "must not be negative"),
+            ("--horizontal-pod-autoscaler-tolerance=-0.1", "at least 0"),
+            ("--horizontal-pod-autoscaler-tolerance=NaN", "at least 0"),
+            ("--feature-gates=HPAScaleToZero", "must be GATE=true"),
+            ("--feature-gates=HPAScaleToZero=yes", "must be true or false"),
+            ("--feature-gates=Nope=true", "is no gate"),
+        ] {
+            let error = read(&[bad]).expect_err(bad);
+            assert!(error.contains(said), "{bad}: {error}");
+        }
+    }
+}
