@@ -6,6 +6,7 @@
 //!             └ rules of autoscaler_core::hpa, one Memory for each object
 //! ```
 
+pub mod delegate;
 pub mod evaluate;
 pub mod explain;
 #[cfg(test)]

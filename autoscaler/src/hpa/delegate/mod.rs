@@ -1,0 +1,213 @@
+//! PodAutoscalers of class `hpa.autoscaling.knative.dev`, as Knative scales them: by a HorizontalPodAutoscaler for each, which
+//! Kubernetes evaluates. There is no decider, no Metric, and no scale to zero.
+//!
+//! # A pass
+//!
+//! 1. The HorizontalPodAutoscaler of the same name is made or put right ([`objects`]). One that somebody else controls is left
+//!    alone and told in the status.
+//! 2. So is the ServerlessService: mode `Serve`, all activators.
+//! 3. The status says what both say: names of the Services, whether they are ready, current and desired replicas. `Active` is
+//!    always True.
+//!
+//! A class that is missing or another's is none of ours, whatever the cluster's default is.
+//!
+//! # Where we differ from upstream
+//!
+//! - A HorizontalPodAutoscaler that says what it should but for the API server's defaults is not written again. Upstream
+//!   compares before defaults, and so writes the same once more with each pass.
+//! - Events of Metrics are not watched: a PodAutoscaler of this class has none.
+
+mod objects;
+mod pass;
+#[cfg(test)]
+mod tests;
+
+use crate::clock::Clock;
+use crate::reconcile::error::Error;
+use crate::reconcile::events::Recorder;
+use crate::reconcile::queue::{Lane, Queue};
+use crate::reconcile::world::controller;
+use crate::reconcile::world::store::Store;
+use crate::scale::Leadership;
+use common::RevisionKey as Key;
+use common::config::AutoscalerConfig;
+use common_api::{PodAutoscaler, ServerlessService};
+use futures::FutureExt;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Workers, unless the environment says otherwise; upstream's.
+pub const WORKERS: usize = 2;
+/// Longest duration of one pass.
+const PASS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the controller runs with.
+#[derive(Clone)]
+pub struct Wiring {
+    /// The API server.
+    pub client: Client,
+    /// Passes at once.
+    pub workers: usize,
+    /// Which PodAutoscalers are this process's.
+    pub leadership: Arc<dyn Leadership>,
+    /// `config-autoscaler`, live.
+    pub config: watch::Receiver<Arc<AutoscalerConfig>>,
+    /// Wall-clock time.
+    pub clock: Clock,
+}
+
+/// What all passes share.
+struct Context {
+    client: Client,
+    autoscalers: Arc<Store<PodAutoscaler>>,
+    horizontals: Arc<Store<HorizontalPodAutoscaler>>,
+    serverless: Arc<Store<ServerlessService>>,
+    queue: Queue<Key>,
+    recorder: Recorder,
+    leadership: Arc<dyn Leadership>,
+    config: watch::Receiver<Arc<AutoscalerConfig>>,
+    clock: Clock,
+}
+
+impl Context {
+    fn new(wiring: Wiring, shutdown: &CancellationToken) -> Self {
+        let Wiring { client, workers: _, leadership, config, clock } = wiring;
+        let queue: Queue<Key> = Queue::new();
+        let (own, owners, others) = (queue.clone(), queue.clone(), queue.clone());
+        let horizontals = Store::new(move |key: &Key, old, new| wake(&owners, key, meta(old, new)));
+        let serverless = Store::new(move |key: &Key, old, new| wake(&others, key, meta(old, new)));
+        Self {
+            autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Lane::Normal))),
+            horizontals: Arc::new(horizontals),
+            serverless: Arc::new(serverless),
+            recorder: Recorder::start(client.clone(), shutdown.clone()),
+            client,
+            queue,
+            leadership,
+            config,
+            clock,
+        }
+    }
+
+    fn sweep(&self) {
+        for key in self.autoscalers.keys() {
+            self.queue.add(key, Lane::Slow);
+        }
+    }
+}
+
+fn meta<'a, K: Resource>(old: Option<&'a Arc<K>>, new: Option<&'a Arc<K>>) -> Option<&'a ObjectMeta> {
+    new.or(old).map(|object| object.meta())
+}
+
+/// Asks for the PodAutoscaler that controls an object.
+fn wake(queue: &Queue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
+    let owner = meta.and_then(controller).filter(|owner| owner.kind == "PodAutoscaler");
+    if let Some(owner) = owner {
+        queue.add(Key::new(key.namespace(), owner.name.as_str()), Lane::Normal);
+    }
+}
+
+/// Runs until `shutdown`, and then until what is under way has come to its end.
+pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
+    let workers = wiring.workers;
+    let cx = Arc::new(Context::new(wiring, &shutdown));
+    follow(&cx.autoscalers, &cx.client, &shutdown);
+    follow(&cx.horizontals, &cx.client, &shutdown);
+    follow(&cx.serverless, &cx.client, &shutdown);
+    let synced = async {
+        cx.autoscalers.synced().await;
+        cx.horizontals.synced().await;
+        cx.serverless.synced().await;
+    };
+    tokio::select! {
+        () = synced => {}
+        () = shutdown.cancelled() => return,
+    }
+    let mut tasks = JoinSet::new();
+    tasks.spawn(sweep(cx.clone(), shutdown.clone()));
+    for _ in 0..workers {
+        tasks.spawn(work(cx.clone(), shutdown.clone()));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+fn follow<K>(store: &Arc<Store<K>>, client: &Client, shutdown: &CancellationToken)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let (store, api, shutdown) = (store.clone(), Api::<K>::all(client.clone()), shutdown.clone());
+    let trimmed = |mut object: K| {
+        object.meta_mut().managed_fields = None;
+        object
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = store.follow(api, watcher::Config::default(), trimmed) => {}
+            () = shutdown.cancelled() => {}
+        }
+    });
+}
+
+/// Looks at everything again when configuration or leadership change.
+async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
+    let (mut config, mut leadership) = (cx.config.clone(), cx.leadership.changes());
+    loop {
+        let changed = async {
+            tokio::select! {
+                Ok(()) = config.changed() => {}
+                Ok(()) = leadership.changed() => {}
+                else => std::future::pending().await, // Neither will ever change.
+            }
+        };
+        tokio::select! {
+            () = changed => cx.sweep(),
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn work(cx: Arc<Context>, shutdown: CancellationToken) {
+    loop {
+        let item = tokio::select! {
+            item = cx.queue.next() => item,
+            () = shutdown.cancelled() => return,
+        };
+        let key = item.key().clone();
+        let pass = AssertUnwindSafe(pass::reconcile(&cx, &key)).catch_unwind();
+        match timeout(PASS_TIMEOUT, pass).await {
+            Ok(Ok(Ok(()))) => drop(item),
+            Ok(Ok(Err(error))) => {
+                tell(&key, &error);
+                item.retry();
+            }
+            Ok(Err(_)) => {
+                tracing::error!(%key, "a reconcile has panicked; will be tried again");
+                item.retry();
+            }
+            Err(_) => {
+                tracing::warn!(%key, seconds = PASS_TIMEOUT.as_secs(), "a reconcile took too long; will be tried again");
+                item.retry();
+            }
+        }
+    }
+}
+
+fn tell(key: &Key, error: &Error) {
+    if error.is_conflict() || error.is_early() {
+        tracing::debug!(%key, %error, "will be tried again");
+    } else {
+        tracing::warn!(%key, %error, "could not be reconciled; will be tried again");
+    }
+}

@@ -1,0 +1,206 @@
+//! The HorizontalPodAutoscaler of a PodAutoscaler, as Knative makes it.
+//!
+//! | Annotations | `metrics` |
+//! |---|---|
+//! | no `target` that can be read | none: the API server fills in cpu at 80 % |
+//! | `target`, metric `cpu` | cpu, Utilization, rounded up |
+//! | `target`, metric `memory` | memory, AverageValue, whole MiB |
+//! | `target`, any other metric | that metric of the pods, AverageValue, whole |
+//!
+//! `window` becomes the stabilization window both ways. Other annotations of the class KPA have no effect. A PodAutoscaler that
+//! no route leads to has no least scale.
+
+use crate::hpa::object;
+use crate::reconcile::kpa::objects::owner;
+use autoscaler_core::hpa::defaults;
+use autoscaler_core::hpa::quantity::{Format, Quantity};
+use common::annotations::{self, METRIC_CPU, METRIC_MEMORY, TARGET, WINDOW};
+use common::config::AutoscalerConfig;
+use common_api::PodAutoscaler;
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior,
+    HorizontalPodAutoscalerSpec, MetricIdentifier, MetricSpec, MetricTarget, PodsMetricSource, ResourceMetricSource,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+
+/// The object. `autoscaler` has its defaults filled in.
+pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) -> HorizontalPodAutoscaler {
+    let annotations = autoscaler.annotations();
+    let bounds = annotations::bounds(annotations, config, autoscaler.is_reachable());
+    let target = &autoscaler.spec.scale_target_ref;
+    let window = WINDOW.duration(annotations).map(|window| {
+        let seconds = window.as_nanos() / 1_000_000_000;
+        HPAScalingRules {
+            stabilization_window_seconds: Some(i32::try_from(seconds).unwrap_or(i32::MAX)),
+            ..HPAScalingRules::default()
+        }
+    });
+    HorizontalPodAutoscaler {
+        metadata: ObjectMeta {
+            name: autoscaler.metadata.name.clone(),
+            namespace: autoscaler.metadata.namespace.clone(),
+            labels: autoscaler.metadata.labels.clone(),
+            annotations: autoscaler.metadata.annotations.clone(),
+            owner_references: Some(vec![owner(autoscaler)]),
+            ..ObjectMeta::default()
+        },
+        spec: HorizontalPodAutoscalerSpec {
+            scale_target_ref: CrossVersionObjectReference {
+                api_version: target.api_version.clone(),
+                kind: target.kind.clone().unwrap_or_default(),
+                name: target.name.clone().unwrap_or_default(),
+            },
+            min_replicas: Some(bounds.min).filter(|min| *min > 0),
+            max_replicas: bounds.max.unwrap_or(i32::MAX),
+            metrics: metric(autoscaler).map(|metric| vec![metric]),
+            behavior: window.map(|rules| HorizontalPodAutoscalerBehavior {
+                scale_up: Some(rules.clone()),
+                scale_down: Some(rules),
+            }),
+        },
+        status: None,
+    }
+}
+
+fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
+    let annotations = autoscaler.annotations();
+    let target = TARGET.float(annotations)?;
+    let whole = target as i64; // Saturates.
+    let each = |milli: i64, format| MetricTarget {
+        type_: "AverageValue".to_owned(),
+        average_value: Some(Written(Quantity::from_milli(milli, format).to_string())),
+        ..MetricTarget::default()
+    };
+    let resource = |name: &str, target| MetricSpec {
+        type_: "Resource".to_owned(),
+        resource: Some(ResourceMetricSource { name: name.to_owned(), target }),
+        ..MetricSpec::default()
+    };
+    Some(match annotations::metric(annotations) {
+        METRIC_CPU => {
+            let percent = target.ceil() as i32; // Saturates.
+            let target = MetricTarget {
+                type_: "Utilization".to_owned(),
+                average_utilization: Some(percent),
+                ..MetricTarget::default()
+            };
+            resource(METRIC_CPU, target)
+        }
+        METRIC_MEMORY => resource(METRIC_MEMORY, each(whole.saturating_mul(1024 * 1024 * 1000), Format::Binary)),
+        name => MetricSpec {
+            type_: "Pods".to_owned(),
+            pods: Some(PodsMetricSource {
+                metric: MetricIdentifier { name: name.to_owned(), selector: None },
+                target: each(whole.saturating_mul(1000), Format::Decimal),
+            }),
+            ..MetricSpec::default()
+        },
+    })
+}
+
+/// Whether an object says what it should, the API server's defaults filled in.
+pub(super) fn says(have: &HorizontalPodAutoscaler, want: &HorizontalPodAutoscaler) -> bool {
+    let filled = |object: &HorizontalPodAutoscaler| {
+        let mut spec = object::spec(&object.spec).ok()?;
+        defaults::fill(&mut spec);
+        Some(spec)
+    };
+    filled(want).is_some_and(|want| filled(have).as_ref() == Some(&want))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn made(annotations: &[(&str, &str)], reachability: &str) -> HorizontalPodAutoscaler {
+        let annotations: serde_json::Map<String, Value> =
+            annotations.iter().map(|(key, value)| (format!("autoscaling.knative.dev/{key}"), json!(value))).collect();
+        let mut object: PodAutoscaler = serde_json::from_value(json!({
+            "metadata": {"name": "hello", "namespace": "ns", "uid": "u", "labels": {"app": "hello"}, "annotations": annotations},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello-deployment"},
+                "protocolType": "http1", "reachability": reachability,
+            },
+        }))
+        .expect("a PodAutoscaler");
+        object.set_defaults("");
+        horizontal(&object, &AutoscalerConfig::default())
+    }
+
+    const CLASS: (&str, &str) = ("class", "hpa.autoscaling.knative.dev");
+
+    /// The rows below 9.5 of the reference.
+    #[test]
+    fn specs_are_those_of_the_reference() {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello-deployment"});
+        let resource =
+            |name: &str, target: Value| json!([{"type": "Resource", "resource": {"name": name, "target": target}}]);
+        let cpu = |percent: i32| resource("cpu", json!({"type": "Utilization", "averageUtilization": percent}));
+        for (annotations, rest) in [
+            (&[][..], json!({"maxReplicas": i32::MAX})),
+            (&[("min-scale", "5")], json!({"minReplicas": 5, "maxReplicas": i32::MAX})),
+            (&[("min-scale", "0"), ("max-scale", "5")], json!({"maxReplicas": 5})),
+            (&[("target", "50")], json!({"maxReplicas": i32::MAX, "metrics": cpu(50)})),
+            (&[("target", "1982.4"), ("metric", "cpu")], json!({"maxReplicas": i32::MAX, "metrics": cpu(1983)})),
+            (
+                &[("target", "50"), ("metric", "memory")],
+                json!({"maxReplicas": i32::MAX,
+                       "metrics": resource("memory", json!({"type": "AverageValue", "averageValue": "50Mi"}))}),
+            ),
+            (
+                &[("target", "50.9"), ("metric", "customMetric")],
+                json!({"maxReplicas": i32::MAX, "metrics": [{"type": "Pods", "pods": {
+                    "metric": {"name": "customMetric"}, "target": {"type": "AverageValue", "averageValue": "50"},
+                }}]}),
+            ),
+            (&[("target", "many"), ("metric", "memory")], json!({"maxReplicas": i32::MAX})),
+            (
+                &[("window", "60s"), ("target-utilization-percentage", "30")],
+                json!({"maxReplicas": i32::MAX, "behavior": {
+                    "scaleUp": {"stabilizationWindowSeconds": 60}, "scaleDown": {"stabilizationWindowSeconds": 60},
+                }}),
+            ),
+        ] {
+            let mut expected = rest;
+            expected["scaleTargetRef"] = target.clone();
+            let all: Vec<_> = [CLASS].iter().chain(annotations).copied().collect();
+            let spec = serde_json::to_value(made(&all, "Reachable").spec).expect("serialisable");
+            assert_eq!(spec, expected, "{annotations:?}");
+        }
+        let unreachable = made(&[CLASS, ("min-scale", "5")], "Unreachable");
+        assert_eq!(unreachable.spec.min_replicas, None);
+    }
+
+    #[test]
+    fn it_carries_what_the_pod_autoscaler_carries() {
+        let object = made(&[CLASS], "");
+        assert_eq!(object.labels()["app"], "hello");
+        assert_eq!(object.annotations()["autoscaling.knative.dev/metric"], "cpu", "defaults included");
+        let owner = &object.owner_references()[0];
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("PodAutoscaler", "u", Some(true)));
+    }
+
+    /// Goal: what the API server has filled in is no difference; anything else is.
+    #[test]
+    fn defaults_are_no_difference() {
+        let want = made(&[CLASS, ("window", "60s")], "");
+        let mut have = want.clone();
+        have.spec.min_replicas = Some(1);
+        let cpu = json!([{"type": "Resource", "resource": {
+            "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80},
+        }}]);
+        have.spec.metrics = serde_json::from_value(cpu).expect("metrics");
+        let policy = json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]);
+        let down = have.spec.behavior.as_mut().and_then(|behavior| behavior.scale_down.as_mut()).expect("down");
+        down.policies = serde_json::from_value(policy).expect("policies");
+        down.select_policy = Some("Max".to_owned());
+        assert!(says(&have, &want));
+        have.spec.max_replicas = 7;
+        assert!(!says(&have, &want));
+        let other = made(&[CLASS, ("window", "60s"), ("target", "80.5")], "");
+        assert!(!says(&want, &other), "81 is not the default");
+    }
+}

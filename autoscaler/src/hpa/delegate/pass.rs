@@ -1,0 +1,175 @@
+//! One pass over one PodAutoscaler of class HPA.
+
+use super::{Context, objects};
+use crate::reconcile::api;
+use crate::reconcile::error::Error;
+use crate::reconcile::events::Severity;
+use crate::reconcile::kpa::objects::{serverless, serverless_spec};
+use crate::reconcile::status as status_writer;
+use crate::reconcile::world::controller;
+use common::RevisionKey as Key;
+use common::annotations;
+use common::time::Timestamp;
+use common_api::condition_set::HasConditions;
+use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_runtime::environment::Mode as Rules;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use std::sync::Arc;
+
+/// Who speaks in events.
+const COMPONENT: &str = "podautoscaler-controller";
+/// Message while the ServerlessService is not ready, whatever it says itself.
+const SKS_NOT_READY: &str = "SKS Services are not ready yet";
+/// The ServerlessService leads to all activators.
+const ALL_ACTIVATORS: i32 = 0;
+
+/// One pass. The status is written even if something failed.
+///
+/// # Errors
+/// Whatever kept the pass from its end.
+pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
+    let Some(object) = cx.autoscalers.get(key).filter(|object| is_ours(object)) else { return Ok(()) };
+    if !cx.leadership.owns(key) {
+        return Ok(());
+    }
+    let (now, generation) = (cx.clock.now(), object.metadata.generation.unwrap_or(0));
+    let mut status = object.status.clone().unwrap_or_default();
+    status.begin(generation, now);
+    let mut defaulted = PodAutoscaler::clone(&object);
+    defaulted.set_defaults(&cx.config.borrow().pod_autoscaler_class);
+    let mut pass = Pass { cx, key, now, object: &defaulted, status };
+    let outcome = pass.run().await;
+    if let Err(error) = &outcome {
+        if error.is_early() {
+            return outcome;
+        }
+        if !error.is_conflict() {
+            cx.recorder.say(COMPONENT, &*object, Severity::Warning, "InternalError", error.to_string());
+        }
+    }
+    let Pass { mut status, .. } = pass;
+    status.finish(object.status.as_ref(), generation, cx.clock.now());
+    let written = if cx.leadership.may_write(key) {
+        status_writer::write(&cx.client, &cx.autoscalers, &object, status).await
+    } else {
+        Err(Error::LeaseEnds)
+    };
+    if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
+        cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
+    }
+    outcome.and(written)
+}
+
+/// Whether it is of this class, and stays.
+fn is_ours(object: &PodAutoscaler) -> bool {
+    annotations::CLASS.text(object.annotations()) == Some(annotations::CLASS_HPA)
+        && object.metadata.deletion_timestamp.is_none()
+}
+
+struct Pass<'a> {
+    cx: &'a Context,
+    key: &'a Key,
+    now: Timestamp,
+    /// With its defaults.
+    object: &'a PodAutoscaler,
+    /// The status as it will be.
+    status: PodAutoscalerStatus,
+}
+
+impl Pass<'_> {
+    async fn run(&mut self) -> Result<(), Error> {
+        let horizontal = self.ensure_horizontal().await?;
+        let serverless = self.ensure_serverless().await.map_err(Error::during("error reconciling SKS"))?;
+        let theirs = horizontal.status.as_ref();
+        let current = theirs.and_then(|status| status.current_replicas).unwrap_or(0);
+        let desired = theirs.map_or(0, |status| status.desired_replicas);
+        let services = serverless.status.clone().unwrap_or_default();
+        self.status.metrics_service_name.clone_from(&services.private_service_name);
+        self.status.service_name.clone_from(&services.service_name);
+        if services.is_ready(serverless.metadata.generation.unwrap_or(0)) {
+            self.status.mark_sks_ready(self.now);
+            if !self.status.is_scale_target_initialized() && current >= self.first_scale() {
+                self.status.mark_scale_target_initialized(self.now);
+            }
+        } else {
+            self.status.mark_sks_not_ready(SKS_NOT_READY, self.now);
+        }
+        self.status.mark_active(self.now);
+        self.status.set_scales(Some(desired), current);
+        Ok(())
+    }
+
+    /// Replicas that make the target count as initialized.
+    fn first_scale(&self) -> i32 {
+        let (config, annotations) = (self.cx.config.borrow(), self.object.annotations());
+        let bounds = annotations::bounds(annotations, &config, self.object.is_reachable());
+        bounds.min.max(annotations::initial_scale(annotations, &config))
+    }
+
+    async fn ensure_horizontal(&mut self) -> Result<Arc<HorizontalPodAutoscaler>, Error> {
+        let (cx, key) = (self.cx, self.key);
+        let want = objects::horizontal(self.object, &cx.config.borrow());
+        let api: Api<HorizontalPodAutoscaler> = Api::namespaced(cx.client.clone(), key.namespace());
+        let Some(have) = cx.horizontals.get(key) else {
+            self.check_lease()?;
+            return match api.create(&PostParams::default(), &want).await {
+                Ok(created) => Ok(self.offer(created)),
+                Err(error) => {
+                    self.status.mark_failed_create("HorizontalPodAutoscaler", key.name(), self.now);
+                    Err(Error::api("failed to create HPA")(error))
+                }
+            };
+        };
+        if !self.owns(&have.metadata) {
+            self.status.mark_not_owned("HorizontalPodAutoscaler", key.name(), self.now);
+            let (owner, name) = (format!("PodAutoscaler: {:?}", key.name()), format!("{:?}", key.name()));
+            return Err(Error::NotOwned { owner, kind: "HPA", name });
+        }
+        if !objects::says(&have, &want) {
+            self.check_lease()?;
+            // No version: it replaces whatever is there, metadata included.
+            let replaced = api.replace(key.name(), &PostParams::default(), &want).await;
+            self.offer(replaced.map_err(Error::api("failed to update HPA"))?);
+        }
+        Ok(have)
+    }
+
+    fn offer(&self, mut object: HorizontalPodAutoscaler) -> Arc<HorizontalPodAutoscaler> {
+        object.metadata.managed_fields = None;
+        let version = object.metadata.resource_version.clone().unwrap_or_default();
+        self.cx.horizontals.offer(self.key, &version, object.clone());
+        Arc::new(object)
+    }
+
+    async fn ensure_serverless(&mut self) -> Result<Arc<ServerlessService>, Error> {
+        let (cx, key) = (self.cx, self.key);
+        let Some(have) = cx.serverless.get(key) else {
+            self.check_lease()?;
+            let want = serverless(self.object, Rules::Knative, Mode::Serve, ALL_ACTIVATORS);
+            return api::create(&cx.client, &cx.serverless, &want, "error creating SKS").await.map(Arc::new);
+        };
+        if !self.owns(&have.metadata) {
+            self.status.mark_not_owned("ServerlessService", key.name(), self.now);
+            let owner = format!("PA: {}", key.name());
+            return Err(Error::NotOwned { owner, kind: "SKS", name: key.name().to_owned() });
+        }
+        let spec = serverless_spec(self.object, Mode::Serve, ALL_ACTIVATORS);
+        if have.spec == spec {
+            return Ok(have);
+        }
+        self.check_lease()?;
+        let next = ServerlessService { spec, ..ServerlessService::clone(&have) };
+        api::replace(&cx.client, &cx.serverless, &next, "error updating SKS").await.map(Arc::new)
+    }
+
+    fn owns(&self, meta: &ObjectMeta) -> bool {
+        controller(meta).is_some_and(|owner| Some(&owner.uid) == self.object.metadata.uid.as_ref())
+    }
+
+    fn check_lease(&self) -> Result<(), Error> {
+        if self.cx.leadership.may_write(self.key) { Ok(()) } else { Err(Error::LeaseEnds) }
+    }
+}
