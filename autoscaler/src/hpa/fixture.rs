@@ -68,7 +68,7 @@ impl Mock {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-        let line = format!("{} {path}", head.method);
+        let line = format!("{} {}", head.method, without_timeout(&path));
         let bytes = body.collect().await.expect("a body").to_bytes();
         let sent = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         self.asked.lock().push((line.clone(), sent));
@@ -80,6 +80,14 @@ impl Mock {
         };
         let bytes = body.as_str().map_or_else(|| body.to_string(), str::to_owned).into_bytes();
         Response::builder().status(code).body(Body::from(bytes)).expect("a response")
+    }
+}
+
+/// Writes say how long they may take.
+fn without_timeout(path: &str) -> &str {
+    match path.rfind("timeout=") {
+        Some(at) if path.ends_with("ms") && path[at..].find('&').is_none() => path[..at].trim_end_matches(['?', '&']),
+        _ => path,
     }
 }
 

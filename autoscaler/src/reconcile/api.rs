@@ -5,6 +5,7 @@
 
 use super::error::{Error, code};
 use super::world::store::{Store, key_of};
+use crate::scale::Leadership;
 use common::RevisionKey as Key;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -14,6 +15,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// Longest wait for the answer to one write, however long the lease lasts.
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A namespaced kind that we write.
 pub(crate) trait Written:
@@ -47,6 +52,37 @@ pub(crate) struct Bounded {
     pub(crate) client: Client,
     /// How long it may take over it.
     pub(crate) within: Duration,
+}
+
+/// Writes on behalf of what this process leads.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer<'a> {
+    /// The API server.
+    pub(crate) client: &'a Client,
+    /// Whether this process leads it.
+    pub(crate) leadership: &'a dyn Leadership,
+}
+
+impl Writer<'_> {
+    /// Every write on behalf of a revision: begun only while our lease is certain to outlast it, and given up before the
+    /// lease ends, here and by the API server.
+    ///
+    /// # Errors
+    /// The lease may end too soon, no answer came in time, or whatever `write` says.
+    pub(crate) async fn write<T>(
+        self,
+        revision: &Key,
+        doing: &str,
+        write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let guard = self.leadership.begin_write(revision).ok_or(Error::LeaseEnds)?;
+        let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
+        let within = left.min(WRITE_TIMEOUT);
+        let outcome = timeout(within, write(Bounded { client: self.client.clone(), within })).await;
+        let outcome = outcome.map_err(|_| Error::NoAnswer { doing: format!("{doing} {}", revision.name()), within })?;
+        guard.answered();
+        outcome
+    }
 }
 
 type Built = Result<http::Request<Vec<u8>>, request::Error>;

@@ -1,6 +1,6 @@
 //! What every reconcile has at hand: what is known, what is asked for, and how to write.
 
-use super::api::{Bounded, Written};
+use super::api::{Bounded, Writer, Written};
 use super::error::Error;
 use super::events::Recorder;
 use super::kpa::foreign::NOT_SERVED;
@@ -19,12 +19,8 @@ use common_runtime::environment::Mode;
 use dashmap::DashMap;
 use kube::{Client, ResourceExt};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
-
-/// Longest wait for the answer to one write, however long the lease lasts.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+use tokio::time::Instant;
 
 /// Shared by all workers.
 pub(crate) struct Context {
@@ -180,13 +176,12 @@ impl Context {
         doing: &str,
         write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let guard = self.ports.leadership.begin_write(revision).ok_or(Error::LeaseEnds)?;
-        let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
-        let within = left.min(WRITE_TIMEOUT);
-        let outcome = timeout(within, write(Bounded { client: self.client.clone(), within })).await;
-        let outcome = outcome.map_err(|_| Error::NoAnswer { doing: format!("{doing} {}", revision.name()), within })?;
-        guard.answered();
-        outcome
+        self.writer().write(revision, doing, write).await
+    }
+
+    /// Whoever writes what only needs to be led.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        Writer { client: &self.client, leadership: &*self.ports.leadership }
     }
 }
 

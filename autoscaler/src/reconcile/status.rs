@@ -3,7 +3,7 @@
 //! A conflict is answered by reading the object again and replacing its status, [`ATTEMPTS_MAX`] times in all. Nobody else
 //! writes a status of ours, so what others changed is never in it.
 
-use super::api::Written;
+use super::api::{Writer, Written};
 use super::context::Context;
 use super::error::{Error, code};
 use super::world::store::{Store, key_of};
@@ -26,17 +26,34 @@ where
     K: Written + HasStatus,
     K::Status: PartialEq + Clone,
 {
+    write_by(cx.writer(), store, read, status).await
+}
+
+/// The same by whoever writes.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) async fn write_by<K>(
+    writer: Writer<'_>,
+    store: &Store<K>,
+    read: &Arc<K>,
+    status: K::Status,
+) -> Result<(), Error>
+where
+    K: Written + HasStatus,
+    K::Status: PartialEq + Clone,
+{
     if read.status() == Some(&status) {
         return Ok(());
     }
     let key = key_of(&**read);
     let doing = format!("Failed to update status for {:?}", key.name());
     let failed = || Error::api(doing.as_str());
-    let reads: Api<K> = Api::namespaced(cx.client.clone(), key.namespace());
+    let reads: Api<K> = Api::namespaced(writer.client.clone(), key.namespace());
     let mut object = K::clone(read);
     for attempt in 1.. {
         *object.status_mut() = Some(status.clone());
-        let answer = cx.write(&key, &doing, async |api| Ok(api.replace_status(&object).await)).await?;
+        let answer = writer.write(&key, &doing, async |api| Ok(api.replace_status(&object).await)).await?;
         match answer {
             Ok(mut written) => {
                 written.meta_mut().managed_fields = None;

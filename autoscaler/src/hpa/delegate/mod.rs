@@ -23,6 +23,7 @@ mod pass;
 mod tests;
 
 use crate::clock::Clock;
+use crate::reconcile::api::Writer;
 use crate::reconcile::error::Error;
 use crate::reconcile::events::Recorder;
 use crate::reconcile::queue::{Lane, Queue};
@@ -98,6 +99,10 @@ impl Context {
             config,
             clock,
         }
+    }
+
+    fn writer(&self) -> Writer<'_> {
+        Writer { client: &self.client, leadership: &*self.leadership }
     }
 
     fn sweep(&self) {

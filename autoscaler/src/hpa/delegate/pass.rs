@@ -1,7 +1,7 @@
 //! One pass over one PodAutoscaler of class HPA.
 
 use super::{Context, objects};
-use crate::reconcile::api;
+use crate::reconcile::api::Bounded;
 use crate::reconcile::error::Error;
 use crate::reconcile::events::Severity;
 use crate::reconcile::kpa::objects::{serverless, serverless_spec};
@@ -16,7 +16,8 @@ use common_runtime::environment::Mode as Rules;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
+use kube::core::request::{self, Request};
+use kube::{Resource, ResourceExt};
 use std::sync::Arc;
 
 /// Who speaks in events.
@@ -52,11 +53,7 @@ pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     }
     let Pass { mut status, .. } = pass;
     status.finish(object.status.as_ref(), generation, cx.clock.now());
-    let written = if cx.leadership.may_write(key) {
-        status_writer::write(&cx.client, &cx.autoscalers, &object, status).await
-    } else {
-        Err(Error::LeaseEnds)
-    };
+    let written = status_writer::write_by(cx.writer(), &cx.autoscalers, &object, status).await;
     if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
         cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
     }
@@ -112,14 +109,16 @@ impl Pass<'_> {
     async fn ensure_horizontal(&mut self) -> Result<Arc<HorizontalPodAutoscaler>, Error> {
         let (cx, key) = (self.cx, self.key);
         let want = objects::horizontal(self.object, &cx.config.borrow());
-        let api: Api<HorizontalPodAutoscaler> = Api::namespaced(cx.client.clone(), key.namespace());
+        let requests = Request::new(HorizontalPodAutoscaler::url_path(&(), Some(key.namespace())));
+        let data = serde_json::to_vec(&want).map_err(request::Error::SerializeBody);
         let Some(have) = cx.horizontals.get(key) else {
-            self.check_lease()?;
-            return match api.create(&PostParams::default(), &want).await {
+            let doing = "failed to create HPA";
+            let request = data.and_then(|data| requests.create(&PostParams::default(), data));
+            return match cx.writer().write(key, doing, async |api| Ok(api.send(request).await)).await? {
                 Ok(created) => Ok(self.offer(created)),
                 Err(error) => {
                     self.status.mark_failed_create("HorizontalPodAutoscaler", key.name(), self.now);
-                    Err(Error::api("failed to create HPA")(error))
+                    Err(Error::api(doing)(error))
                 }
             };
         };
@@ -129,10 +128,11 @@ impl Pass<'_> {
             return Err(Error::NotOwned { owner, kind: "HPA", name });
         }
         if !objects::says(&have, &want) {
-            self.check_lease()?;
+            let doing = "failed to update HPA";
             // No version: it replaces whatever is there, metadata included.
-            let replaced = api.replace(key.name(), &PostParams::default(), &want).await;
-            self.offer(replaced.map_err(Error::api("failed to update HPA"))?);
+            let request = data.and_then(|data| requests.replace(key.name(), &PostParams::default(), data));
+            let replaced = cx.writer().write(key, doing, async |api| Ok(api.send(request).await)).await?;
+            self.offer(replaced.map_err(Error::api(doing))?);
         }
         Ok(have)
     }
@@ -147,9 +147,10 @@ impl Pass<'_> {
     async fn ensure_serverless(&mut self) -> Result<Arc<ServerlessService>, Error> {
         let (cx, key) = (self.cx, self.key);
         let Some(have) = cx.serverless.get(key) else {
-            self.check_lease()?;
             let want = serverless(self.object, Rules::Knative, Mode::Serve, ALL_ACTIVATORS);
-            return api::create(&cx.client, &cx.serverless, &want, "error creating SKS").await.map(Arc::new);
+            let doing = "error creating SKS";
+            let create = async |api: Bounded| api.create(&cx.serverless, &want, doing).await;
+            return cx.writer().write(key, doing, create).await.map(Arc::new);
         };
         if !self.owns(&have.metadata) {
             self.status.mark_not_owned("ServerlessService", key.name(), self.now);
@@ -160,16 +161,13 @@ impl Pass<'_> {
         if have.spec == spec {
             return Ok(have);
         }
-        self.check_lease()?;
         let next = ServerlessService { spec, ..ServerlessService::clone(&have) };
-        api::replace(&cx.client, &cx.serverless, &next, "error updating SKS").await.map(Arc::new)
+        let doing = "error updating SKS";
+        let replace = async |api: Bounded| api.replace(&cx.serverless, &next, doing).await;
+        cx.writer().write(key, doing, replace).await.map(Arc::new)
     }
 
     fn owns(&self, meta: &ObjectMeta) -> bool {
         controller(meta).is_some_and(|owner| Some(&owner.uid) == self.object.metadata.uid.as_ref())
-    }
-
-    fn check_lease(&self) -> Result<(), Error> {
-        if self.cx.leadership.may_write(self.key) { Ok(()) } else { Err(Error::LeaseEnds) }
     }
 }

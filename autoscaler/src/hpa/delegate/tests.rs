@@ -4,12 +4,13 @@ use super::pass::reconcile;
 use super::*;
 use crate::hpa::fixture::Mock;
 use common::time::Timestamp;
+use common_runtime::lease::WriteGuard;
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const HPAS: &str = "/apis/autoscaling/v2/namespaces/ns/horizontalpodautoscalers";
 const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
-const STATUS: &str = "PUT /apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello/status?";
+const STATUS: &str = "PUT /apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello/status";
 const EVENTS: &str = "POST /api/v1/namespaces/ns/events?";
 
 /// Leads everything.
@@ -19,8 +20,8 @@ impl Leadership for All {
     fn owns(&self, _: &Key) -> bool {
         true
     }
-    fn may_write(&self, _: &Key) -> bool {
-        true
+    fn begin_write(&self, _: &Key) -> Option<WriteGuard> {
+        Some(WriteGuard::unbounded())
     }
 }
 
@@ -167,19 +168,19 @@ async fn case_1_what_is_as_it_should_be_is_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn case_2_both_objects_are_made() {
     let f = Fixture::new(autoscaler(&[], Value::Null), None, None);
-    f.mock.on(&format!("POST {HPAS}?"), 201, {
+    f.mock.on(&format!("POST {HPAS}"), 201, {
         let mut created = horizontal("pa", 0, 0);
         created["status"] = json!({"desiredReplicas": 0, "currentMetrics": null});
         created
     });
-    f.mock.on(&format!("POST {SKSS}?"), 201, {
+    f.mock.on(&format!("POST {SKSS}"), 201, {
         let mut created = serverless(false, "pa", "hello-deployment");
         created["status"] = Value::Null;
         created
     });
     let (error, asked) = f.pass().await;
     assert_eq!(error, None);
-    assert_eq!(lines(&asked), [format!("POST {HPAS}?").as_str(), &format!("POST {SKSS}?"), STATUS]);
+    assert_eq!(lines(&asked), [format!("POST {HPAS}").as_str(), &format!("POST {SKSS}"), STATUS]);
     let sks = &asked[1].1;
     assert_eq!((&sks["spec"]["mode"], &sks["spec"]["numActivators"]), (&json!("Serve"), &Value::Null), "all of them");
     assert_eq!(said(&asked, "Active"), ["True", "", ""]);
@@ -229,7 +230,7 @@ async fn case_7_a_serverless_service_for_another_target_is_put_right() {
         Some(serverless(true, "pa", "other")),
         Some(horizontal("pa", 0, 0)),
     );
-    let put = format!("PUT {SKSS}/hello?");
+    let put = format!("PUT {SKSS}/hello");
     f.mock.on(&put, 200, serverless(true, "pa", "hello-deployment"));
     let (error, asked) = f.pass().await;
     assert_eq!((error, lines(&asked)), (None, vec![put.as_str()]));
@@ -238,7 +239,7 @@ async fn case_7_a_serverless_service_for_another_target_is_put_right() {
 
 #[tokio::test(start_paused = true)]
 async fn case_8_a_serverless_service_that_cannot_be_written_is_told_in_an_event() {
-    for (have, line) in [(None, format!("POST {SKSS}?")), (Some("other"), format!("PUT {SKSS}/hello?"))] {
+    for (have, line) in [(None, format!("POST {SKSS}")), (Some("other"), format!("PUT {SKSS}/hello"))] {
         let sks = have.map(|target| serverless(true, "pa", target));
         let f = Fixture::new(autoscaler(&[], settled(0, 0)), sks, Some(horizontal("pa", 0, 0)));
         f.mock.refuses(&line, 500, "inducing failure");
@@ -282,7 +283,7 @@ async fn case_10_somebody_elses_horizontal_pod_autoscaler_is_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn case_11_what_cannot_be_made_is_told_and_nothing_else_is_touched() {
     let f = Fixture::new(autoscaler(&[], Value::Null), None, None);
-    f.mock.refuses(&format!("POST {HPAS}?"), 500, "inducing failure");
+    f.mock.refuses(&format!("POST {HPAS}"), 500, "inducing failure");
     let (error, asked) = f.pass().await;
     assert!(error.is_some_and(|error| error.starts_with("failed to create HPA: ")));
     let message = "Failed to create HorizontalPodAutoscaler \"hello\".";
@@ -293,7 +294,7 @@ async fn case_11_what_cannot_be_made_is_told_and_nothing_else_is_touched() {
 
 #[tokio::test(start_paused = true)]
 async fn case_12_a_changed_target_replaces_the_object() {
-    let put = format!("PUT {HPAS}/hello?");
+    let put = format!("PUT {HPAS}/hello");
     let fixture = || {
         Fixture::new(
             autoscaler(&[("target", "1")], settled(0, 0)),

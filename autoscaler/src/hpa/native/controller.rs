@@ -11,9 +11,11 @@ use crate::hpa::object;
 use crate::hpa::options::ControllerOptions;
 use crate::hpa::pods::PodCache;
 use crate::hpa::sources::{Mapper, RestMetrics, RestScales, ScaleObject, ScaleSource, Sources};
+use crate::reconcile::api::{WRITE_TIMEOUT, Writer};
+use crate::reconcile::error::Error;
 use crate::reconcile::events::{Recorder, Severity};
 use crate::reconcile::queue::Queue;
-use crate::reconcile::world::store::{Store, key_of};
+use crate::reconcile::world::store::Store;
 use crate::scale::Leadership;
 use autoscaler_core::hpa::memory::Memory;
 use autoscaler_core::hpa::reconcile::{Autoscaler, Conclusion, ScaleError, WriteResult};
@@ -24,7 +26,9 @@ use common::RevisionKey as Key;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::Resource;
 use kube::api::PostParams;
+use kube::core::request::Request;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -35,8 +39,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Who speaks in events, as upstream's controller does.
 const COMPONENT: &str = "horizontal-pod-autoscaler";
-/// Nothing is written when the lease may end before the answer.
-const LEASE_ENDS: &str = "not written: the lease may end within two seconds";
 
 /// An object as it is held.
 pub(super) struct Held {
@@ -191,15 +193,17 @@ impl Controller {
     }
 
     async fn write_status(&self, key: &Key, held: &Held, status: &Status) -> Result<(), String> {
-        if !self.leadership.may_write(key) {
-            return Err(LEASE_ENDS.to_owned());
-        }
-        let api: Api<HorizontalPodAutoscaler> = Api::namespaced(self.client.clone(), key.namespace());
+        let writer = Writer { client: &self.client, leadership: &*self.leadership };
         let object = HorizontalPodAutoscaler { status: Some(object::written(status)), ..held.object.clone() };
+        let data = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        let written = api.replace_status(key.name(), &parameters, &object).await.map_err(|error| said(&error))?;
+        let requests = Request::new(HorizontalPodAutoscaler::url_path(&(), Some(key.namespace())));
+        let request = requests.replace_subresource("status", key.name(), &parameters, data);
+        let written = writer.write(key, "the status of", async |api| Ok(api.send(request).await)).await;
+        let written: HorizontalPodAutoscaler =
+            written.map_err(|error| error.to_string())?.map_err(|error| said(&error))?;
         let version = written.metadata.resource_version.clone().unwrap_or_default();
-        self.objects.offer(&key_of(&written), &version, Held::new(written));
+        self.objects.offer(key, &version, Held::new(written));
         Ok(())
     }
 
@@ -286,10 +290,18 @@ impl ScaleSource for Led<'_> {
     }
 
     fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
-        if !self.leadership.may_write(self.key) {
-            return std::future::ready(WriteResult::Failed(LEASE_ENDS.to_owned())).boxed();
+        async move {
+            let Some(guard) = self.leadership.begin_write(self.key) else {
+                return WriteResult::Failed(Error::LeaseEnds.to_string());
+            };
+            let within = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
+            let result = self.scales.write_within(read, replicas, within.min(WRITE_TIMEOUT)).await;
+            if result == WriteResult::Written {
+                guard.answered();
+            }
+            result
         }
-        self.scales.write(read, replicas)
+        .boxed()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::hpa::fixture::{Mock, scale, with_apps};
 use autoscaler_core::hpa::options::Gates;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
+use common_runtime::lease::WriteGuard;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,8 +30,8 @@ impl Leadership for Lease {
     fn owns(&self, _: &Key) -> bool {
         self.owns.load(Ordering::Relaxed)
     }
-    fn may_write(&self, _: &Key) -> bool {
-        self.writes.load(Ordering::Relaxed)
+    fn begin_write(&self, _: &Key) -> Option<WriteGuard> {
+        self.writes.load(Ordering::Relaxed).then(WriteGuard::unbounded)
     }
 }
 

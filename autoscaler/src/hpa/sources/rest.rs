@@ -42,14 +42,17 @@ impl Rest {
         self.send(Method::GET, &uri, Vec::new(), Asked { verb: "get", resource, name }).await
     }
 
-    /// `PUT path`.
+    /// `PUT path`, which both sides give up after `within`.
     pub(super) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &Value,
+        within: Duration,
         (resource, name): (&str, &str),
     ) -> Result<T, Failure> {
-        self.send(Method::PUT, path, body.to_string().into_bytes(), Asked { verb: "put", resource, name }).await
+        let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
+        let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), Asked { verb: "put", resource, name });
+        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent(format!("no answer within {within:?}"))))
     }
 
     async fn send<T: DeserializeOwned>(

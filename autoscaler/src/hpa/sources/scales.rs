@@ -9,7 +9,7 @@
 
 use super::ScaleSource;
 use super::mapping::{Mapper, Mapping};
-use super::rest::Rest;
+use super::rest::{PATIENCE, Rest};
 use super::wording::Failure;
 use autoscaler_core::hpa::reconcile::{Scale, ScaleError, WriteResult};
 use autoscaler_core::hpa::spec::ObjectReference;
@@ -18,6 +18,7 @@ use futures::future::BoxFuture;
 use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A scale as it was read, and where.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +61,17 @@ impl RestScales {
         Ok(ScaleObject::read(path, resource, name, document))
     }
 
+    /// Asks for so many replicas, and gives up after `within`.
+    pub(crate) async fn write_within(&self, read: &ScaleObject, replicas: i32, within: Duration) -> WriteResult {
+        let mut body = read.document.clone();
+        body["spec"] = json!({"replicas": replicas});
+        match self.rest.put::<Value>(&read.path, &body, within, (&read.resource, &read.name)).await {
+            Ok(_) => WriteResult::Written,
+            Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
+            Err(failure) => WriteResult::Failed(failure.message),
+        }
+    }
+
     async fn of_mapping(&self, mapping: &Mapping, namespace: &str, name: &str) -> Result<ScaleObject, Failure> {
         let path = format!("{}/scale", mapping.path(namespace, name));
         self.get(path, mapping.qualified(), name.to_owned()).await
@@ -94,16 +106,7 @@ impl ScaleSource for RestScales {
     }
 
     fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
-        async move {
-            let mut body = read.document.clone();
-            body["spec"] = json!({"replicas": replicas});
-            match self.rest.put::<Value>(&read.path, &body, (&read.resource, &read.name)).await {
-                Ok(_) => WriteResult::Written,
-                Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
-                Err(failure) => WriteResult::Failed(failure.message),
-            }
-        }
-        .boxed()
+        self.write_within(read, replicas, PATIENCE).boxed()
     }
 }
 
