@@ -4,24 +4,18 @@
 //! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one. Between
 //! events the task sleeps; the only timer is the paced probe's.
 //!
-//! # A pod that is silent
-//!
-//! A request found that the pod's kernel acknowledges nothing: besides what the rules do, it is dialled once. If the kernel
-//! does not answer that either, in as long as a round trip could take, the pod is gone, and everything in flight there
-//! is told so. An answer, and be it a refusal, leaves what is in flight alone.
-//!
 //! What comes in is coalesced in an [`Inbox`], which holds at most one listing, one spec and one mention of each failed
 //! pod, so that no producer ever waits or piles up work.
 
 use crate::discovery::{Listing, Spec};
-use crate::forward::pool::{Pool, Pools};
+use crate::forward::pool::Pools;
 use crate::prober;
 use crate::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, Outcome, Rules};
 use activator_core::{Destination, Destinations};
 use common::backend::{Probe, Protocol};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -45,8 +39,7 @@ struct Inbox {
     listing: Option<Listing>,
     judge: Option<Judge>,
     cluster_ip: Option<Option<Destination>>,
-    /// And whether it was silent.
-    failed: BTreeMap<Destination, bool>,
+    failed: BTreeSet<Destination>,
     closed: bool,
 }
 
@@ -75,9 +68,11 @@ impl Handle {
         self.put(|inbox| inbox.cluster_ip = Some(destination));
     }
 
-    /// A request could not be delivered there. `silent`: its kernel acknowledged nothing.
-    pub(crate) fn failed(&self, destination: Destination, silent: bool) {
-        self.put(|inbox| *inbox.failed.entry(destination).or_default() |= silent);
+    /// A request could not be delivered there.
+    pub(crate) fn failed(&self, destination: Destination) {
+        self.put(|inbox| {
+            inbox.failed.insert(destination);
+        });
     }
 
     /// Ends the task.
@@ -107,8 +102,6 @@ pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>) {
         listed: BTreeSet::new(),
         serving: false,
         probes: JoinSet::new(),
-        dials: JoinSet::new(),
-        dialling: BTreeSet::new(),
         revision: Arc::downgrade(revision),
         pools,
     };
@@ -121,8 +114,6 @@ struct Task {
     listed: BTreeSet<Destination>,
     serving: bool,
     probes: JoinSet<(Destination, Attempt, Outcome)>,
-    dials: JoinSet<(Destination, Arc<Pool>, bool)>,
-    dialling: BTreeSet<Destination>,
     revision: Weak<Revision>,
     pools: Arc<Pools>,
 }
@@ -143,14 +134,11 @@ impl Task {
                     Ok((destination, attempt, outcome)) => self.handle(Event::Probed { destination, attempt, outcome }),
                     Err(error) => tracing::error!(%error, "a probe panicked"),
                 },
-                Some(dialled) = self.dials.join_next() => match dialled {
-                    Ok((destination, pool, answered)) => self.dialled(&destination, &pool, answered),
-                    Err(error) => tracing::error!(%error, "a dial panicked"),
-                },
                 () = sleep_until(due) => self.handle(Event::Due),
             }
         }
         for destination in &self.listed {
+            self.pools.watch.disown(destination.address(), &self.revision);
             self.pools.remove(destination.address());
         }
     }
@@ -170,31 +158,8 @@ impl Task {
         if let Some(listing) = inbox.listing {
             self.list(listing);
         }
-        for (destination, silent) in inbox.failed {
-            if silent {
-                self.dial(&destination);
-            }
+        for destination in inbox.failed {
             self.handle(Event::Failed(destination));
-        }
-    }
-
-    /// Asks a silent pod's kernel whether it is there.
-    fn dial(&mut self, destination: &Destination) {
-        if !self.dialling.insert(destination.clone()) {
-            return;
-        }
-        let (pool, destination) = (self.pools.get(destination.address()), destination.clone());
-        self.dials.spawn(async move {
-            let answered = pool.is_answering().await;
-            (destination, pool, answered)
-        });
-    }
-
-    fn dialled(&mut self, destination: &Destination, pool: &Pool, answered: bool) {
-        self.dialling.remove(destination);
-        if !answered && let Some(revision) = self.revision.upgrade() {
-            tracing::warn!(revision = %revision.key, pod = %destination, "pod gone");
-            pool.set_lost();
         }
     }
 
@@ -207,11 +172,15 @@ impl Task {
         {
             revision.note(|timeline| timeline.address_known = Some(now));
         }
+        for new in listed.difference(&self.listed) {
+            self.pools.watch.own(new.address(), &self.revision);
+        }
         let gone: Vec<Destination> = self.listed.difference(&listed).cloned().collect();
         self.listed = listed;
         self.handle(Event::Listed { ready: listing.ready, not_ready: listing.not_ready });
         // Only now is nothing sent there any more.
         for destination in gone {
+            self.pools.watch.disown(destination.address(), &self.revision);
             self.pools.remove(destination.address());
         }
     }

@@ -31,6 +31,7 @@ mod revision;
 mod run;
 mod server;
 mod stats;
+mod tcp_state;
 
 pub use cold_start::{ColdStart, Phases};
 pub use config::{Configs, Observability};

@@ -105,7 +105,7 @@ async fn http(
     passes: impl Fn(StatusCode, &[u8]) -> bool,
 ) -> Outcome {
     // A probe of another port has a pool of its own, for itself alone.
-    let other = (address != pool.address).then(|| Arc::new(Pool::new(address, 0)));
+    let other = (address != pool.address).then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.idle() {
         Some(connection) => (connection, None),

@@ -5,7 +5,6 @@
 
 use crate::backends::Handle;
 use crate::discovery::{Listing, Outbound, Spec};
-use crate::forward::Evidence;
 use crate::forward::headers::Contract;
 use crate::metrics::{Metrics, RevisionMetrics};
 use activator_core::accounting::{Clock, RevisionStats};
@@ -130,14 +129,21 @@ impl Revision {
     }
 
     /// A pod could not be reached: it is out at once, and probed again.
-    pub(crate) fn pod_failed(&self, destination: &Destination, cause: &str, evidence: Evidence) {
-        let news = self.throttler.mark_failed(destination);
-        if news {
+    pub(crate) fn pod_failed(&self, destination: &Destination, cause: &str) {
+        if self.throttler.mark_failed(destination) {
             tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
         }
-        if news || evidence == Evidence::Silent {
-            self.backends.failed(destination.clone(), evidence == Evidence::Silent);
-        }
+        self.backends.failed(destination.clone());
+    }
+
+    /// A pod may be gone: it gets nothing new until that is known.
+    pub(crate) fn pod_doubted(&self, destination: &Destination) {
+        self.throttler.mark_failed(destination);
+    }
+
+    /// A doubted pod is there. If a request failed there meanwhile, it is no longer among those that could come back here.
+    pub(crate) fn pod_trusted(&self, destination: &Destination) {
+        self.throttler.restore(destination);
     }
 
     /// What a request needs to be sent.

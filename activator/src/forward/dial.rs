@@ -4,7 +4,8 @@
 //!
 //! A pod's kernel answers a connect, and acknowledges what it was sent, within a round trip, however slow the program behind
 //! it is. One that does not for [`silence_max`] is taken for gone: the kernel breaks the connection off (`ETIMEDOUT`), and
-//! requests go elsewhere or fail at once. Nothing here measures how long an answer takes.
+//! requests go elsewhere or fail at once. Nothing here measures how long an answer takes. Before that,
+//! [`super::watch`] looks at what is unacknowledged.
 //!
 //! # The window
 //!
@@ -12,12 +13,14 @@
 //! reading an upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written than that
 //! without the peer having taken it, the bound is lifted, until it has.
 //!
-//! # Not here
+//! # Connections without traffic
 //!
-//! Looking at what is unacknowledged (`TCP_INFO`) before the kernel gives up: none of the safe interfaces to the kernel
-//! that we use offers it. So a pod that vanishes in the middle of a large upload, with no other request on its way to it, is
-//! noticed by the revision's time bounds only.
+//! Nothing is unacknowledged on a tunnel that says nothing, or between two parts of a body. Keep-alive asks after 5 s of that, and
+//! a second later the connection is over if it got no answer: the user timeout has passed by then. Where that was lifted,
+//! it takes three questions.
 
+use super::silence::silence_max;
+use super::watch::{Link, Watch, Watched};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -30,24 +33,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Bounds of what comes out of [`silence_max`]. The upper one is for round trips that were measured wrongly.
-const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-
-/// Round trips that a pod's kernel may take.
-const SILENCE_ROUND_TRIPS: u32 = 4;
-
 /// First keep-alive probe on a connection without traffic (upstream's 5 s), and the time until it must be answered.
-const KEEPALIVE: Duration = Duration::from_secs(5);
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_RETRIES: u32 = 3;
 
 /// Bytes that fit into any kernel's receive buffer beside what is there already: half of the smallest first window in
 /// common use (64 KiB).
 const SURE_ROOM: usize = 32 * 1024;
-
-/// How long a pod's kernel may be silent, given the round trip to it.
-pub(crate) fn silence_max(round_trip: Duration) -> Duration {
-    round_trip.saturating_mul(SILENCE_ROUND_TRIPS).clamp(SILENCE.0, SILENCE.1)
-}
 
 /// When the peer is known to have taken what was written.
 #[derive(Clone, Debug)]
@@ -68,6 +61,7 @@ pub(crate) struct PodStream {
     /// Bytes written that the peer may not have taken.
     pending: usize,
     bounded: bool,
+    watched: Option<Arc<Watched>>,
 }
 
 impl PodStream {
@@ -82,11 +76,17 @@ impl PodStream {
         })??;
         let round_trip = start.elapsed();
         stream.set_nodelay(true)?;
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
+        let keepalive =
+            TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let mut stream = Self { stream, round_trip, taken: Taken::OnRead, pending: 0, bounded: false };
+        let mut stream = Self { stream, round_trip, taken: Taken::OnRead, pending: 0, bounded: false, watched: None };
         stream.set_bounded(true)?;
         Ok(stream)
+    }
+
+    /// Has it looked after, as one to this address.
+    pub(crate) fn watch(&mut self, watch: &Watch, link: &Arc<Link>) {
+        self.watched = Some(watch.open(&self.stream, link));
     }
 
     /// Has an exchange's end mean that all was taken. Returns the mark to set then.
@@ -117,6 +117,9 @@ impl PodStream {
 
     fn after_write(&mut self, written: &Poll<io::Result<usize>>) -> io::Result<()> {
         if let Poll::Ready(Ok(n)) = written {
+            if let Some(watched) = &self.watched {
+                watched.wrote();
+            }
             self.pending = self.pending.saturating_add(*n);
             if self.bounded && self.pending > SURE_ROOM {
                 return self.set_bounded(false);
@@ -126,11 +129,28 @@ impl PodStream {
     }
 }
 
+/// Nobody may look at a socket that is closed.
+impl Drop for PodStream {
+    fn drop(&mut self) {
+        if let Some(watched) = &self.watched {
+            watched.closing();
+        }
+    }
+}
+
 impl AsyncRead for PodStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        if matches!(self.taken, Taken::OnRead) && buffer.filled().len() > before {
+        let read = std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        if read.is_err() || buffer.filled().len() == before {
+            // What we broke off ourselves must not look like the pod's end.
+            let broken = self.watched.as_ref().and_then(|watched| watched.why_broken());
+            return Poll::Ready(broken.map_or(read, Err));
+        }
+        if let Some(watched) = &self.watched {
+            watched.read();
+        }
+        if matches!(self.taken, Taken::OnRead) {
             self.all_taken()?;
         }
         Poll::Ready(Ok(()))
@@ -166,18 +186,5 @@ impl AsyncWrite for PodStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pods_kernel_has_four_round_trips_and_half_a_second() {
-        let ms = Duration::from_millis;
-        for (round_trip, expected) in [(0, 500), (125, 500), (200, 800), (3_000, 5_000)] {
-            assert_eq!(silence_max(ms(round_trip)), ms(expected), "{round_trip} ms");
-        }
     }
 }

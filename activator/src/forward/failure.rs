@@ -45,7 +45,25 @@ pub(super) fn is_stale(error: &hyper::Error) -> bool {
     error.is_incomplete_message() || error.is_closed() || io_cause(error).is_some()
 }
 
+/// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a GOAWAY that
+/// names an earlier stream as the last.
+pub(super) fn is_unprocessed(error: &hyper::Error) -> bool {
+    http2_cause(error).is_some_and(|cause| {
+        cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
+/// Whether the pod takes no more streams on this connection.
+pub(super) fn is_goodbye(error: &hyper::Error) -> bool {
+    http2_cause(error).is_some_and(h2::Error::is_go_away)
+}
+
 fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
+    let direct = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    direct.or_else(|| http2_cause(error).and_then(h2::Error::get_io))
+}
+
+fn http2_cause(error: &hyper::Error) -> Option<&h2::Error> {
     std::error::Error::source(error).and_then(|source| source.downcast_ref())
 }
 
@@ -56,20 +74,6 @@ pub(super) fn broken(pool: &Pool, error: &hyper::Error, upload: Option<&Upload>,
         return Failure::Final { refusal, evidence: Evidence::None };
     }
     Failure::Final { refusal: Refusal::Pod { dest: pool.address, cause: cause_of(error) }, evidence }
-}
-
-/// Whether the pod's end of an HTTP/2 connection says that it has not looked at the request (RFC 9113, 8.7): the stream was
-/// refused, or stands behind the last one that a GOAWAY names.
-pub(super) fn is_unprocessed(error: &hyper::Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
-    source.is_some_and(|error| {
-        error.is_remote()
-            && match error.reason() {
-                Some(h2::Reason::REFUSED_STREAM) => error.is_reset(),
-                Some(h2::Reason::NO_ERROR) => error.is_go_away(),
-                _ => false,
-            }
-    })
 }
 
 /// What a broken connection says of its pod. `worked`: an answer had come over it before.

@@ -7,6 +7,9 @@
 //!
 //! The limit is known to the connection alone, which its task drives. So the two share it under a lock, which the task holds
 //! only while it polls; who finds it taken goes by the limit seen last.
+//!
+//! No PINGs: whether the pod is there, TCP tells ([`super::watch`]), and gRPC servers close connections on which pings come more
+//! often than every few minutes, long answers and all.
 
 use crate::body::RequestBody;
 use crate::forward::dial::PodStream;
@@ -14,14 +17,13 @@ use crate::forward::http1::Failed;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 /// What we can receive on one stream before it is passed on.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -30,11 +32,6 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
 /// Largest head of a response, decoded, as upstream (10 MiB).
 const HEADER_LIST_MAX: u32 = 10 * 1024 * 1024;
-
-/// Pings while requests are in flight, and the wait for an answer: a peer that vanished is found out without cost to an
-/// idle connection. (Upstream sends none and waits for TCP to give up.)
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A handle on the connection; its own task drives it.
 #[derive(Clone)]
@@ -80,12 +77,9 @@ impl Http2 {
     /// Sends preface and settings over a connected stream.
     pub(crate) async fn new(stream: PodStream) -> hyper::Result<Self> {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST_MAX)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await?;
         let shared = Arc::new(Shared {
@@ -106,6 +100,11 @@ impl Http2 {
             *driven.driver.lock() = None;
         });
         Ok(Self { sender, shared })
+    }
+
+    /// Whether both are handles on one connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Whether no further request can be sent.

@@ -10,7 +10,7 @@
 //! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
 //! | sent bytes stay unacknowledged ([`dial`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`Refusal::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same |
-//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), which has no body | once more, at most [`UNPROCESSED_MAX`] times |
+//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), which has no body | once more, at most [`UNPROCESSED_MAX`] times; then the pod is out; [`Failure::Elsewhere`] |
 //! | the client's own body breaks off | [`Refusal::Malformed`] |
 //! | anything else | [`Refusal::Pod`]: the pod may have acted on it |
 //!
@@ -20,8 +20,7 @@
 //! # Not here
 //!
 //! CONNECT (refused: upstream passes it to the pod, where it means nothing). Relaying 1xx responses other than 100, and the
-//! fields of the pod's 100. A body or a tunnel that waits for bytes of a pod that
-//! is found gone: its own connection's keep-alive tells, within 6 s.
+//! fields of the pod's 100.
 
 pub(crate) mod dial;
 mod failure;
@@ -30,13 +29,15 @@ pub(crate) mod http1;
 pub(crate) mod http2;
 mod pod_body;
 pub(crate) mod pool;
+mod silence;
+mod watch;
 
 use crate::body::{RequestBody, Upload};
 use crate::refusal::Refusal;
 use crate::server::tunnel::Tunnel;
 use common::backend::Protocol;
 pub(crate) use failure::{Evidence, Failure};
-use failure::{broken, cause_of, evidence_of, is_stale, is_unprocessed};
+use failure::{broken, cause_of, evidence_of, is_goodbye, is_stale, is_unprocessed};
 use headers::Contract;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version, request};
@@ -153,7 +154,7 @@ impl Prepared {
             let rest = self.rest();
             let repeatable = self.is_repeatable();
             let copy = self.body.is_empty().then(|| copy_of(&self.head));
-            let exchange = connection.exchange(Request::from_parts(self.head, self.body));
+            let exchange = connection.clone().exchange(Request::from_parts(self.head, self.body));
             let Some(answered) = unless_lost(exchange, lost).await else {
                 return Err(rest.gone(pool, copy.filter(|_| repeatable)));
             };
@@ -169,9 +170,15 @@ impl Prepared {
                     }
                 }
                 Err(Failed { error, .. }) => match copy {
-                    Some(head) if is_unprocessed(&error) && unprocessed < UNPROCESSED_MAX => {
+                    Some(head) if is_unprocessed(&error) => {
                         unprocessed += 1;
                         self = rest.with(Request::from_parts(head, RequestBody::Empty));
+                        if unprocessed > UNPROCESSED_MAX {
+                            return Err(self.unsent(&error));
+                        }
+                        if is_goodbye(&error) {
+                            pool.leave_http2(&connection);
+                        }
                     }
                     Some(head) if repeatable && is_stale(&error) => {
                         let request = rest.with(Request::from_parts(head, RequestBody::Empty));

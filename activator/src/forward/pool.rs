@@ -13,19 +13,20 @@
 //! - At most [`HTTP2_MAX`] HTTP/2 connections: beyond that, requests wait for a stream. Those that stand idle beside another
 //!   are closed by the sweep.
 
-use super::dial::{PodStream, silence_max};
+use super::dial::PodStream;
 use super::http1::Http1;
 use super::http2::{Http2, Stream};
+use super::silence::silence_max;
+use super::watch::{Link, Watch};
 use dashmap::DashMap;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -34,9 +35,6 @@ const DIALS_MAX: usize = 64;
 
 /// Longest wait for a connect to an address where none has succeeded: long enough for one retransmission (1 s).
 const DIAL_UNMEASURED: Duration = Duration::from_millis(1500);
-
-/// Shortest wait for a silent pod's answer to a connect, on top of the silence before.
-const ASK_MIN: Duration = Duration::from_millis(200);
 
 /// HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than one that speaks HTTP/1.1
 /// to a client with this many connections.
@@ -58,16 +56,15 @@ pub(crate) struct Pool {
     #[expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
     idle: Mutex<Vec<Box<Http1>>>,
     dials: Semaphore,
-    /// The fastest connect so far, in microseconds; `u64::MAX` before the first.
-    round_trip: AtomicU64,
-    lost: Notify,
+    link: Arc<Link>,
+    watch: Arc<Watch>,
     http2: Mutex<Vec<Http2>>,
     http2_dial: tokio::sync::Mutex<()>,
 }
 
 impl Pool {
     /// No connections yet.
-    pub(crate) fn new(address: SocketAddr, idle_max: usize) -> Self {
+    pub(crate) fn new(address: SocketAddr, idle_max: usize, watch: Arc<Watch>) -> Self {
         let host = HeaderValue::try_from(address.to_string()).unwrap_or(HeaderValue::from_static("pod"));
         Self {
             address,
@@ -75,11 +72,16 @@ impl Pool {
             idle_max,
             idle: Mutex::default(),
             dials: Semaphore::new(DIALS_MAX),
-            round_trip: AtomicU64::new(u64::MAX),
-            lost: Notify::new(),
+            link: Link::new(address),
+            watch,
             http2: Mutex::default(),
             http2_dial: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Connections to another port of the same pod: a probe's.
+    pub(crate) fn beside(&self, address: SocketAddr) -> Self {
+        Self::new(address, 0, self.watch.clone())
     }
 
     /// Connects, within `timeout`.
@@ -87,45 +89,31 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn connect(&self, timeout: Duration) -> io::Result<PodStream> {
-        let stream = PodStream::connect(self.address, timeout).await?;
-        let micros = u64::try_from(stream.round_trip.as_micros()).unwrap_or(u64::MAX);
-        self.round_trip.fetch_min(micros, Ordering::Relaxed);
+        let mut stream = PodStream::connect(self.address, timeout).await?;
+        self.link.connected_in(stream.round_trip);
+        stream.watch(&self.watch, &self.link);
         Ok(stream)
     }
 
     async fn dial(&self) -> io::Result<PodStream> {
-        let timeout = match self.round_trip.load(Ordering::Relaxed) {
-            u64::MAX => DIAL_UNMEASURED,
-            micros => silence_max(Duration::from_micros(micros)),
-        };
-        self.connect(timeout).await
+        let connected = self.connect(self.link.round_trip().map_or(DIAL_UNMEASURED, silence_max)).await;
+        if let Err(error) = &connected {
+            self.link.not_connected(error);
+            if error.kind() == io::ErrorKind::NetworkUnreachable {
+                self.doubt(); // There is no way to it from here: not for what is in flight either.
+            }
+        }
+        connected
     }
 
     /// Ready if the pod is found gone from now on. Made before a request is sent, so that none is missed.
     pub(crate) fn lost(&self) -> Notified<'_> {
-        self.lost.notified()
+        self.link.lost()
     }
 
-    /// Whether the pod's kernel answers a connect, and be it with a refusal.
-    pub(crate) async fn is_answering(&self) -> bool {
-        let round_trip = match self.round_trip.load(Ordering::Relaxed) {
-            u64::MAX => Duration::ZERO,
-            micros => Duration::from_micros(micros),
-        };
-        let timeout = silence_max(round_trip).min((round_trip * 4).max(ASK_MIN));
-        match self.connect(timeout).await {
-            Ok(_) => true,
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
-            ),
-        }
-    }
-
-    /// The pod is gone: every request that waits for its answer is told.
-    pub(crate) fn set_lost(&self) {
-        self.close();
-        self.lost.notify_waiters();
+    /// The kernel has given up on a connection, or on the way there: whether the pod is there at all is to be found out.
+    pub(crate) fn doubt(&self) {
+        self.watch.doubt(&self.link);
     }
 
     /// An idle HTTP/1.1 connection that the pod has not closed.
@@ -219,6 +207,11 @@ impl Pool {
         })
     }
 
+    /// New requests take another HTTP/2 connection than this one, on which others may still run.
+    pub(crate) fn leave_http2(&self, left: &Http2) {
+        self.http2.lock().retain(|connection| !connection.is_same(left));
+    }
+
     /// Closes every idle connection, because the pod failed or is no more. What is in flight runs on.
     pub(crate) fn close(&self) {
         self.idle.lock().clear();
@@ -247,13 +240,16 @@ impl Pool {
 /// The pools of all addresses.
 pub(crate) struct Pools {
     idle_max: usize,
+    pub(crate) watch: Arc<Watch>,
     by_address: DashMap<SocketAddr, Arc<Pool>>,
 }
 
 impl Pools {
     /// None yet. Sweeps for as long as the returned value lives, and until `shutdown`.
     pub(crate) fn start(idle_max: usize, shutdown: CancellationToken) -> Arc<Self> {
-        let pools = Arc::new(Self { idle_max, by_address: DashMap::new() });
+        let watch = Arc::<Watch>::default();
+        tokio::spawn(watch.clone().run(shutdown.clone()));
+        let pools = Arc::new(Self { idle_max, watch, by_address: DashMap::new() });
         tokio::spawn(sweep(Arc::downgrade(&pools), shutdown));
         pools
     }
@@ -263,7 +259,10 @@ impl Pools {
         if let Some(pool) = self.by_address.get(&address) {
             return pool.clone();
         }
-        self.by_address.entry(address).or_insert_with(|| Arc::new(Pool::new(address, self.idle_max))).clone()
+        self.by_address
+            .entry(address)
+            .or_insert_with(|| Arc::new(Pool::new(address, self.idle_max, self.watch.clone())))
+            .clone()
     }
 
     /// Closes what is old, and forgets addresses that nobody uses and nothing is kept for: a late request may have made
@@ -310,7 +309,7 @@ mod tests {
     #[tokio::test]
     async fn idle_connections_are_taken_again_latest_first_and_bounded() {
         let listener = listen().await;
-        let pool = Pool::new(listener.local_addr().expect("bound"), 2);
+        let pool = Pool::new(listener.local_addr().expect("bound"), 2, Arc::default());
         let mut open = Vec::new();
         for _ in 0..3 {
             open.push(pool.http1().await.expect("accepted"));
@@ -327,7 +326,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_the_pod_closed_is_not_taken() {
         let listener = listen().await;
-        let pool = Pool::new(listener.local_addr().expect("bound"), 2);
+        let pool = Pool::new(listener.local_addr().expect("bound"), 2, Arc::default());
         let connection = pool.http1().await.expect("accepted");
         let (mut accepted, _) = listener.accept().await.expect("dialled");
         pool.put(connection);

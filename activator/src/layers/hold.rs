@@ -187,7 +187,10 @@ async fn send(
 
 fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
     if evidence != Evidence::None {
-        revision.pod_failed(permit.destination(), cause, evidence);
+        revision.pod_failed(permit.destination(), cause);
+        if evidence == Evidence::Silent {
+            pool.doubt();
+        }
         pool.close(); // Its probe makes a new connection, and so does the first request after that.
     }
 }

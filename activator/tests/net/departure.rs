@@ -3,6 +3,7 @@
 
 use crate::rig::{self, Answer, Pod, Rig, listen, patient};
 use bytes::Bytes;
+use common::backend::Protocol;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -40,6 +41,59 @@ async fn a_post_that_was_refused_is_sent_elsewhere() {
     });
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "second"));
     assert_eq!(next.requests(), 1);
+}
+
+/// Goal: what an HTTP/2 pod says that it did not touch goes elsewhere, whatever its method: after REFUSED_STREAM, and after a
+/// GOAWAY that names no stream.
+#[tokio::test]
+async fn a_refused_stream_is_sent_elsewhere() {
+    let refused = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x07".as_slice();
+    let goodbye = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice();
+    for answer in [refused, goodbye] {
+        let rig = Rig::start().await;
+        rig.revision(|backend| backend.protocol = Protocol::H2c).await;
+        let listener = listen().await;
+        let address = listener.local_addr().expect("bound");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let refusing = tokio::spawn(async move {
+            let mut streams = tokio::task::JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let count = count.clone();
+                streams.spawn(async move {
+                    stream.write_all(b"\0\0\0\x04\0\0\0\0\0").await?;
+                    let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+                    loop {
+                        let n = stream.read(&mut chunk).await?;
+                        if n == 0 {
+                            return Ok::<_, std::io::Error>(());
+                        }
+                        bytes.extend_from_slice(&chunk[..n]);
+                        // A HEADERS frame with END_STREAM and END_HEADERS, of one of the first streams.
+                        let headers = |part: &[u8]| part[..5] == [1, 5, 0, 0, 0];
+                        if let Some(at) = bytes.windows(6).position(headers) {
+                            let mut answer = answer.to_vec();
+                            if answer[3] == 3 {
+                                answer[8] = bytes[at + 5];
+                            }
+                            bytes.clear();
+                            count.fetch_add(1, Ordering::SeqCst);
+                            stream.write_all(&answer).await?;
+                        }
+                    }
+                });
+            }
+        });
+        rig.pods(&[address]).await;
+        let next = parrot().await;
+        let (answered, ()) = tokio::join!(rig.send(rig::post("/")), async {
+            rig::until(|| asked.load(Ordering::SeqCst) > 0).await;
+            rig.pods(&[address, next.address]).await;
+        });
+        assert_eq!(answered.status, StatusCode::OK, "{}", answered.body);
+        assert_eq!(next.requests(), 1);
+        refusing.abort();
+    }
 }
 
 /// A pod that closes each connection after its first answer without having announced it. Counts what it has closed.

@@ -50,11 +50,16 @@ impl Mute {
 
     /// From now on no packet reaches it.
     fn fall_silent(&self) {
-        const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
         for socket in self.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
+            silence(socket);
         }
     }
+}
+
+/// No packet reaches this socket any more.
+fn silence(socket: &Socket) {
+    const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
+    socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
 }
 
 /// Sends `count` requests at once, and answers each one's status and time.
@@ -192,32 +197,112 @@ async fn a_slow_program_is_left_alone() {
     drop(patient(pod).await.expect("one connection, two requests"));
 }
 
-/// Goal: a response that breaks off is never taken for a whole one, in whatever way its length is told.
+/// Goal: a pod that vanishes under a tunnel, or in mid-upload with no room left (where the kernel's own bound is lifted), ends
+/// them soon, and with them a body that waits for its next part.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
+    const UPLOAD: usize = 64 * 1024 * 1024;
+    let listener = listen().await;
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let mut tunnel = rig.raw().await;
+    rig::write(&mut tunnel, "GET /tunnel HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
+    let mut body = rig.raw().await;
+    rig::write(&mut body, "GET /body HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    let upload = {
+        let mut client = rig.client().await;
+        let upload = rig::post("/upload").body(Full::new(Bytes::from(vec![b'x'; UPLOAD]))).expect("a request");
+        tokio::spawn(async move { client.send_request(upload).await.map(|answer| answer.status()) })
+    };
+    let mut streams = Vec::new();
+    let (mut answered, mut uploading) = (0, false);
+    while answered < 2 || !uploading {
+        let (mut stream, _) = patient(listener.accept()).await.expect("dialled");
+        let mut head = [0; 4096];
+        let n = patient(stream.read(&mut head)).await.expect("open"); // None from a probe.
+        match &head[..n] {
+            head if head.starts_with(b"GET /tunnel") => {
+                let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello";
+                stream.write_all(switch).await.expect("open");
+                answered += 1;
+            }
+            head if head.starts_with(b"GET /body") => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello").await.expect("open");
+                answered += 1;
+            }
+            head => uploading |= !head.is_empty(),
+        }
+        streams.push(stream);
+    }
+    rig::read_until(&mut tunnel, "hello").await;
+    rig::read_until(&mut body, "hello").await;
+
+    for socket in streams.iter().map(SockRef::from).chain([SockRef::from(&listener)]) {
+        silence(&socket);
+    }
+    let silent = Instant::now();
+    rig::write(&mut tunnel, "anybody there?").await;
+    // The body first: nothing of its connection is unacknowledged, but its pod is known to be gone.
+    for stream in [&mut body, &mut tunnel] {
+        assert_eq!(rig::read_to_end(stream).await, "");
+        assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
+    }
+    let status = patient(upload).await.expect("no panic").expect("an answer");
+    assert_eq!(status, StatusCode::BAD_GATEWAY);
+    assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
+}
+
+/// Goal: a response that breaks off is never taken for a whole one, in whatever way its length is told and its end comes.
 #[tokio::test]
 async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
-    let heads = [
-        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n",
-        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nparts",
-    ];
-    for head in heads {
-        for version_2 in [false, true] {
-            let rig = Rig::start().await;
-            rig.revision(|_| {}).await;
-            let listener = listen().await;
-            rig.pods(&[listener.local_addr().expect("bound")]).await;
-            let (hang_up, hung_up) = tokio::sync::oneshot::channel::<()>();
-            tokio::spawn(async move {
-                let (mut stream, _) = listener.accept().await.expect("dialled");
-                let mut request = [0; 4096];
-                let _ = stream.read(&mut request).await.expect("a request");
-                stream.write_all(head.as_bytes()).await.expect("open");
-                let _ = hung_up.await;
-            });
-            let (first, rest) = first_and_rest(&rig, version_2, hang_up).await;
-            assert_eq!(first, "parts");
-            assert!(rest.is_err(), "{head:?} to HTTP/2: {version_2}: ended cleanly");
+    for version_2 in [false, true] {
+        for head in [
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nparts",
+        ] {
+            let broken = breaks_off(version_2, Protocol::Http1, head.as_bytes(), &[]).await;
+            assert!(broken, "{head:?} to HTTP/2: {version_2}: ended cleanly");
+        }
+        // SETTINGS; HEADERS of stream 1 with END_HEADERS (the static table's `:status: 200`); DATA.
+        let head =
+            [b"\0\0\0\x04\0\0\0\0\0".as_slice(), b"\0\0\x01\x01\x04\0\0\0\x01\x88", b"\0\0\x05\0\0\0\0\0\x01parts"];
+        let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
+        for end in [&[] as &[u8], reset] {
+            let broken = breaks_off(version_2, Protocol::H2c, &head.concat(), end).await;
+            assert!(broken, "HTTP/2 to HTTP/2: {version_2}, {end:?}: ended cleanly");
         }
     }
+}
+
+/// Whether a client sees that its answer, `head`, is not complete when the pod sends `end` and closes the connection.
+async fn breaks_off(version_2: bool, protocol: Protocol, head: &[u8], end: &'static [u8]) -> bool {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.protocol = protocol).await;
+    let listener = listen().await;
+    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let (hang_up, hung_up) = tokio::sync::oneshot::channel::<()>();
+    let head = head.to_owned();
+    let pod = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("dialled");
+        let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
+        // An HTTP/2 request is whole once its HEADERS frame (type 1 on stream 1) has come.
+        let is_whole = |bytes: &[u8]| match protocol {
+            Protocol::Http1 => bytes.ends_with(b"\r\n\r\n"),
+            Protocol::H2c => bytes.windows(6).any(|part| part[0] == 1 && part[2..] == [0, 0, 0, 1]),
+        };
+        while !is_whole(&request) {
+            let n = stream.read(&mut chunk).await.expect("a request");
+            request.extend_from_slice(&chunk[..n]);
+        }
+        stream.write_all(&head).await.expect("open");
+        let _ = hung_up.await;
+        stream.write_all(end).await.expect("open");
+    });
+    let (first, rest) = first_and_rest(&rig, version_2, hang_up).await;
+    assert_eq!(first, "parts");
+    patient(pod).await.expect("no panic");
+    rest.is_err()
 }
 
 /// The first frame of the answer, then, when the pod has hung up, the rest.

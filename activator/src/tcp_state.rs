@@ -1,0 +1,173 @@
+//! What the kernel knows of a TCP connection (`TCP_INFO`): the one place that asks it.
+//!
+//! None of the safe interfaces to the kernel that we use (tokio, socket2, rustix) offers this option, hence the only
+//! unsafe code of the crate. An answer costs about a microsecond; nothing here is called for each request.
+
+use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+/// Numbers of the kernel's states, as in `net/tcp_states.h`.
+const TCP_CLOSE: u8 = 7;
+const TCP_CLOSE_WAIT: u8 = 8;
+
+/// A connection at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TcpState {
+    /// The peer has sent its end, and may or may not be there still.
+    pub(crate) peer_finished: bool,
+    /// The connection is no more: reset, or given up.
+    pub(crate) closed: bool,
+    /// Whether sent bytes wait for an acknowledgement.
+    pub(crate) unacknowledged: bool,
+    /// Questions that wait for an answer: whether there is room again, or whether anybody is there (keep-alive).
+    pub(crate) questions: u8,
+    /// Whether something waits to be sent.
+    pub(crate) unsent: bool,
+    /// Whether it waits although the peer has room for it: there is no way to it from here.
+    pub(crate) stuck: bool,
+    /// Whether what waits was sent more than once.
+    pub(crate) repeated: bool,
+    /// Since bytes were sent last, again or for the first time. To a few milliseconds, as the next.
+    pub(crate) sent_ago: Duration,
+    /// Since an acknowledgement of anything came last.
+    pub(crate) heard_ago: Duration,
+    /// The kernel's smoothed round trip.
+    pub(crate) round_trip: Duration,
+}
+
+/// A socket that others than its owner may look at, for as long as it is open.
+#[derive(Debug)]
+pub(crate) struct SharedSocket {
+    /// The owner's descriptor; none once it is about to close it, which it says under this lock.
+    descriptor: Mutex<Option<RawFd>>,
+}
+
+impl SharedSocket {
+    /// Of a socket whose owner calls [`SharedSocket::closing`] before it closes it.
+    pub(crate) fn new(socket: &impl AsFd) -> Self {
+        Self { descriptor: Mutex::new(Some(socket.as_fd().as_raw_fd())) }
+    }
+
+    /// The owner is about to close the socket. Nobody looks at it any more.
+    pub(crate) fn closing(&self) {
+        *self.descriptor.lock() = None;
+    }
+
+    /// What the kernel knows of it; nothing if it is closed.
+    pub(crate) fn state(&self) -> Option<TcpState> {
+        self.with(|socket| tcp_state(socket).ok()).flatten()
+    }
+
+    /// Ends both directions. Whoever waits for the socket is woken.
+    pub(crate) fn shut_down(&self) {
+        // An error says that it was not connected any more.
+        let _ = self.with(|socket| SockRef::from(&socket).shutdown(Shutdown::Both));
+    }
+
+    /// How long nothing may come before the kernel asks whether anybody is there.
+    pub(crate) fn set_keepalive_time(&self, time: Duration) {
+        // An error says that it is not connected any more.
+        let _ = self.with(|socket| SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(time)));
+    }
+
+    fn with<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+        let descriptor = self.descriptor.lock();
+        let raw = (*descriptor)?;
+        // SAFETY: the number is that of a descriptor which its owner keeps open until `closing` has returned. `closing`
+        // needs the lock that is held here for as long as the borrow lives.
+        Some(look(unsafe { BorrowedFd::borrow_raw(raw) }))
+    }
+}
+
+fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
+    // SAFETY: `tcp_info` consists of integers, for which all bits zero is a value. (An older kernel fills in less.)
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open for as long as `socket` lives; `info` is writable and `length` is its size, beyond
+    // which the kernel does not write.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast::<libc::c_void>(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(TcpState {
+        peer_finished: info.tcpi_state == TCP_CLOSE_WAIT,
+        closed: info.tcpi_state == TCP_CLOSE,
+        unacknowledged: info.tcpi_unacked > 0,
+        questions: info.tcpi_probes,
+        unsent: info.tcpi_notsent_bytes > 0,
+        stuck: info.tcpi_notsent_bytes > 0
+            && info.tcpi_unacked == 0
+            && info.tcpi_snd_wnd >= info.tcpi_notsent_bytes.min(info.tcpi_snd_mss),
+        repeated: info.tcpi_retransmits > 0,
+        sent_ago: Duration::from_millis(info.tcpi_last_data_sent.into()),
+        heard_ago: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+        round_trip: Duration::from_micros(info.tcpi_rtt.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockFilter;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn until(shared: &SharedSocket, wanted: impl Fn(&TcpState) -> bool) -> TcpState {
+        for _ in 0..10_000 {
+            let state = shared.state().expect("open");
+            if wanted(&state) {
+                return state;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("it stays {:?}", shared.state());
+    }
+
+    #[test]
+    fn what_the_kernel_knows_is_told_for_as_long_as_the_socket_is_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut theirs, _) = listener.accept().expect("dialled");
+        let shared = SharedSocket::new(&ours);
+        ours.write_all(b"hello").expect("open");
+        theirs.read_exact(&mut [0; 5]).expect("open");
+        until(&shared, |state| !state.unacknowledged);
+
+        // From here on their kernel drops what comes before TCP sees it.
+        SockRef::from(&theirs).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+        ours.write_all(b"more").expect("open");
+        let unheard = until(&shared, |state| state.repeated);
+        assert!(unheard.unacknowledged && unheard.heard_ago > unheard.sent_ago, "{unheard:?}");
+        drop(theirs);
+
+        shared.shut_down();
+        assert_eq!(ours.read(&mut [0]).expect("ended here"), 0);
+        shared.closing();
+        assert_eq!(shared.state(), None);
+    }
+
+    #[test]
+    fn a_peer_that_finished_is_told_from_one_that_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (theirs, _) = listener.accept().expect("dialled");
+        let shared = SharedSocket::new(&ours);
+        theirs.shutdown(Shutdown::Write).expect("open");
+        assert!(!until(&shared, |state| state.peer_finished).closed);
+        drop(theirs);
+        ours.write_all(b"anybody there?").expect("open on this side");
+        until(&shared, |state| state.closed);
+    }
+}

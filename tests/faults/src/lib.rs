@@ -1,0 +1,13 @@
+//! The activator beside pods that vanish and clients that give up.
+//!
+//! | run | what is asked |
+//! |---|---|
+//! | [`pod_failure`] | one of three pods fails under load: which requests fail, and how long do the others take? |
+//!
+//! `cargo run --release -p faults -- --help` prints figures; `tests/` holds short runs to what must be so on any machine.
+
+pub mod load;
+pub mod netns;
+pub mod pod;
+pub mod pod_failure;
+pub mod rig;

@@ -1,0 +1,49 @@
+//! Prints figures. See the library's text.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use common::backend::Protocol;
+use faults::netns::Fault;
+use faults::pod_failure::{self, Plan};
+use std::time::Duration;
+
+#[derive(Parser)]
+#[command(about = "The activator beside pods that vanish and clients that give up")]
+struct Arguments {
+    #[command(subcommand)]
+    run: Run,
+}
+
+#[derive(Subcommand)]
+enum Run {
+    /// One of three pods fails at 100 requests a second. Needs root and iproute2.
+    PodFailure {
+        /// Load after the failure, in seconds.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// In these ways; each, if none is named.
+        #[arg(long)]
+        fault: Vec<Fault>,
+        /// Only with pods that speak HTTP/2.
+        #[arg(long)]
+        h2c: bool,
+        /// Only with pods that speak HTTP/1.1.
+        #[arg(long, conflicts_with = "h2c")]
+        http1: bool,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    match Arguments::parse().run {
+        Run::PodFailure { seconds, fault, h2c, http1 } => {
+            let faults = if fault.is_empty() { Fault::value_variants().to_vec() } else { fault };
+            let after = Duration::from_secs(seconds);
+            for (protocol, left_out) in [(Protocol::Http1, h2c), (Protocol::H2c, http1)] {
+                for fault in faults.iter().filter(|_| !left_out) {
+                    println!("{}", pod_failure::run(Plan { fault: *fault, protocol, after })?);
+                }
+            }
+        }
+    }
+    Ok(())
+}

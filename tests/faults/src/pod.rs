@@ -1,0 +1,143 @@
+//! A pod: HTTP/1.1 and h2c, in a thread of its own, so that it can be in another network namespace, and end in an instant.
+//!
+//! `?work=MS` answers after so long, `?drip=COUNT` sends a part every 100 ms.
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use socket2::SockRef;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Time between two parts of a dripping answer.
+const DRIP: Duration = Duration::from_millis(100);
+
+/// A running pod; it ends when dropped.
+pub struct Pod {
+    /// Where it listens.
+    pub address: SocketAddr,
+    counts: Arc<Counts>,
+    end: CancellationToken,
+}
+
+/// What a pod has seen.
+#[derive(Default)]
+struct Counts {
+    requests: AtomicUsize,
+    posts_running: AtomicUsize,
+}
+
+impl Pod {
+    /// Starts one, with sockets of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// No port of `ip` is free.
+    pub fn start(ip: IpAddr) -> anyhow::Result<Self> {
+        let (counts, end) = (Arc::new(Counts::default()), CancellationToken::new());
+        let (bound, told) = mpsc::channel();
+        let (counted, ended) = (counts.clone(), end.clone());
+        std::thread::Builder::new().name("pod".into()).spawn(move || {
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+            runtime.block_on(async move {
+                let Ok(listener) = TcpListener::bind((ip, 0)).await else { return };
+                let _ = bound.send(listener.local_addr());
+                tokio::select! {
+                    () = serve(listener, counted) => {}
+                    () = ended.cancelled() => {}
+                }
+            });
+        })?;
+        let address = told.recv().context("the pod could not be started")??;
+        Ok(Self { address, counts, end })
+    }
+
+    /// Requests received.
+    pub fn requests(&self) -> usize {
+        self.counts.requests.load(Ordering::SeqCst)
+    }
+
+    /// POSTs received and not answered yet.
+    pub fn posts_running(&self) -> usize {
+        self.counts.posts_running.load(Ordering::SeqCst)
+    }
+
+    /// Ends it as SIGKILL does, with a reset on every connection.
+    pub fn kill(&self) {
+        self.end.cancel();
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+async fn serve(listener: TcpListener, counts: Arc<Counts>) {
+    let mut serving = tokio::task::JoinSet::new(); // Dropped with the pod.
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { return };
+        // Closing means a reset.
+        let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        let counts = counts.clone();
+        serving.spawn(async move {
+            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                let counts = counts.clone();
+                async move { Ok::<_, Infallible>(answer(request, &counts).await) }
+            });
+            let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+        while serving.try_join_next().is_some() {}
+    }
+}
+
+/// A POST that runs.
+struct Running<'a>(&'a AtomicUsize);
+
+impl<'a> Running<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn answer(request: Request<Incoming>, counts: &Counts) -> Response<UnsyncBoxBody<Bytes, hyper::Error>> {
+    counts.requests.fetch_add(1, Ordering::SeqCst);
+    let _running = (request.method() == http::Method::POST).then(|| Running::new(&counts.posts_running));
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let _ = request.into_body().collect().await;
+    let number = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<u64>().ok());
+    if let Some(millis) = number("work=") {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+    match number("drip=") {
+        None => Response::new(Full::new(Bytes::from_static(b"done")).map_err(|never| match never {}).boxed_unsync()),
+        Some(count) => {
+            let parts = futures::stream::unfold(0, move |sent| async move {
+                if sent > 0 {
+                    tokio::time::sleep(DRIP).await;
+                }
+                (sent < count).then(|| (Ok(Frame::data(Bytes::from_static(b"part"))), sent + 1))
+            });
+            Response::new(StreamBody::new(parts).boxed_unsync())
+        }
+    }
+}

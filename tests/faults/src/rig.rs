@@ -1,0 +1,98 @@
+//! An activator in this process. The cluster is a stream of events; the autoscaler is a listener that says nothing.
+
+use activator::discovery::{Event, Listing, Spec};
+use activator::{Activator, Options};
+use activator_core::breaker::{Capacity, Load};
+use anyhow::Context;
+use common::RevisionKey;
+use common::backend::{Backend, Probe, Protocol};
+use common_runtime::environment::Mode;
+use common_runtime::resolve::Dns;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// Longest wait for any state.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An activator and the way to tell it things.
+pub struct Rig {
+    /// It.
+    pub activator: Activator,
+    events: mpsc::Sender<Event>,
+    _autoscaler: TcpListener,
+}
+
+impl Rig {
+    /// Starts one that knows the revision `ns/app`, as `change` makes it.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn start(change: impl FnOnce(&mut Backend)) -> anyhow::Result<Self> {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let autoscaler = TcpListener::bind(free).await?;
+        let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
+        (options.http1, options.h2c) = (free, free);
+        options.stat_url = format!("ws://{}", autoscaler.local_addr()?);
+        options.linger = Duration::ZERO;
+        options.drain = Duration::from_secs(1);
+        let (events, receiver) = mpsc::channel(64);
+        let activator = activator::start(options, receiver, Arc::new(Dns), activator::Configs::default()).await?;
+        let rig = Self { activator, events, _autoscaler: autoscaler };
+        let mut backend = Backend {
+            revision: "app".into(),
+            service: "app".into(),
+            hosts: vec![],
+            protocol: Protocol::Http1,
+            container_concurrency: 0,
+            queue_proxy: false,
+            probe: Probe::Tcp { port: None },
+            timeout_ms: 300_000,
+            response_start_timeout_ms: 0,
+            idle_timeout_ms: 0,
+            max_held: 10_000,
+            failing: None,
+        };
+        change(&mut backend);
+        rig.tell(Event::Synced).await?;
+        rig.tell(Event::Revision(Box::new(Spec::standalone("ns", backend)))).await?;
+        Ok(rig)
+    }
+
+    /// The pods are these and no others; returns once one of them is in use.
+    ///
+    /// # Errors
+    /// None comes into use in time.
+    pub async fn serve(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
+        self.tell(Event::Pods { key: key(), listing: Listing::default() }).await?;
+        self.until("the revision is closed", |load| load.capacity == Capacity::CLOSED).await?;
+        let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
+        self.tell(Event::Pods { key: key(), listing }).await?;
+        self.until("the revision is open", |load| load.capacity != Capacity::CLOSED).await
+    }
+
+    /// Waits until the revision's load is as wanted.
+    ///
+    /// # Errors
+    /// It does not become so in time.
+    pub async fn until(&self, what: &str, wanted: impl Fn(Load) -> bool) -> anyhow::Result<()> {
+        let reached = async {
+            while !self.activator.load(&key()).is_some_and(&wanted) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, reached).await;
+        waited.with_context(|| format!("{what}: not in time, the load is {:?}", self.activator.load(&key())))
+    }
+
+    async fn tell(&self, event: Event) -> anyhow::Result<()> {
+        self.events.send(event).await.ok().context("the activator has ended")
+    }
+}
+
+/// `ns/app`.
+pub fn key() -> RevisionKey {
+    RevisionKey::new("ns", "app")
+}
