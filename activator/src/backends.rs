@@ -103,6 +103,7 @@ pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>) {
         serving: false,
         probes: JoinSet::new(),
         revision: Arc::downgrade(revision),
+        namespace: revision.key.namespace().to_owned(),
         pools,
     };
     tokio::spawn(task.run(shared));
@@ -115,6 +116,7 @@ struct Task {
     serving: bool,
     probes: JoinSet<(Destination, Attempt, Outcome)>,
     revision: Weak<Revision>,
+    namespace: String,
     pools: Arc<Pools>,
 }
 
@@ -194,7 +196,7 @@ impl Task {
         for action in actions {
             match action {
                 Action::Probe { destination, attempt, timeouts } => {
-                    let pool = self.pools.get(destination.address());
+                    let pool = self.pools.get(destination.address(), &self.namespace);
                     let (probe, protocol) = (self.judge.probe.clone(), self.judge.protocol);
                     self.probes.spawn(async move {
                         let outcome = prober::probe(&pool, &probe, protocol, timeouts).await;

@@ -1,6 +1,9 @@
 //! What may change while an activator runs, from ConfigMaps of the system namespace. A version that breaks a rule is refused
 //! by key and value, and the former one stays in force.
 //!
+//! `system-internal-tls` of `config-network` is read at the start alone: listeners and connections to pods hang on it. The
+//! certificates behind it are live ([`crate::InternalTls`]).
+//!
 //! | map | key | effect |
 //! |---|---|---|
 //! | `config-network` | `mesh-compatibility-mode` | how pods are reached, in knative mode |
@@ -13,9 +16,10 @@
 //!
 //! # Not here
 //!
-//! `enable-mesh-pod-addressability`, internal TLS. Request logs of probes
+//! `enable-mesh-pod-addressability`. Request logs of probes
 //! (`logging.enable-probe-request-log`): upstream's activator ignores that key too.
 
+use crate::certificates::InternalTls;
 use crate::request_log::template::Template;
 use common::config::{ConfigError, LogLevel, NETWORK, NetworkConfig};
 use common::golang;
@@ -51,6 +55,8 @@ pub struct Configs {
     pub network: watch::Receiver<Arc<NetworkConfig>>,
     /// `config-observability`.
     pub observability: watch::Receiver<Arc<Observability>>,
+    /// System-internal TLS; none: off.
+    pub tls: Option<InternalTls>,
 }
 
 /// What `config-observability` says to an activator.
@@ -78,14 +84,14 @@ impl Configs {
         if tokio::time::timeout(FIRST_WAIT, maps.start(client, namespace, shutdown)).await.is_err() {
             tracing::warn!(namespace, "config maps could not be read yet; defaults until they can");
         }
-        Self { network, observability }
+        Self { network, observability, tls: None }
     }
 }
 
 impl Default for Configs {
     /// Defaults that never change.
     fn default() -> Self {
-        Self { network: watch::channel(Arc::default()).1, observability: watch::channel(Arc::default()).1 }
+        Self { network: watch::channel(Arc::default()).1, observability: watch::channel(Arc::default()).1, tls: None }
     }
 }
 

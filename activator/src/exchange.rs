@@ -14,7 +14,9 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Its IP address, for `X-Forwarded-For`.
     pub(crate) ip: HeaderValue,
-    /// `for=IP;proto=http`, for `Forwarded`.
+    /// Whether it speaks TLS.
+    pub(crate) tls: bool,
+    /// `for=IP;proto=SCHEME`, for `Forwarded`.
     pub(crate) forwarded: HeaderValue,
     /// Whether its headers may choose a revision, and its internal headers are believed.
     pub(crate) trusted: bool,
@@ -22,18 +24,29 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// From the accepted connection's remote address. An IPv4-mapped IPv6 address counts as IPv4.
-    pub(crate) fn new(address: SocketAddr, trusted: bool) -> Self {
+    pub(crate) fn new(address: SocketAddr, trusted: bool, tls: bool) -> Self {
+        let proto = scheme(tls);
         let ip = address.ip().to_canonical();
         let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("unknown"));
         let forwarded =
-            if ip.is_ipv6() { format!("for=\"[{ip}]\";proto=http") } else { format!("for={ip};proto=http") };
+            if ip.is_ipv6() { format!("for=\"[{ip}]\";proto={proto}") } else { format!("for={ip};proto={proto}") };
         Self {
             address: SocketAddr::new(ip, address.port()),
             ip: value(ip.to_string()),
             forwarded: value(forwarded),
             trusted,
+            tls,
         }
     }
+
+    /// What it speaks, as a URL's scheme.
+    pub(crate) fn scheme(&self) -> &'static str {
+        scheme(self.tls)
+    }
+}
+
+fn scheme(tls: bool) -> &'static str {
+    if tls { "https" } else { "http" }
 }
 
 /// A request as it was read.

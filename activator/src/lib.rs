@@ -13,6 +13,7 @@
 
 mod backends;
 mod body;
+mod certificates;
 mod cold_start;
 mod config;
 pub mod discovery;
@@ -33,6 +34,7 @@ mod server;
 mod stats;
 mod tcp_state;
 
+pub use certificates::InternalTls;
 pub use cold_start::{ColdStart, Phases};
 pub use config::{Configs, Observability};
 pub use forward::headers::Contract;

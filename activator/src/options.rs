@@ -6,13 +6,14 @@
 //!
 //! # Not here
 //!
-//! TLS and tracing. What is live is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG`
+//! Tracing. What is live is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG`
 //! or the pod's service account.
 
 use crate::cold_start::ColdStart;
 use common::{golang, names};
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
 use common_runtime::process::ProcessOptions;
+use common_runtime::tls::{ParameterError, Parameters};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,10 @@ pub struct Options {
     pub http1: SocketAddr,
     /// Second data listener.
     pub h2c: SocketAddr,
+    /// Where TLS is spoken, if system-internal TLS is on.
+    pub https: SocketAddr,
+    /// What is agreed on there: `ACTIVATOR_TLS_*`. An error counts only if system-internal TLS is on, as upstream.
+    pub tls: Result<Parameters, ParameterError>,
     /// Where metrics are served; nowhere if absent.
     pub admin: Option<SocketAddr>,
     /// The autoscaler's stat server, `ws://host:port`.
@@ -74,6 +79,8 @@ impl Options {
             mode,
             http1: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_HTTP1_PORT),
             h2c: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_H2C_PORT),
+            https: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::HTTPS_PORT),
+            tls: Ok(Parameters::default()),
             admin: None,
             trust_revision_headers: Vec::new(),
             memory_limit: None,
@@ -108,6 +115,8 @@ impl Options {
         let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         options.http1.set_ip(listen);
         options.h2c.set_ip(listen);
+        options.https.set_ip(listen);
+        options.tls = Parameters::from_env(get, "ACTIVATOR_TLS");
         let port = environment::parsed(get, "METRICS_PROMETHEUS_PORT", 9090_u16, "must be a port")?;
         let host = environment::parsed(get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         options.admin = Some(SocketAddr::new(host, port));

@@ -78,7 +78,7 @@ async fn connect(pool: &Pool, address: SocketAddr, timeout: Duration) -> Option<
 
 async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Outcome {
     let Some((stream, took)) = connect(pool, address, timeouts.connect).await else { return Outcome::Unanswered };
-    if address == pool.address {
+    if address == pool.address && pool.tls.is_none() {
         match protocol {
             Protocol::Http1 => {
                 if let Ok(connection) = Http1::new(stream).await {
@@ -104,8 +104,8 @@ async fn http(
     timeouts: Timeouts,
     passes: impl Fn(StatusCode, &[u8]) -> bool,
 ) -> Outcome {
-    // A probe of another port has a pool of its own, for itself alone.
-    let other = (address != pool.address).then(|| Arc::new(pool.beside(address)));
+    // A probe of another port, or in plain where requests are encrypted, has a pool of its own, for itself alone.
+    let other = (address != pool.address || pool.tls.is_some()).then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.idle() {
         Some(connection) => (connection, None),
@@ -137,7 +137,7 @@ async fn http(
 }
 
 async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
-    let own = address == pool.address;
+    let own = address == pool.address && pool.tls.is_none();
     let Some((stream, took)) = connect(pool, address, timeouts.connect).await else { return Outcome::Unanswered };
     let answer = async {
         let connection = Http2::new(stream).await.ok()?;

@@ -238,7 +238,7 @@ pub(crate) mod fixture {
     pub(crate) fn call(revision: &Arc<Revision>) -> crate::exchange::Call {
         crate::exchange::Call {
             request: http::Request::new(crate::body::RequestBody::Empty),
-            peer: Arc::new(crate::exchange::Peer::new(([127, 0, 0, 1], 5000).into(), false)),
+            peer: Arc::new(crate::exchange::Peer::new(([127, 0, 0, 1], 5000).into(), false, false)),
             received: Instant::now(),
             revision: revision.clone(),
         }

@@ -6,6 +6,7 @@
 //! 2. The server drains ([`crate::server`]), within [`Options::drain`].
 //! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
 
+use crate::certificates::InternalTls;
 use crate::config::Configs;
 use crate::discovery::{self, Event};
 use crate::explain;
@@ -28,6 +29,7 @@ use common::RevisionKey;
 use common::time::Timestamp;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Resolve;
+use common_runtime::tls::{ClientAuth, HTTP_ALPN, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use common_runtime::{admin, telemetry};
 use std::net::SocketAddr;
@@ -46,6 +48,8 @@ pub struct Activator {
     pub http1: SocketAddr,
     /// Where the second is.
     pub h2c: SocketAddr,
+    /// Where the TLS listener is, if system-internal TLS is on.
+    pub https: Option<SocketAddr>,
     /// Where metrics are served, if anywhere.
     pub admin: Option<SocketAddr>,
     registry: Arc<Registry>,
@@ -58,7 +62,8 @@ pub struct Activator {
 /// Runs an activator on what `client` tells, until `shutdown`; then drains it.
 ///
 /// # Errors
-/// The API server is too old, a listener cannot be bound, or the stat server's URL is malformed.
+/// The API server is too old, a listener cannot be bound, the stat server's URL is malformed, or system-internal TLS is
+/// on and its certificate missing.
 pub async fn run(
     options: Options,
     client: kube::Client,
@@ -73,7 +78,10 @@ pub async fn run(
     }
     let watching = CancellationToken::new().drop_guard();
     let until = watching.token().clone();
-    let configs = Configs::watch(client.clone(), &options.system_namespace, &options.process, until).await;
+    let mut configs = Configs::watch(client.clone(), &options.system_namespace, &options.process, until.clone()).await;
+    if configs.network.borrow().system_internal_tls {
+        configs.tls = Some(InternalTls::watch(client.clone(), &options.system_namespace, until).await?);
+    }
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
     match options.mode {
         Mode::Standalone => tokio::spawn(discovery::standalone::run(client, sender)),
@@ -105,11 +113,21 @@ pub async fn start(
         TcpListener::bind(address).await.with_context(|| format!("data port {address} cannot be bound"))
     };
     let (http1, h2c) = (bind(options.http1).await?, bind(options.h2c).await?);
+    let https = match &configs.tls {
+        Some(tls) => {
+            let parameters = options.tls.clone()?;
+            let config = server_config(&tls.identity, &parameters, ClientAuth::None, &HTTP_ALPN)?;
+            Some((bind(options.https).await?, config))
+        }
+        None => None,
+    };
+    // Plain pods have no certificates: what is encrypted towards them is what a queue-proxy takes.
+    let roots = configs.tls.as_ref().filter(|_| options.mode == Mode::Knative).map(|tls| tls.roots.clone());
 
     let registered = telemetry::Metrics::default();
     let metrics = Metrics::new(&registered);
     let health = Arc::new(Health::new(started));
-    let pools = Pools::start(options.idle_connections_per_pod, infrastructure.clone());
+    let pools = Pools::start(options.idle_connections_per_pod, roots, infrastructure.clone());
     let link =
         DurableSender::start(vec![options.stat_url.clone()], resolver, Config::default(), infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
@@ -147,9 +165,18 @@ pub async fn start(
     let server = Server::new(options.mode, options.trust_revision_headers.clone());
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
-    server.listen(h2c, chain);
+    server.listen(h2c, chain.clone());
+    let https = match https {
+        Some((listener, config)) => {
+            let address = listener.local_addr()?;
+            server.listen_tls(listener, config, chain);
+            tracing::info!(https = %address, "TLS is spoken");
+            Some(address)
+        }
+        None => None,
+    };
     tracing::info!(http1 = %bound.0, h2c = %bound.1, mode = ?options.mode, "activator listens");
-    Ok(Activator { http1: bound.0, h2c: bound.1, admin, registry, server, health, options, infrastructure })
+    Ok(Activator { http1: bound.0, h2c: bound.1, https, admin, registry, server, health, options, infrastructure })
 }
 
 impl Activator {

@@ -33,6 +33,18 @@ pub const MANAGED_BY: &str = "zeroscale.dev";
 pub const ACTIVATOR_HTTP1_PORT: u16 = 8012;
 /// Activator data port for h2c (and HTTP/1.1), also a queue-proxy's.
 pub const ACTIVATOR_H2C_PORT: u16 = 8013;
+/// Port of activators and queue-proxies for TLS.
+pub const HTTPS_PORT: u16 = 8112;
+/// Port of a private Service for TLS.
+pub const HTTPS_SERVICE_PORT: u16 = 443;
+/// Secret of the system namespace with the certificate that activators show, and the authority of queue-proxies.
+pub const ROUTING_CERTIFICATE: &str = "routing-serving-certs";
+/// Label of config maps whose values are authorities.
+pub const TRUST_BUNDLE: &str = "networking.knative.dev/trust-bundle";
+/// Name that every queue-proxy's certificate bears, and activators ask for.
+pub const DATA_PLANE_NAME: &str = "data-plane.knative.dev";
+/// What the second name in a queue-proxy's certificate begins with; its namespace follows.
+pub const DATA_PLANE_USER_PREFIX: &str = "kn-user-";
 /// The stat server's port.
 pub const STAT_PORT: u16 = 8080;
 /// The Service in front of all activators, in the system namespace.

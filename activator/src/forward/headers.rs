@@ -58,7 +58,7 @@ pub(crate) fn prepare(
     append_forwarded_for(&mut head.headers, peer);
     match contract {
         Contract::Plain => {
-            head.headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+            head.headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
             head.headers.entry(header::FORWARDED).or_insert_with(|| peer.forwarded.clone());
             set_or_remove(&mut head.headers, header::HOST, host);
         }
@@ -87,6 +87,7 @@ pub(crate) fn address(
     contract: Contract,
     pod: &HeaderValue,
     protocol: Protocol,
+    scheme: Scheme,
 ) -> Result<(), Refusal> {
     if contract != Contract::Plain {
         head.headers.insert(header::HOST, pod.clone());
@@ -111,7 +112,7 @@ pub(crate) fn address(
             let authority = authority.map_err(|_| Refusal::Malformed("malformed Host header"))?;
             let mut target = http::uri::Parts::default();
             target.authority = Some(authority);
-            target.scheme = Some(Scheme::HTTP);
+            target.scheme = Some(scheme);
             target.path_and_query = Some(path_of(&head.uri));
             head.uri = Uri::from_parts(target).map_err(|_| Refusal::Malformed("malformed request target"))?;
             head.version = Version::HTTP_2;
@@ -271,7 +272,7 @@ mod tests {
     use http::Request;
 
     fn peer() -> Peer {
-        Peer::new("[::ffff:192.0.2.7]:5000".parse().expect("an address"), false)
+        Peer::new("[::ffff:192.0.2.7]:5000".parse().expect("an address"), false, false)
     }
 
     fn head(uri: &str, version: Version, fields: &[(&str, &str)]) -> request::Parts {
@@ -295,7 +296,8 @@ mod tests {
     fn upstream(contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut head = head("/", Version::HTTP_11, given);
         prepare(&mut head, contract, &peer(), false).expect("well-formed");
-        address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1).expect("addressable");
+        address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1, Scheme::HTTP)
+            .expect("addressable");
         fields(&head)
     }
 
@@ -378,23 +380,23 @@ mod tests {
         let pod = HeaderValue::from_static("10.0.0.1:80");
         let mut down = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("cookie", "a=1"), ("cookie", "b=2")]);
         prepare(&mut down, Contract::Plain, &peer(), false).expect("well-formed");
-        address(&mut down, Contract::Plain, &pod, Protocol::Http1).expect("addressable");
+        address(&mut down, Contract::Plain, &pod, Protocol::Http1, Scheme::HTTP).expect("addressable");
         assert_eq!(down.uri, "/p?q=1");
         assert_eq!(down.headers["host"], "a.example.com");
         assert_eq!(down.headers["cookie"], "a=1; b=2");
 
         let mut up = head("/p?q=1", Version::HTTP_11, &[("host", "a.example.com:8080")]);
         prepare(&mut up, Contract::Plain, &peer(), false).expect("well-formed");
-        address(&mut up, Contract::Plain, &pod, Protocol::H2c).expect("addressable");
+        address(&mut up, Contract::Plain, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
         assert_eq!(up.uri, "http://a.example.com:8080/p?q=1");
         assert!(!up.headers.contains_key("host"));
         let other = HeaderValue::from_static("10.0.0.2:80");
-        address(&mut up, Contract::Plain, &other, Protocol::H2c).expect("addressable");
+        address(&mut up, Contract::Plain, &other, Protocol::H2c, Scheme::HTTP).expect("addressable");
         assert_eq!(up.uri, "http://a.example.com:8080/p?q=1", "the next pod is told the same host");
         let mut queue_proxy = head("/", Version::HTTP_11, &[("host", "a.example.com")]);
         prepare(&mut queue_proxy, Contract::QueueProxy, &peer(), false).expect("well-formed");
         for pod in [pod, other] {
-            address(&mut queue_proxy, Contract::QueueProxy, &pod, Protocol::H2c).expect("addressable");
+            address(&mut queue_proxy, Contract::QueueProxy, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
             assert_eq!(queue_proxy.uri.authority().map(Authority::as_str), pod.to_str().ok(), "each its own");
         }
     }

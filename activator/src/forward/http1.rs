@@ -17,8 +17,8 @@
 //!   system call on those that are fine.
 
 use crate::body::{Gate, RequestBody};
-use crate::forward::dial::PodStream;
 use crate::forward::pool::Pool;
+use crate::forward::tls::PodIo;
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::{Request, Response, StatusCode};
@@ -45,7 +45,7 @@ const EXPECT_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Http1 {
     sender: http1::SendRequest<RequestBody>,
     /// None once it has ended.
-    driver: Option<http1::Connection<TokioIo<PodStream>, RequestBody>>,
+    driver: Option<http1::Connection<TokioIo<PodIo>, RequestBody>>,
     /// Whether a response came through it before.
     pub(crate) reused: bool,
     /// Since when it is idle.
@@ -64,8 +64,9 @@ pub(crate) struct Failed {
 
 impl Http1 {
     /// Takes over a connected stream. Sends nothing.
-    pub(crate) async fn new(mut stream: PodStream) -> hyper::Result<Box<Self>> {
-        let taken = stream.taken_on_mark();
+    pub(crate) async fn new(stream: impl Into<PodIo>) -> hyper::Result<Box<Self>> {
+        let mut stream = stream.into();
+        let taken = stream.stream_mut().taken_on_mark();
         let (sender, driver) = http1::Builder::new()
             .max_header_size(HEAD_MAX)
             .max_buf_size(HEAD_MAX)

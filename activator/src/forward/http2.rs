@@ -12,8 +12,8 @@
 //! often than every few minutes, long answers and all.
 
 use crate::body::RequestBody;
-use crate::forward::dial::PodStream;
 use crate::forward::http1::Failed;
+use crate::forward::tls::PodIo;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -40,7 +40,7 @@ pub(crate) struct Http2 {
     shared: Arc<Shared>,
 }
 
-type Driver = http2::Connection<TokioIo<PodStream>, RequestBody, TokioExecutor>;
+type Driver = http2::Connection<TokioIo<PodIo>, RequestBody, TokioExecutor>;
 
 struct Shared {
     answered: AtomicBool,
@@ -75,12 +75,12 @@ impl Drop for Stream {
 
 impl Http2 {
     /// Sends preface and settings over a connected stream.
-    pub(crate) async fn new(stream: PodStream) -> hyper::Result<Self> {
+    pub(crate) async fn new(stream: impl Into<PodIo>) -> hyper::Result<Self> {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST_MAX)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(stream.into()))
             .await?;
         let shared = Arc::new(Shared {
             answered: AtomicBool::new(false),

@@ -30,6 +30,7 @@ pub(crate) mod http2;
 mod pod_body;
 pub(crate) mod pool;
 mod silence;
+pub(crate) mod tls;
 mod watch;
 
 use crate::body::{RequestBody, Upload};
@@ -40,6 +41,7 @@ pub(crate) use failure::{Evidence, Failure};
 use failure::{broken, cause_of, evidence_of, is_goodbye, is_stale, is_unprocessed};
 use headers::Contract;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
+use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http1::Failed;
 use hyper::upgrade::OnUpgrade;
@@ -96,7 +98,8 @@ impl Prepared {
     /// # Cancel safety
     /// Dropping the future aborts the exchange: the pod's connection or stream is closed.
     pub(crate) async fn send(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        headers::address(&mut self.head, self.contract, &pool.host, self.protocol)
+        let scheme = if pool.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        headers::address(&mut self.head, self.contract, &pool.host, self.protocol, scheme)
             .map_err(|refusal| Failure::Final { refusal, evidence: Evidence::None })?;
         match self.protocol {
             _ if self.upgrade.is_some() => self.send_upgrade(pool).await,
@@ -111,7 +114,7 @@ impl Prepared {
             let lost = pool.lost();
             let connection = match connected(pool.http1(), pool.lost()).await {
                 Ok(connection) => connection,
-                Err(error) => return Err(self.unreachable(&error)),
+                Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let reused = connection.reused;
             let copy = self.is_repeatable().then(|| copy_of(&self.head));
@@ -148,7 +151,7 @@ impl Prepared {
             let lost = pool.lost();
             let (connection, stream) = match connected(pool.http2(), pool.lost()).await {
                 Ok(connection) => connection,
-                Err(error) => return Err(self.unreachable(&error)),
+                Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let worked = connection.has_answered();
             let rest = self.rest();
@@ -198,7 +201,7 @@ impl Prepared {
         let lost = pool.lost();
         let connection = match connected(pool.dial_http1(), pool.lost()).await {
             Ok(connection) => connection,
-            Err(error) => return Err(self.unreachable(&error)),
+            Err(error) => return Err(self.unreachable(pool, &error)),
         };
         let asked = self.upgrade.take();
         let rest = self.rest();
@@ -234,7 +237,12 @@ impl Prepared {
                 || KEYS.iter().any(|key| self.head.headers.contains_key(key)))
     }
 
-    fn unreachable(self: Box<Self>, error: &std::io::Error) -> Failure {
+    fn unreachable(self: Box<Self>, pool: &Pool, error: &std::io::Error) -> Failure {
+        if pool.tls.is_some() && error.kind() == ErrorKind::InvalidData {
+            // Its certificate is wrong, which nobody mends by asking again.
+            let refusal = Refusal::Pod { dest: pool.address, cause: error.to_string() };
+            return Failure::Final { refusal, evidence: Evidence::None };
+        }
         let cause = format!("connect: {error}");
         Failure::Elsewhere { cause, request: self, may_have_run: false, evidence: Evidence::Out }
     }

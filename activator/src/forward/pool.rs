@@ -17,7 +17,9 @@ use super::dial::PodStream;
 use super::http1::Http1;
 use super::http2::{Http2, Stream};
 use super::silence::silence_max;
+use super::tls::{PodIo, PodTls};
 use super::watch::{Link, Watch};
+use common_runtime::tls::Roots;
 use dashmap::DashMap;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -40,6 +42,9 @@ const DIAL_UNMEASURED: Duration = Duration::from_millis(1500);
 /// to a client with this many connections.
 const HTTP2_MAX: usize = 256;
 
+/// Longest wait for a TLS handshake, once the connection stands.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+
 /// How long a connection may stay idle.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
@@ -50,8 +55,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct Pool {
     /// The address.
     pub(crate) address: SocketAddr,
-    /// The address as a `Host` header.
+    /// The address that requests go to, as a `Host` header.
     pub(crate) host: HeaderValue,
+    /// How requests are encrypted; none: not at all. Probes never are.
+    pub(crate) tls: Option<PodTls>,
     idle_max: usize,
     #[expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
     idle: Mutex<Vec<Box<Http1>>>,
@@ -64,11 +71,13 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// No connections yet.
-    pub(crate) fn new(address: SocketAddr, idle_max: usize, watch: Arc<Watch>) -> Self {
-        let host = HeaderValue::try_from(address.to_string()).unwrap_or(HeaderValue::from_static("pod"));
+    pub(crate) fn new(address: SocketAddr, tls: Option<PodTls>, idle_max: usize, watch: Arc<Watch>) -> Self {
+        let dialled = if tls.is_some() { PodTls::address(address) } else { address };
+        let host = HeaderValue::try_from(dialled.to_string()).unwrap_or(HeaderValue::from_static("pod"));
         Self {
             address,
             host,
+            tls,
             idle_max,
             idle: Mutex::default(),
             dials: Semaphore::new(DIALS_MAX),
@@ -81,29 +90,42 @@ impl Pool {
 
     /// Connections to another port of the same pod: a probe's.
     pub(crate) fn beside(&self, address: SocketAddr) -> Self {
-        Self::new(address, 0, self.watch.clone())
+        Self::new(address, None, 0, self.watch.clone())
     }
 
-    /// Connects, within `timeout`.
+    /// Connects to the plain port, within `timeout`.
     ///
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn connect(&self, timeout: Duration) -> io::Result<PodStream> {
-        let mut stream = PodStream::connect(self.address, timeout).await?;
+        self.connect_to(self.address, timeout).await
+    }
+
+    async fn connect_to(&self, address: SocketAddr, timeout: Duration) -> io::Result<PodStream> {
+        let mut stream = PodStream::connect(address, timeout).await?;
         self.link.connected_in(stream.round_trip);
         stream.watch(&self.watch, &self.link);
         Ok(stream)
     }
 
-    async fn dial(&self) -> io::Result<PodStream> {
-        let connected = self.connect(self.link.round_trip().map_or(DIAL_UNMEASURED, silence_max)).await;
+    async fn dial(&self) -> io::Result<PodIo> {
+        let address = if self.tls.is_some() { PodTls::address(self.address) } else { self.address };
+        let connected = self.connect_to(address, self.link.round_trip().map_or(DIAL_UNMEASURED, silence_max)).await;
         if let Err(error) = &connected {
             self.link.not_connected(error);
             if error.kind() == io::ErrorKind::NetworkUnreachable {
                 self.doubt(); // There is no way to it from here: not for what is in flight either.
             }
         }
-        connected
+        let stream = connected?;
+        let Some(tls) = &self.tls else { return Ok(stream.into()) };
+        // The pod's program takes part in this one, and a held request may meet it while it starts.
+        match tokio::time::timeout(HANDSHAKE_MAX, tls.handshake(stream)).await {
+            Ok(shaken) => shaken,
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no TLS handshake within {HANDSHAKE_MAX:?}")))
+            }
+        }
     }
 
     /// Ready if the pod is found gone from now on. Made before a request is sent, so that none is missed.
@@ -240,29 +262,41 @@ impl Pool {
 /// The pools of all addresses.
 pub(crate) struct Pools {
     idle_max: usize,
+    /// The authorities of pods' certificates, where requests to them are encrypted.
+    roots: Option<Roots>,
     pub(crate) watch: Arc<Watch>,
     by_address: DashMap<SocketAddr, Arc<Pool>>,
 }
 
 impl Pools {
     /// None yet. Sweeps for as long as the returned value lives, and until `shutdown`.
-    pub(crate) fn start(idle_max: usize, shutdown: CancellationToken) -> Arc<Self> {
+    pub(crate) fn start(idle_max: usize, roots: Option<Roots>, shutdown: CancellationToken) -> Arc<Self> {
         let watch = Arc::<Watch>::default();
         tokio::spawn(watch.clone().run(shutdown.clone()));
-        let pools = Arc::new(Self { idle_max, watch, by_address: DashMap::new() });
+        let pools = Arc::new(Self { idle_max, roots, watch, by_address: DashMap::new() });
         tokio::spawn(sweep(Arc::downgrade(&pools), shutdown));
         pools
     }
 
-    /// The pool of an address, made if there is none.
-    pub(crate) fn get(&self, address: SocketAddr) -> Arc<Pool> {
-        if let Some(pool) = self.by_address.get(&address) {
+    /// The pool of an address for requests to revisions of `namespace`, made if there is none.
+    pub(crate) fn get(&self, address: SocketAddr, namespace: &str) -> Arc<Pool> {
+        let Some(roots) = &self.roots else {
+            if let Some(pool) = self.by_address.get(&address) {
+                return pool.clone();
+            }
+            let new = || Arc::new(Pool::new(address, None, self.idle_max, self.watch.clone()));
+            return self.by_address.entry(address).or_insert_with(new).clone();
+        };
+        let tls = PodTls::new(roots.clone(), namespace);
+        if let Some(pool) = self.by_address.get(&address)
+            && pool.tls.as_ref().is_some_and(|of| of.user_name == tls.user_name)
+        {
             return pool.clone();
         }
-        self.by_address
-            .entry(address)
-            .or_insert_with(|| Arc::new(Pool::new(address, self.idle_max, self.watch.clone())))
-            .clone()
+        // None, or that of a pod of another namespace, which had the address before.
+        let pool = Arc::new(Pool::new(address, Some(tls), self.idle_max, self.watch.clone()));
+        self.by_address.insert(address, pool.clone());
+        pool
     }
 
     /// Closes what is old, and forgets addresses that nobody uses and nothing is kept for: a late request may have made
@@ -309,7 +343,7 @@ mod tests {
     #[tokio::test]
     async fn idle_connections_are_taken_again_latest_first_and_bounded() {
         let listener = listen().await;
-        let pool = Pool::new(listener.local_addr().expect("bound"), 2, Arc::default());
+        let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
         let mut open = Vec::new();
         for _ in 0..3 {
             open.push(pool.http1().await.expect("accepted"));
@@ -326,7 +360,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_the_pod_closed_is_not_taken() {
         let listener = listen().await;
-        let pool = Pool::new(listener.local_addr().expect("bound"), 2, Arc::default());
+        let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
         let connection = pool.http1().await.expect("accepted");
         let (mut accepted, _) = listener.accept().await.expect("dialled");
         pool.put(connection);
@@ -347,8 +381,8 @@ mod tests {
     async fn old_connections_are_closed_and_unused_addresses_forgotten() {
         let listener = listen().await;
         let address = listener.local_addr().expect("bound");
-        let pools = Pools::start(2, CancellationToken::new());
-        let pool = pools.get(address);
+        let pools = Pools::start(2, None, CancellationToken::new());
+        let pool = pools.get(address, "ns");
         pool.put(pool.http1().await.expect("accepted"));
         let (mut accepted, _) = listener.accept().await.expect("dialled");
         let now = Instant::now();

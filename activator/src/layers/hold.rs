@@ -157,7 +157,7 @@ async fn send(
                 }
             }
         };
-        let pool = shared.pools.get(permit.destination().address());
+        let pool = shared.pools.get(permit.destination().address(), revision.key.namespace());
         let released = Instant::now();
         match prepared.send(&pool).await {
             Ok(response) => {

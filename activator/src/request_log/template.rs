@@ -236,7 +236,8 @@ impl Field {
             },
             Self::UserAgent => header(headers, &USER_AGENT).to_owned(),
             Self::Referer => header(headers, &REFERER).to_owned(),
-            Self::Tls => "<nil>".to_owned(), // How Go shows that there is none.
+            Self::Tls if call.peer.tls => "{}".to_owned(), // How Go shows that there is one, without what is in it.
+            Self::Tls => "<nil>".to_owned(),
             Self::Name => call.revision.key.name().to_owned(),
             Self::Namespace => call.revision.key.namespace().to_owned(),
             Self::Service => call.revision.live().service.clone(),

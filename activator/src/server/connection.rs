@@ -4,14 +4,18 @@ use super::HEAD_TIMEOUT;
 use super::drain::{Listener, Phase};
 use super::head_timeout::CountedIo;
 use crate::body::BodyError;
+use common_runtime::tls::rustls::ServerConfig;
+use common_runtime::tls::{self, server::TlsStream};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// How an HTTP/2 connection starts. No HTTP/1 method begins with its first three bytes (RFC 9113, 3.4).
@@ -73,18 +77,59 @@ where
     B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
 {
     stream.set_nodelay(true)?;
-    let protocol = {
-        let mut sniffed = pin!(tokio::time::timeout(HEAD_TIMEOUT, sniff(&stream)));
-        let told = poll_fn(|cx| match sniffed.as_mut().poll(cx) {
-            Poll::Ready(told) => Poll::Ready(Some(told)),
-            Poll::Pending if drain.phase(cx.waker()) != Phase::Open => Poll::Ready(None), // It has said nothing yet.
-            Poll::Pending => Poll::Pending,
-        });
-        match told.await {
-            Some(Ok(protocol)) => protocol?,
-            Some(Err(_)) | None => return Ok(()),
-        }
+    match in_time(sniff(&stream), &mut drain).await {
+        Some(protocol) => serve_as(protocol?, stream, service, drain).await,
+        None => Ok(()),
+    }
+}
+
+/// As [`serve`], after a TLS handshake. Whoever agreed on no protocol tells it by its first bytes, too.
+pub(super) async fn serve_tls<S, B>(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    service: S,
+    mut drain: Listener,
+) -> Result<(), BodyError>
+where
+    S: HyperService<B>,
+    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+{
+    stream.set_nodelay(true)?;
+    let shaken = async {
+        let mut stream = tls::accept(stream, config).await?;
+        let protocol = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Sniffed::Http2,
+            Some(_) => Sniffed::Http1,
+            None => sniff_tls(&mut stream).await?,
+        };
+        Ok::<_, BodyError>((protocol, stream))
     };
+    match in_time(shaken, &mut drain).await {
+        Some(shaken) => {
+            let (protocol, stream) = shaken?;
+            serve_as(protocol, stream, service, drain).await
+        }
+        None => Ok(()),
+    }
+}
+
+/// What `told` says; none if that takes too long, or the server drains and nothing has been said yet.
+async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Option<T> {
+    let mut told = pin!(tokio::time::timeout(HEAD_TIMEOUT, told));
+    poll_fn(|cx| match told.as_mut().poll(cx) {
+        Poll::Ready(told) => Poll::Ready(told.ok()),
+        Poll::Pending if drain.phase(cx.waker()) != Phase::Open => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+async fn serve_as<Io, S, B>(protocol: Sniffed, stream: Io, service: S, drain: Listener) -> Result<(), BodyError>
+where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: HyperService<B>,
+    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+{
     match protocol {
         Sniffed::Closed => Ok(()),
         Sniffed::Http1 => {
@@ -159,6 +204,14 @@ async fn sniff(stream: &TcpStream) -> io::Result<Sniffed> {
         }
         tokio::time::sleep(SNIFF_PAUSE).await;
     }
+}
+
+/// Looks at the first decrypted bytes without taking them. The preface comes in one record.
+async fn sniff_tls(stream: &mut TlsStream<TcpStream>) -> io::Result<Sniffed> {
+    let first =
+        poll_fn(|cx| Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(|bytes| bytes.get(..3).map(<[u8]>::to_vec)));
+    let first = first.await?;
+    Ok(if first.is_some_and(|first| first == PREFACE[..3]) { Sniffed::Http2 } else { Sniffed::Http1 })
 }
 
 #[cfg(test)]

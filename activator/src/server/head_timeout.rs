@@ -19,15 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes of a head that are looked at in one go.
 const PIECE: usize = 8 * 1024;
 
 /// A client's socket that counts how often it was read from, and looks at heads.
-pub(super) struct CountedIo {
-    io: TokioIo<TcpStream>,
+pub(super) struct CountedIo<S> {
+    io: TokioIo<S>,
     shared: Arc<Shared>,
     /// The head that `scan` belongs to.
     head: u32,
@@ -58,9 +57,9 @@ struct HeadSleep {
     running: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
-impl CountedIo {
+impl<S: AsyncRead + Unpin> CountedIo<S> {
     /// The socket, and the timers that follow it.
-    pub(super) fn new(stream: TcpStream) -> (Self, HeadTimer) {
+    pub(super) fn new(stream: S) -> (Self, HeadTimer) {
         let shared = Arc::<Shared>::default();
         let io = Self { io: TokioIo::new(stream), shared: shared.clone(), head: 0, scan: HeadScan::new(true) };
         (io, HeadTimer { shared })
@@ -118,7 +117,7 @@ impl Drop for HeadSleep {
     }
 }
 
-impl Read for CountedIo {
+impl<S: AsyncRead + Unpin> Read for CountedIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let read = match self.shared.awaited.load(Ordering::Relaxed) {
             0 => Read::poll_read(Pin::new(&mut self.io), cx, buffer),
@@ -130,7 +129,7 @@ impl Read for CountedIo {
     }
 }
 
-impl Write for CountedIo {
+impl<S: AsyncWrite + Unpin> Write for CountedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }

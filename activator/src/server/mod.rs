@@ -1,7 +1,8 @@
 //! The data ports: accept, tell the protocol, serve, drain.
 //!
 //! Every port speaks HTTP/1.1 and HTTP/2 by prior knowledge. The protocol is told from the first bytes, which are
-//! looked at and not taken, so a connection that says nothing costs a socket and no buffers.
+//! looked at and not taken, so a connection that says nothing costs a socket and no buffers. A port for TLS
+//! ([`Server::listen_tls`]) agrees on the protocol in the handshake, and serves the same chain.
 //!
 //! # Draining
 //!
@@ -12,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! TLS, `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1), limits on connections.
+//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1), limits on connections.
 
 mod connection;
 mod drain;
@@ -29,6 +30,7 @@ use crate::exchange::{Inbound, Peer};
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use common_runtime::environment::{Cidr, Mode};
+use common_runtime::tls::rustls::ServerConfig;
 use drain::{Drain, Phase};
 use http::Response;
 use http_body::Body;
@@ -90,6 +92,15 @@ impl Server {
 
     /// Serves `listener` with `chain` until [`Server::drain`].
     pub(crate) fn listen<S: Chain>(&self, listener: TcpListener, chain: S) {
+        self.accept(listener, None, chain);
+    }
+
+    /// As [`Server::listen`], over TLS.
+    pub(crate) fn listen_tls<S: Chain>(&self, listener: TcpListener, config: Arc<ServerConfig>, chain: S) {
+        self.accept(listener, Some(config), chain);
+    }
+
+    fn accept<S: Chain>(&self, listener: TcpListener, tls: Option<Arc<ServerConfig>>, chain: S) {
         let server = self.clone();
         self.tasks.spawn(async move {
             loop {
@@ -99,7 +110,7 @@ impl Server {
                     accepted = listener.accept() => accepted,
                 };
                 match accepted {
-                    Ok((stream, address)) => server.spawn(stream, address, chain.clone()),
+                    Ok((stream, address)) => server.spawn(stream, address, tls.clone(), chain.clone()),
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -109,16 +120,23 @@ impl Server {
         });
     }
 
-    fn spawn<S: Chain>(&self, stream: TcpStream, address: SocketAddr, chain: S) {
-        let peer = Arc::new(Peer::new(address, self.trusts(address.ip())));
+    fn spawn<S: Chain>(&self, stream: TcpStream, address: SocketAddr, tls: Option<Arc<ServerConfig>>, chain: S) {
+        let peer = Arc::new(Peer::new(address, self.trusts(address.ip()), tls.is_some()));
         let hyper =
             rescue::Rescue { chain, peer, mode: self.mode, tunnels: self.tasks.clone(), drain: self.drain.clone() };
         let listener = self.drain.listener();
-        self.tasks.spawn(async move {
-            if let Err(error) = connection::serve(stream, hyper, listener).await {
+        let told = move |ended: Result<(), BodyError>| {
+            if let Err(error) = ended {
                 tracing::debug!(%address, %error, "connection ended");
             }
-        });
+        };
+        match tls {
+            // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
+            None => self.tasks.spawn(async move { told(connection::serve(stream, hyper, listener).await) }),
+            Some(config) => {
+                self.tasks.spawn(async move { told(connection::serve_tls(stream, config, hyper, listener).await) })
+            }
+        };
     }
 
     fn trusts(&self, peer: IpAddr) -> bool {

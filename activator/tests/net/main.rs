@@ -13,4 +13,5 @@ mod pressure;
 mod protocols;
 mod rig;
 mod silence;
+mod tls;
 mod tools;

@@ -47,6 +47,10 @@ impl Rig {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+        Self::start_configured(change, activator::Configs::default()).await
+    }
+
+    pub(crate) async fn start_configured(change: impl FnOnce(&mut Options), configs: activator::Configs) -> Self {
         let stat_listener = listen().await;
         let stat_address = stat_listener.local_addr().expect("bound");
         let (heard, stats) = mpsc::unbounded_channel();
@@ -56,6 +60,7 @@ impl Rig {
         let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
         options.http1 = free();
         options.h2c = free();
+        options.https = free();
         options.stat_url = format!("ws://{stat_address}");
         options.linger = Duration::ZERO;
         options.drain = Duration::from_secs(5);
@@ -64,9 +69,7 @@ impl Rig {
         }));
         change(&mut options);
         let (events, receiver) = mpsc::channel(64);
-        let activator = activator::start(options, receiver, Arc::new(Dns), activator::Configs::default())
-            .await
-            .expect("free ports");
+        let activator = activator::start(options, receiver, Arc::new(Dns), configs).await.expect("free ports");
         let mut rig = Self { address: activator.http1, activator, events, stats, cold_starts };
         rig.tell(Event::Synced).await;
         rig.linked().await;

@@ -9,6 +9,7 @@ pub mod process;
 pub mod resolve;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tls;
 pub mod trouble;
 pub mod watching;
 pub mod websocket;

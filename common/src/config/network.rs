@@ -1,17 +1,20 @@
-//! `config-network`, as far as either plane reads it: how a service mesh stands between them and the pods.
+//! `config-network`, as far as either plane reads it: how a service mesh stands between them and the pods, and whether
+//! what the system says to itself is encrypted.
 //!
-//! Not here: everything about ingresses, domains and certificates.
+//! Not here: everything about ingresses, domains and their certificates.
 
 use super::{ConfigError, Reader};
 use std::collections::BTreeMap;
 
-/// What `config-network` says about meshes.
+/// What `config-network` says about meshes and encryption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkConfig {
     /// `mesh-compatibility-mode`, default auto.
     pub mesh_mode: MeshMode,
     /// `enable-mesh-pod-addressability`: pods are reached through the mesh by their address, default false.
     pub mesh_pod_addressability: bool,
+    /// `system-internal-tls`, or its predecessor `internal-encryption`: TLS between ingress, activator and queue-proxy.
+    pub system_internal_tls: bool,
 }
 
 /// Whether pods may be reached by address in spite of a mesh.
@@ -30,7 +33,8 @@ impl NetworkConfig {
     /// Reads the map's data. A mesh mode that does not exist means the default, as upstream has it.
     ///
     /// # Errors
-    /// `enable-mesh-pod-addressability` is no boolean.
+    /// `enable-mesh-pod-addressability` or `internal-encryption` is no boolean, or `system-internal-tls` neither enabled nor
+    /// disabled.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let mesh_mode = match read.text("mesh-compatibility-mode", "auto").to_ascii_lowercase().as_str() {
@@ -38,7 +42,17 @@ impl NetworkConfig {
             "disabled" => MeshMode::Disabled,
             _ => MeshMode::Auto,
         };
-        Ok(Self { mesh_mode, mesh_pod_addressability: read.boolean("enable-mesh-pod-addressability", false)? })
+        let tls = read.text("system-internal-tls", "");
+        let system_internal_tls = match tls.to_ascii_lowercase().as_str() {
+            "enabled" => true,
+            "disabled" | "" => read.boolean("internal-encryption", false)?,
+            _ => {
+                let (key, rule) = ("system-internal-tls".to_owned(), "must be enabled or disabled".to_owned());
+                return Err(ConfigError { key, value: tls, rule });
+            }
+        };
+        let mesh_pod_addressability = read.boolean("enable-mesh-pod-addressability", false)?;
+        Ok(Self { mesh_mode, mesh_pod_addressability, system_internal_tls })
     }
 }
 
@@ -46,6 +60,26 @@ impl NetworkConfig {
 mod tests {
     use super::*;
     use crate::config::map;
+
+    #[test]
+    fn the_former_name_counts_where_the_new_one_does_not_enable() {
+        let (new, former) = ("system-internal-tls", "internal-encryption");
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<bool>);
+        let rows: [Row<'_>; 8] = [
+            (&[], Some(false)),
+            (&[(new, "Enabled")], Some(true)),
+            (&[(new, "disabled")], Some(false)),
+            (&[(new, "disabled"), (former, "true")], Some(true)),
+            (&[(new, ""), (former, "true")], Some(true)),
+            (&[(former, "true")], Some(true)),
+            (&[(new, "on")], None),
+            (&[(former, "yes")], None),
+        ];
+        for (pairs, expected) in rows {
+            let read = NetworkConfig::from_map(&map(pairs)).ok().map(|config| config.system_internal_tls);
+            assert_eq!(read, expected, "{pairs:?}");
+        }
+    }
 
     #[test]
     fn unknown_mesh_modes_mean_auto() {

@@ -1,0 +1,52 @@
+//! A server's handshake. Who speaks plain HTTP to it is told so, as Go's server does, instead of getting bytes that
+//! mean nothing to them.
+
+use rustls::ServerConfig;
+use std::io;
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsAcceptor, rustls};
+
+/// What every TLS record of a handshake starts with.
+const HANDSHAKE: u8 = 0x16;
+
+/// What plain HTTP is answered.
+const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It closed, or broke, before it said anything.
+    #[error("closed before a handshake")]
+    Closed,
+    /// It speaks no TLS. If it looked like HTTP, it has been told.
+    #[error("the client speaks no TLS")]
+    Plain,
+    /// The handshake failed.
+    #[error("TLS handshake: {0}")]
+    Handshake(io::Error),
+}
+
+/// Shakes hands with a client. Not bounded in time: that is the caller's part.
+///
+/// # Errors
+/// See [`Refused`].
+pub async fn accept(mut stream: TcpStream, config: Arc<ServerConfig>) -> Result<TlsStream<TcpStream>, Refused> {
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1) if first[0] == HANDSHAKE => TlsAcceptor::from(config).accept(stream).await.map_err(Refused::Handshake),
+        Ok(1) => {
+            if first[0].is_ascii_uppercase() {
+                // Read what it sent, lest the close become a reset that overtakes the answer.
+                let mut sent = [0; 4096];
+                let _ = stream.try_read(&mut sent);
+                let _ = stream.write_all(PLAIN).await;
+                let _ = stream.shutdown().await;
+            }
+            Err(Refused::Plain)
+        }
+        _ => Err(Refused::Closed),
+    }
+}

@@ -1,0 +1,182 @@
+//! Certificates out of files, followed as they change.
+//!
+//! A mounted Secret changes by a symbolic link that is swapped, so the files are read again every few seconds, which costs
+//! less than it takes to say, and compared. Half a change (a certificate whose key has not come yet) does not fit
+//! together, is refused, and mended by the next look.
+
+use super::{Identity, PemError, Roots, pem, roots};
+use crate::trouble::Trouble;
+use rustls::RootCertStore;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_rustls::rustls;
+use tokio_util::sync::CancellationToken;
+
+/// Time between two looks.
+pub const LOOK: Duration = Duration::from_secs(10);
+
+/// A server's certificate and key, in files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The chain, leaf first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+impl Pair {
+    /// Reads both, and follows them until `shutdown`.
+    ///
+    /// # Errors
+    /// One cannot be read, or they do not belong together. Later, such trouble is logged and what was there stays.
+    pub async fn follow(self, every: Duration, shutdown: CancellationToken) -> Result<Identity, PemError> {
+        let mut seen = self.read().await?;
+        let identity = Identity::new(self.parse(&seen)?);
+        let followed = identity.clone();
+        tokio::spawn(async move {
+            let mut trouble = Trouble::with(name(&self.certificate));
+            while timeout(every, shutdown.cancelled()).await.is_err() {
+                let Some(now) = changed(&seen, self.read().await, &mut trouble) else { continue };
+                match self.parse(&now) {
+                    Ok(pair) => {
+                        followed.replace(pair);
+                        tracing::info!(file = %self.certificate.display(), "certificate replaced");
+                    }
+                    Err(error) => refused(&error),
+                }
+                seen = now;
+            }
+        });
+        Ok(identity)
+    }
+
+    async fn read(&self) -> Result<[Vec<u8>; 2], PemError> {
+        Ok([read(&self.certificate).await?, read(&self.key).await?])
+    }
+
+    fn parse(&self, [certificate, key]: &[Vec<u8>; 2]) -> Result<Arc<rustls::sign::CertifiedKey>, PemError> {
+        pem::key_pair((&name(&self.certificate), certificate), (&name(&self.key), key))
+    }
+}
+
+/// Reads authorities out of `file`, and follows it until `shutdown`.
+///
+/// # Errors
+/// It cannot be read, or holds no authority. Later, such trouble is logged and what was there stays.
+pub async fn follow_roots(file: PathBuf, every: Duration, shutdown: CancellationToken) -> Result<Roots, PemError> {
+    let mut seen = read(&file).await?;
+    let unusable = |error: rustls::Error| PemError::new("TLS", error);
+    let roots = Roots::new(authorities(&file, &seen)?).map_err(unusable)?;
+    let followed = roots.clone();
+    tokio::spawn(async move {
+        let mut trouble = Trouble::with(name(&file));
+        while timeout(every, shutdown.cancelled()).await.is_err() {
+            let Some(now) = changed(&seen, read(&file).await, &mut trouble) else { continue };
+            match authorities(&file, &now).and_then(|roots| followed.replace(roots).map_err(unusable)) {
+                Ok(()) => tracing::info!(file = %file.display(), "authorities replaced"),
+                Err(error) => refused(&error),
+            }
+            seen = now;
+        }
+    });
+    Ok(roots)
+}
+
+/// The authorities in `file`, as they are now.
+///
+/// # Errors
+/// It cannot be read, or holds no authority.
+pub async fn read_roots(file: &Path) -> Result<RootCertStore, PemError> {
+    authorities(file, &read(file).await?)
+}
+
+fn authorities(file: &Path, pem: &[u8]) -> Result<RootCertStore, PemError> {
+    let mut store = RootCertStore::empty();
+    roots::add(&mut store, &name(file), pem)?;
+    Ok(store)
+}
+
+/// What was read, if it is not what was there before.
+fn changed<T: PartialEq>(seen: &T, read: Result<T, PemError>, trouble: &mut Trouble) -> Option<T> {
+    match read {
+        Ok(now) => {
+            trouble.over();
+            (now != *seen).then_some(now)
+        }
+        Err(error) => {
+            trouble.failed(&error);
+            None
+        }
+    }
+}
+
+async fn read(file: &Path) -> Result<Vec<u8>, PemError> {
+    tokio::fs::read(file).await.map_err(|error| PemError::new(name(file), format_args!("cannot be read: {error}")))
+}
+
+fn name(file: &Path) -> String {
+    format!("file {}", file.display())
+}
+
+fn refused(error: &PemError) {
+    tracing::error!(%error, "refused; what was there before stays in force");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const EVERY: Duration = Duration::from_millis(5);
+
+    fn pair() -> (String, String) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid");
+        (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
+    }
+
+    /// Goal: what fits together is taken, what does not leaves the former, and the start is refused by name.
+    #[tokio::test]
+    async fn files_are_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str| folder.path().join(name);
+        let files = Pair { certificate: file("tls.crt"), key: file("tls.key") };
+        let missing = files.clone().follow(EVERY, CancellationToken::new()).await.expect_err("not there");
+        assert!(missing.to_string().contains("tls.crt: cannot be read"), "{missing}");
+        let (first, second) = (pair(), pair());
+        let write = |name: &str, text: &str| fs::write(file(name), text).expect("writable");
+        write("tls.crt", &first.0);
+        write("tls.key", &first.1);
+        let stop = CancellationToken::new();
+        let identity = files.follow(EVERY, stop.clone()).await.expect("a pair");
+        let shown = || identity.shown();
+        let before = shown();
+        write("tls.crt", &second.0);
+        // Looks have passed once a later change was seen; this half of one was refused until its key came.
+        write("tls.key", &second.1);
+        timeout(Duration::from_secs(10), async {
+            while shown() == before {
+                tokio::time::sleep(EVERY).await;
+            }
+        })
+        .await
+        .expect("followed");
+        assert_eq!(shown(), pem::certificates("second", second.0.as_bytes()).expect("PEM"));
+
+        write("ca.crt", &first.0);
+        let roots = follow_roots(file("ca.crt"), EVERY, stop.clone()).await.expect("an authority");
+        let before = roots.config();
+        write("ca.crt", "nonsense");
+        write("ca.crt", &second.0);
+        timeout(Duration::from_secs(10), async {
+            while Arc::ptr_eq(&roots.config(), &before) {
+                tokio::time::sleep(EVERY).await;
+            }
+        })
+        .await
+        .expect("followed");
+        stop.cancel();
+    }
+}

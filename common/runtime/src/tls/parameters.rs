@@ -1,0 +1,172 @@
+//! What two sides may agree on, under the names that Go gives to versions, cipher suites and curves.
+//!
+//! A name that Go does not know is refused. One that Go knows and ring does not offer (CBC suites, P-521,
+//! X25519MLKEM768) is left out with a warning, unless nothing else is left. TLS 1.3 has no choice of suites, as in Go.
+
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
+use rustls::{CipherSuite, NamedGroup, SupportedCipherSuite, SupportedProtocolVersion};
+use tokio_rustls::rustls;
+
+/// What a server agrees on.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    versions: Vec<&'static SupportedProtocolVersion>,
+    suites: Vec<SupportedCipherSuite>,
+    curves: Vec<&'static dyn SupportedKxGroup>,
+}
+
+/// A variable that names what does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("environment variable {variable}={value:?}: {rule}")]
+pub struct ParameterError {
+    /// Its name.
+    pub variable: String,
+    /// What it holds.
+    pub value: String,
+    /// The rule it broke.
+    pub rule: String,
+}
+
+/// Suites of TLS 1.2 under Go's names; those without a number are not ring's.
+const SUITES: [(&str, Option<CipherSuite>); 14] = [
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256)),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384)),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256)),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256)),
+    ("TLS_AES_128_GCM_SHA256", Some(CipherSuite::TLS13_AES_128_GCM_SHA256)),
+    ("TLS_AES_256_GCM_SHA384", Some(CipherSuite::TLS13_AES_256_GCM_SHA384)),
+    ("TLS_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256)),
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", None),
+    ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", None),
+    ("TLS_RSA_WITH_AES_128_GCM_SHA256", None),
+];
+
+/// Curves under both of Go's names; those without a number are not ring's.
+const CURVES: [(&str, Option<NamedGroup>); 8] = [
+    ("X25519", Some(NamedGroup::X25519)),
+    ("CurveP256", Some(NamedGroup::secp256r1)),
+    ("P-256", Some(NamedGroup::secp256r1)),
+    ("CurveP384", Some(NamedGroup::secp384r1)),
+    ("P-384", Some(NamedGroup::secp384r1)),
+    ("CurveP521", None),
+    ("P-521", None),
+    ("X25519MLKEM768", None),
+];
+
+impl Default for Parameters {
+    /// TLS 1.3, and all that ring offers.
+    fn default() -> Self {
+        let ring = ring::default_provider();
+        Self { versions: vec![&rustls::version::TLS13], suites: ring.cipher_suites, curves: ring.kx_groups }
+    }
+}
+
+impl Parameters {
+    /// From `PREFIX_MIN_VERSION` (1.3 if unset), `_MAX_VERSION`, `_CIPHER_SUITES` and `_CURVE_PREFERENCES`.
+    ///
+    /// # Errors
+    /// See [`ParameterError`].
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Self, ParameterError> {
+        let mut parameters = Self::default();
+        let read = |suffix: &str| {
+            let variable = format!("{prefix}_{suffix}");
+            get(&variable).filter(|value| !value.trim().is_empty()).map(|value| (variable, value))
+        };
+        let version = |suffix| {
+            let Some((variable, value)) = read(suffix) else { return Ok(None) };
+            match value.as_str() {
+                "1.2" => Ok(Some(2)),
+                "1.3" => Ok(Some(3)),
+                _ => Err(ParameterError { variable, value, rule: "must be 1.2 or 1.3".to_owned() }),
+            }
+        };
+        let (least, most) = (version("MIN_VERSION")?.unwrap_or(3), version("MAX_VERSION")?.unwrap_or(3));
+        parameters.versions = match (least, most) {
+            (3, 3) => vec![&rustls::version::TLS13],
+            (2, 3) => vec![&rustls::version::TLS13, &rustls::version::TLS12],
+            (2, 2) => vec![&rustls::version::TLS12],
+            _ => {
+                let (variable, rule) = (format!("{prefix}_MAX_VERSION"), "must not be less than the least version");
+                return Err(ParameterError { variable, value: "1.2".to_owned(), rule: rule.to_owned() });
+            }
+        };
+        if let Some((variable, value)) = read("CIPHER_SUITES") {
+            let chosen = choose(&variable, &value, &SUITES)?;
+            let is_tls13 = |suite: &SupportedCipherSuite| suite.tls13().is_some();
+            parameters.suites.retain(|suite| is_tls13(suite) || chosen.contains(&suite.suite()));
+        }
+        if let Some((variable, value)) = read("CURVE_PREFERENCES") {
+            let chosen = choose(&variable, &value, &CURVES)?;
+            parameters.curves.retain(|curve| chosen.contains(&curve.name()));
+            parameters.curves.sort_by_key(|curve| chosen.iter().position(|name| *name == curve.name()));
+        }
+        Ok(parameters)
+    }
+
+    pub(super) fn versions(&self) -> &[&'static SupportedProtocolVersion] {
+        &self.versions
+    }
+
+    pub(super) fn provider(&self) -> CryptoProvider {
+        CryptoProvider {
+            cipher_suites: self.suites.clone(),
+            kx_groups: self.curves.clone(),
+            ..ring::default_provider()
+        }
+    }
+}
+
+/// What the comma-separated `value` names, in its order; blanks are skipped.
+fn choose<T: Copy>(variable: &str, value: &str, known: &[(&str, Option<T>)]) -> Result<Vec<T>, ParameterError> {
+    let refused = |rule: String| ParameterError { variable: variable.to_owned(), value: value.to_owned(), rule };
+    let mut chosen = Vec::new();
+    for name in value.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match known.iter().find(|(known, _)| *known == name) {
+            Some((_, Some(number))) => chosen.push(*number),
+            Some((_, None)) => tracing::warn!(variable, name, "not offered here, and left out"),
+            None => {
+                let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+                return Err(refused(format!("{name:?} is none of {}", names.join(", "))));
+            }
+        }
+    }
+    match chosen.is_empty() {
+        true => Err(refused("names nothing that is offered here".to_owned())),
+        false => Ok(chosen),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Parameters, ParameterError> {
+        let get = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        Parameters::from_env(&get, "X_TLS")
+    }
+
+    #[test]
+    fn names_are_gos() {
+        assert_eq!(read(&[]).expect("defaults").versions().len(), 1);
+        assert_eq!(read(&[("X_TLS_MIN_VERSION", "1.2")]).expect("valid").versions().len(), 2);
+        let suites = read(&[("X_TLS_CIPHER_SUITES", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, ,")]).expect("valid");
+        assert_eq!(suites.suites.iter().filter(|suite| suite.tls13().is_none()).count(), 1);
+        assert_eq!(suites.suites.iter().filter(|suite| suite.tls13().is_some()).count(), 3, "1.3 has no choice");
+        let curves = read(&[("X_TLS_CURVE_PREFERENCES", "P-384,X25519MLKEM768,CurveP256")]).expect("valid");
+        let names: Vec<_> = curves.curves.iter().map(|curve| curve.name()).collect();
+        assert_eq!(names, [NamedGroup::secp384r1, NamedGroup::secp256r1]);
+        for (key, value) in [
+            ("X_TLS_MIN_VERSION", "1.1"),
+            ("X_TLS_MAX_VERSION", "1.2"),
+            ("X_TLS_CIPHER_SUITES", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA255"),
+            ("X_TLS_CURVE_PREFERENCES", "P-521"),
+        ] {
+            let error = read(&[(key, value)]).expect_err(value);
+            assert_eq!((error.variable.as_str(), error.value.as_str()), (key, value));
+        }
+    }
+}

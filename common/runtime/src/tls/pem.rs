@@ -1,0 +1,62 @@
+//! Out of PEM, with errors that say where to look.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use std::fmt;
+use std::sync::Arc;
+use tokio_rustls::rustls;
+
+/// PEM that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}: {problem}")]
+pub struct PemError {
+    /// The file; or the object and the key in it.
+    pub origin: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl PemError {
+    /// About `origin`.
+    pub fn new(origin: impl fmt::Display, problem: impl fmt::Display) -> Self {
+        Self { origin: origin.to_string(), problem: problem.to_string() }
+    }
+}
+
+/// Every certificate in `pem`; at least one.
+///
+/// # Errors
+/// It is no PEM, or holds no certificate.
+pub fn certificates(origin: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| PemError::new(origin, format_args!("not PEM: {error}")))?;
+    match certificates.is_empty() {
+        true => Err(PemError::new(origin, "holds no certificate in PEM (BEGIN CERTIFICATE)")),
+        false => Ok(certificates),
+    }
+}
+
+/// A certificate chain, leaf first, with its private key. Origins name where each came from.
+///
+/// # Errors
+/// One of them cannot be read, or they do not belong together.
+pub fn key_pair(chain: (&str, &[u8]), key: (&str, &[u8])) -> Result<Arc<CertifiedKey>, PemError> {
+    let certificates = certificates(chain.0, chain.1)?;
+    let private = PrivateKeyDer::from_pem_slice(key.1)
+        .map_err(|error| PemError::new(key.0, format_args!("holds no private key in PEM: {error}")))?;
+    let provider = super::provider();
+    let signer = provider
+        .key_provider
+        .load_private_key(private)
+        .map_err(|error| PemError::new(key.0, format_args!("the private key cannot be used: {error}")))?;
+    let pair = CertifiedKey::new(certificates, signer);
+    match pair.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(Arc::new(pair)),
+        Err(error) => Err(PemError::new(
+            chain.0,
+            format_args!("the certificate does not belong to the private key of {}: {error}", key.0),
+        )),
+    }
+}
