@@ -73,7 +73,8 @@ pub fn normalize(host: &str) -> Option<String> {
     };
     let name = name.strip_suffix('.').unwrap_or(name);
     let printable = name.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b'@' | b'[' | b']'));
-    (!name.is_empty() && name.len() <= HOST_LENGTH_MAX && printable).then(|| name.to_ascii_lowercase())
+    let ends_well = !name.is_empty() && !name.ends_with('.');
+    (ends_well && name.len() <= HOST_LENGTH_MAX && printable).then(|| name.to_ascii_lowercase())
 }
 
 /// Keys under which an entry for a normalized host could stand: `a.b.c`, `*.b.c`, `*.c`.

@@ -33,6 +33,7 @@ fn dependencies_point_inward() {
         ("hello", &[]),
         ("bench", &["activator-core", "common", "e2e", "local"]),
         ("sim", &["activator-core", "autoscaler-core", "common"]),
+        ("fuzz", &[]),
     ]
     .into();
     let metadata = metadata();

@@ -1,0 +1,177 @@
+//! Config maps and annotations: any keys with any values. What is refused names key and value; what is accepted keeps to the
+//! bounds that the rules rely on.
+
+use common::annotations::{self, Settings};
+use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig};
+use common::golang;
+use fuzz::{INPUTS, Piece, TIME, render_text};
+use std::collections::BTreeMap;
+
+const VALUES: [&str; 40] = [
+    "0",
+    "1",
+    "-1",
+    "2",
+    "10",
+    "100",
+    "0.01",
+    "0.5",
+    "1e9",
+    "1e308",
+    "-0",
+    "NaN",
+    "Inf",
+    "+Inf",
+    "0x1p-2",
+    "1_000",
+    "true",
+    "false",
+    "True",
+    "",
+    " ",
+    "6s",
+    "60s",
+    "1h",
+    "1h1s",
+    "-5s",
+    "500ms",
+    "1.5s",
+    "2540400h",
+    "enabled",
+    "disabled",
+    "auto",
+    "concurrency",
+    "rps",
+    "cpu",
+    "2147483648",
+    "9223372036854775808",
+    "%",
+    "{",
+    "\u{0}",
+];
+
+const KEYS: [&str; 44] = [
+    "enable-scale-to-zero",
+    "max-scale-up-rate",
+    "max-scale-down-rate",
+    "container-concurrency-target-percentage",
+    "container-concurrency-target-default",
+    "requests-per-second-target-default",
+    "target-burst-capacity",
+    "stable-window",
+    "panic-window-percentage",
+    "panic-threshold-percentage",
+    "pod-autoscaler-class",
+    "activator-capacity",
+    "scale-to-zero-grace-period",
+    "scale-to-zero-pod-retention-period",
+    "allow-zero-initial-scale",
+    "initial-scale",
+    "min-scale",
+    "max-scale",
+    "max-scale-limit",
+    "scale-down-delay",
+    "_example",
+    "lease-duration",
+    "buckets",
+    "renew-deadline",
+    "mesh-compatibility-mode",
+    "enable-mesh-pod-addressability",
+    "system-internal-tls",
+    "internal-encryption",
+    "loglevel.activator",
+    "zap-logger-config",
+    "progress-deadline",
+    "autoscaling.knative.dev/min-scale",
+    "autoscaling.knative.dev/maxScale",
+    "autoscaling.knative.dev/max-scale",
+    "autoscaling.knative.dev/target",
+    "autoscaling.knative.dev/metric",
+    "autoscaling.knative.dev/class",
+    "autoscaling.knative.dev/window",
+    "autoscaling.knative.dev/target-utilization-percentage",
+    "autoscaling.knative.dev/panic-window-percentage",
+    "autoscaling.knative.dev/scale-down-delay",
+    "autoscaling.knative.dev/initial-scale",
+    "zeroscale.dev/hosts",
+    "zeroscale.dev/port",
+];
+
+type Pairs = Vec<(u8, u8, Option<Vec<Piece>>)>;
+
+/// A map of keys that exist, with values that are mostly of the kind that some key takes.
+fn map(pairs: &Pairs) -> BTreeMap<String, String> {
+    let pair = |(key, value, odd): &(u8, u8, Option<Vec<Piece>>)| {
+        let value = match odd {
+            Some(pieces) => render_text(pieces, &VALUES),
+            None => VALUES[usize::from(*value) % VALUES.len()].to_owned(),
+        };
+        (KEYS[usize::from(*key) % KEYS.len()].to_owned(), value)
+    };
+    pairs.iter().map(pair).collect()
+}
+
+fn named<T>(read: Result<T, ConfigError>, data: &BTreeMap<String, String>) -> Option<T> {
+    match read {
+        Ok(config) => Some(config),
+        Err(error) => {
+            assert!(data.contains_key(&error.key) || error.value.is_empty() || !error.rule.is_empty(), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&error.key) && text.len() > error.key.len(), "{text}");
+            None
+        }
+    }
+}
+
+#[test]
+fn any_config_map() {
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Pairs>().for_each(|pairs| {
+        let data = map(pairs);
+        named(NetworkConfig::from_map(&data), &data);
+        named(LeaderElectionConfig::from_map(&data), &data);
+        named(DeploymentConfig::from_map(&data), &data);
+        named(LogLevel::from_map(&data, "activator"), &data);
+        let Some(config) = named(AutoscalerConfig::from_map(&data), &data) else { return };
+        assert!(config.max_scale_up_rate > 1.0 && config.max_scale_down_rate > 1.0, "{data:?}");
+        assert!(config.activator_capacity >= 1.0, "{data:?}");
+        decider(&data, &config);
+    });
+}
+
+/// What the rules are told is within the bounds that they rely on, if the annotations are valid.
+fn decider(data: &BTreeMap<String, String>, config: &AutoscalerConfig) {
+    let annotations = data.clone();
+    let valid = annotations::validate(&annotations, config).is_ok();
+    let _ = annotations::validate_progress_deadline(&annotations);
+    let _ = Settings::read(&annotations);
+    for (concurrency, reachable) in [(0, true), (1, true), (10, false), (i64::MAX, true)] {
+        let spec = annotations::decider_spec(&annotations, config, concurrency, reachable);
+        let bounds = annotations::bounds(&annotations, config, reachable);
+        if valid {
+            assert!(spec.target_value >= 0.01 && spec.total_value > 0.0, "{spec:?} from {data:?}");
+            assert!(!spec.stable_window.is_zero() && spec.panic_window <= spec.stable_window, "{spec:?} from {data:?}");
+            assert!(bounds.min >= 0 && bounds.max.is_none_or(|max| max >= 0), "{bounds:?} from {data:?}");
+        }
+    }
+}
+
+/// Goal: numbers and durations in Go's syntax: any text is read or refused, and what is read is what it says.
+#[test]
+fn any_number() {
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Piece>>().for_each(|pieces| {
+        let text = render_text(pieces, &VALUES);
+        if let Ok(number) = golang::parse_i32(&text) {
+            assert_eq!(golang::parse_i64(&text), Ok(i64::from(number)), "{text:?}");
+            assert_eq!(golang::parse_i32(&number.to_string()), Ok(number));
+        }
+        if let Ok(number) = golang::parse_float(&text) {
+            let again =
+                golang::parse_float(&format!("{number:e}")).expect("Rust's form is Go's too, for finite numbers");
+            assert!(again.to_bits() == number.to_bits() || (again.is_nan() && number.is_nan()), "{text:?}");
+        }
+        if let Ok(duration) = golang::parse_duration(&text) {
+            assert_eq!(golang::parse_duration(&duration.to_string()), Ok(duration), "{text:?}");
+        }
+        let _ = golang::parse_bool(&text);
+    });
+}

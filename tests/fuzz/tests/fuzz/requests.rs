@@ -1,0 +1,253 @@
+//! The request path, on real sockets: any bytes from a client, and what a pod gets to see of them.
+//!
+//! # What must hold
+//!
+//! - Nothing panics.
+//! - Whatever reaches the pod is a whole request to a revision that exists: its host is one that leads there, hop-by-hop
+//!   fields are gone, and there is one `X-Forwarded-For`, with the peer's address at its end.
+//! - The client is answered `200` no more often than the pod was asked.
+//! - The next client is served.
+
+use activator::discovery::{Event, Listing, Spec};
+use activator::{Activator, Configs, Options};
+use common::RevisionKey;
+use common::backend::{Backend, Probe, Protocol};
+use common_runtime::environment::Mode;
+use common_runtime::resolve::Dns;
+use fuzz::{INPUTS, Piece, TIME, render};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+const FRAGMENTS: [&str; 64] = [
+    "GET / HTTP/1.1\r\n",
+    "POST /p?q=%zz HTTP/1.1\r\n",
+    "HEAD / HTTP/1.1\r\n",
+    "GET / HTTP/1.0\r\n",
+    "OPTIONS * HTTP/1.1\r\n",
+    "CONNECT app.ns:80 HTTP/1.1\r\n",
+    "GET http://app.ns/ HTTP/1.1\r\n",
+    "GET http://other.ns/ HTTP/1.1\r\n",
+    "GET //a/../b HTTP/1.1\r\n",
+    "get / HTTP/1.1\r\n",
+    "Host: app.ns\r\n",
+    "Host: APP.ns:80\r\n",
+    "host: app.ns.svc.cluster.local\r\n",
+    "Host: www.example.com\r\n",
+    "Host: a.b.example.com\r\n",
+    "Host: nobody\r\n",
+    "Host:\r\n",
+    "Host: app.ns, other.ns\r\n",
+    "Host: @app.ns\r\n",
+    "Content-Length: 3\r\n",
+    "Content-Length: 0\r\n",
+    "Content-Length: +3\r\n",
+    "Content-Length: 3, 3\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Transfer-Encoding: gzip, chunked\r\n",
+    "Transfer-Encoding : chunked\r\n",
+    "Transfer-Encoding:\tchunked\r\n",
+    "Connection: close\r\n",
+    "Connection: keep-alive, X-Forwarded-For, Host\r\n",
+    "Connection: Upgrade\r\n",
+    "Upgrade: websocket\r\n",
+    "Upgrade: h2c\r\n",
+    "HTTP2-Settings: AAMAAABkAAQAAP__\r\n",
+    "Expect: 100-continue\r\n",
+    "Expect: more\r\n",
+    "TE: trailers\r\n",
+    "TE: gzip, trailers;q=0.5\r\n",
+    "Trailer: X-Sum\r\n",
+    "X-Sum: 7\r\n",
+    "X-Forwarded-For: 1.2.3.4\r\n",
+    "Forwarded: for=x\r\n",
+    "K-Network-Probe: probe\r\n",
+    "K-Network-Probe: activator\r\n",
+    "K-Network-Hash: h\r\n",
+    "K-Proxy-Request: x\r\n",
+    "K-Original-Host: forged\r\n",
+    "User-Agent: kube-probe/1\r\n",
+    "Knative-Serving-Revision: app\r\n",
+    "Knative-Serving-Namespace: ns\r\n",
+    "Cookie: a=1\r\n",
+    "X-Fold: a\r\n b\r\n",
+    "X-Lf: a\n",
+    "X-Nul: \0\r\n",
+    "\r\n",
+    "\r\n\r\n",
+    "\n",
+    "abc",
+    "3\r\nabc\r\n",
+    "0\r\n\r\n",
+    "0\r\nX-Sum: 7\r\n\r\n",
+    "3;x=y\r\nabc\r\n",
+    "ffffffffffffffff\r\n",
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "\0\0\0\x04\0\0\0\0\0\0\0\x0d\x01\x05\0\0\0\x01\u{02}\u{06}\u{04}\x01\x06app.ns",
+];
+
+/// An activator, a pod behind it, and what became of requests.
+struct Target {
+    _runtime: Runtime,
+    _activator: Activator,
+    _events: mpsc::Sender<Event>,
+    address: SocketAddr,
+    seen: Arc<AtomicUsize>,
+    wrong: Arc<Mutex<Vec<String>>>,
+}
+
+fn loopback() -> SocketAddr {
+    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
+}
+
+/// What is wrong with a request that reached the pod.
+fn fault(request: &Request<Incoming>) -> Option<&'static str> {
+    const HOSTS: [&str; 4] = ["app.ns", "app.ns.svc", "app.ns.svc.cluster.local", "www.example.com"];
+    let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let host = text("host").to_ascii_lowercase();
+    let host = host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host);
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if !(HOSTS.contains(&host) || host.ends_with(".b.example.com")) {
+        return Some("its host leads elsewhere");
+    }
+    let forwarded: Vec<_> = request.headers().get_all("x-forwarded-for").iter().collect();
+    match forwarded[..] {
+        [one] if one.as_bytes().ends_with(b"127.0.0.1") => {}
+        _ => return Some("it does not say whence it comes"),
+    }
+    let stray = |name: &&str| request.headers().contains_key(*name);
+    if ["keep-alive", "proxy-connection", "k-proxy-request", "k-network-hash", "knative-serving-revision"]
+        .iter()
+        .any(stray)
+    {
+        return Some("it has a field that is not for pods");
+    }
+    let path = request.uri().path();
+    (!path.starts_with('/') && path != "*").then_some("its path is none")
+}
+
+fn start() -> Target {
+    let runtime = Runtime::new().expect("a runtime");
+    let (seen, wrong) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (counting, finding) = (seen.clone(), wrong.clone());
+    let (activator, events) = runtime.block_on(async move {
+        let pod = TcpListener::bind(loopback()).await.expect("a free port");
+        let pod_address = pod.local_addr().expect("bound");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = pod.accept().await {
+                let (counting, finding) = (counting.clone(), finding.clone());
+                tokio::spawn(async move {
+                    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                        counting.fetch_add(1, Ordering::SeqCst);
+                        if let Some(fault) = fault(&request) {
+                            finding.lock().expect("no panic").push(format!("{fault}: {request:?}"));
+                        }
+                        async move {
+                            let _ = request.into_body().collect().await;
+                            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"pod"))))
+                        }
+                    });
+                    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
+        (options.http1, options.h2c, options.linger) = (loopback(), loopback(), Duration::ZERO);
+        options.stat_url = "ws://127.0.0.1:9".into();
+        let (events, receiver) = mpsc::channel(16);
+        let activator =
+            activator::start(options, receiver, Arc::new(Dns), Configs::default()).await.expect("free ports");
+        let backend = Backend {
+            revision: "app".into(),
+            service: "app".into(),
+            hosts: vec!["www.example.com".into(), "*.b.example.com".into()],
+            protocol: Protocol::Http1,
+            container_concurrency: 0,
+            queue_proxy: false,
+            probe: Probe::Tcp { port: None },
+            timeout_ms: 5_000,
+            response_start_timeout_ms: 0,
+            idle_timeout_ms: 0,
+            max_held: 100,
+            failing: None,
+        };
+        let key = RevisionKey::new("ns", "app");
+        let listing = Listing { not_ready: [pod_address.into()].into(), ..Listing::default() };
+        for event in [
+            Event::Revision(Box::new(Spec::standalone("ns", backend))),
+            Event::Pods { key: key.clone(), listing },
+            Event::Synced,
+        ] {
+            events.send(event).await.expect("the activator listens");
+        }
+        (activator, events)
+    });
+    let address = activator.http1;
+    Target { _runtime: runtime, _activator: activator, _events: events, address, seen, wrong }
+}
+
+impl Target {
+    /// Sends `bytes`, says that there is no more, and reads what comes back.
+    fn exchange(&self, bytes: &[u8], more: bool) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("open");
+        let _ = stream.write_all(bytes);
+        if !more {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer);
+        let waited = ended
+            .is_err_and(|error| matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));
+        assert!(!waited, "no end after {:?}", String::from_utf8_lossy(&answer));
+        answer
+    }
+
+    fn check(&self, bytes: &[u8], panicked: &AtomicBool) {
+        let before = self.seen.load(Ordering::SeqCst);
+        let answer = self.exchange(bytes, false);
+        let answered = answer.windows(12).filter(|w| *w == b"HTTP/1.1 200" || *w == b"HTTP/1.0 200").count();
+        // Probes and OPTIONS * are answered by the activator itself.
+        let own = answer.windows(16).filter(|w| w.eq_ignore_ascii_case(b"content-length: ")).count();
+        let asked = self.seen.load(Ordering::SeqCst) - before;
+        let by_pod = answer.windows(7).filter(|w| *w == b"\r\n\r\npod").count();
+        assert!(
+            by_pod <= asked,
+            "{by_pod} of {answered} answers are the pod's ({own} have a length), which saw {asked}"
+        );
+        let wrong = std::mem::take(&mut *self.wrong.lock().expect("no panic"));
+        assert!(wrong.is_empty(), "the pod was sent {wrong:?}");
+        assert!(!panicked.load(Ordering::SeqCst), "a task of the activator panicked");
+        let next = self.exchange(b"GET / HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\n\r\n", true);
+        assert!(next.starts_with(b"HTTP/1.1 200 "), "the next client got {:?}", String::from_utf8_lossy(&next));
+    }
+}
+
+#[test]
+fn any_bytes_from_a_client() {
+    let panicked = Arc::new(AtomicBool::new(false));
+    let told = panicked.clone();
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // The engine catches this thread's own panics, to find a smaller input.
+        if std::thread::current().name().is_some_and(|name| name.starts_with("tokio")) {
+            told.store(true, Ordering::SeqCst);
+        }
+        usual(panic);
+    }));
+    let target = std::panic::AssertUnwindSafe(start());
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Piece>>().for_each(move |pieces| {
+        target.check(&render(pieces, &FRAGMENTS), &panicked);
+    });
+}

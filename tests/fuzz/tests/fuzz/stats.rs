@@ -1,0 +1,73 @@
+//! Frames of the stat stream, as an autoscaler takes them from whoever connects.
+
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common::wire;
+use fuzz::{INPUTS, TIME};
+
+/// Goal: no frame panics, and what was understood means the same when it is written again, as for a peer it is forwarded to.
+#[test]
+fn any_frame() {
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<u8>>().for_each(|bytes| {
+        if let Ok(messages) = wire::decode(bytes) {
+            assert_eq!(wire::decode(&wire::encode(&messages)).map(bits), Ok(bits(messages)));
+        }
+        let _ = wire::decode_stat(bytes);
+    });
+}
+
+type Bits = (String, String, Option<(String, [u64; 6])>);
+
+/// NaN is a value too.
+fn bits(messages: WireStatMessages) -> Vec<Bits> {
+    let numbers = |stat: Stat| {
+        let floats = [
+            stat.average_concurrent_requests,
+            stat.average_proxied_concurrent_requests,
+            stat.request_count,
+            stat.proxied_request_count,
+            stat.process_uptime,
+        ];
+        let [a, b, c, d, e] = floats.map(f64::to_bits);
+        (stat.pod_name, [a, b, c, d, e, stat.timestamp.cast_unsigned()])
+    };
+    messages.messages.into_iter().map(|m| (m.namespace, m.name, m.stat.map(numbers))).collect()
+}
+
+type Fields = (String, String, Option<(String, [f64; 5], i64)>);
+
+/// Goal: a frame of ours, with any part of it changed, cut off or repeated, is refused or understood, nothing else; unchanged
+/// it reads as it was written.
+#[test]
+fn a_spoilt_frame() {
+    let given = bolero::generator::produce::<(Vec<Fields>, Vec<(u16, u8)>, u16)>();
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_generator(given).for_each(
+        |(entries, changes, cut)| {
+            let messages = entries.iter().map(|(namespace, name, stat)| WireStatMessage {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                stat: stat.as_ref().map(|(pod_name, [a, b, c, d, e], timestamp)| Stat {
+                    pod_name: pod_name.clone(),
+                    average_concurrent_requests: *a,
+                    average_proxied_concurrent_requests: *b,
+                    request_count: *c,
+                    proxied_request_count: *d,
+                    process_uptime: *e,
+                    timestamp: *timestamp,
+                }),
+            });
+            let messages = WireStatMessages { messages: messages.collect() };
+            let mut frame = wire::encode(&messages);
+            assert_eq!(wire::decode(&frame).map(bits), Ok(bits(messages)));
+            for (at, byte) in changes {
+                let length = frame.len();
+                if let Some(place) = frame.get_mut(usize::from(*at) % length.max(1)) {
+                    *place = *byte;
+                }
+            }
+            frame.truncate(frame.len().saturating_sub(usize::from(*cut) % 16));
+            if let Ok(understood) = wire::decode(&frame) {
+                assert_eq!(wire::decode(&wire::encode(&understood)).map(bits), Ok(bits(understood)));
+            }
+        },
+    );
+}
