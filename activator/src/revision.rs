@@ -101,6 +101,8 @@ impl Revision {
         self.live.store(Arc::new(Live::of(spec)));
         self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
         self.throttler.set_max_held(spec.backend.max_held);
+        // Knative's own activators divide pods to the letter, and so do we beside them. A plain pod holds no limit itself.
+        self.throttler.set_sharing(spec.contract == Contract::QueueProxy);
         let failing = spec.backend.failing.as_deref().map(|reason| Refusal::Failing { reason: reason.into() });
         self.throttler.refuse_waiting(failing);
         self.backends.set_spec(spec);

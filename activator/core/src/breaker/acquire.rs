@@ -73,6 +73,14 @@ impl<H: Deref<Target = Breaker>> Acquire<H> {
     pub fn new(handle: H) -> Self {
         Self { state: State::Arriving(Permit { handle, held: false }) }
     }
+
+    /// The way to the breaker that was passed in, while the request waits.
+    pub fn handle(&self) -> Option<&H> {
+        match &self.state {
+            State::Waiting(permit, _) => Some(permit.handle()),
+            State::Arriving(_) | State::Returning(_) | State::Done => None,
+        }
+    }
 }
 
 /// Nothing in it is referred to from elsewhere: the queue knows a key and a waker.

@@ -25,6 +25,12 @@
 //!   shift the shares of the others.
 //! - No pods: the breaker is closed and everyone waits.
 //!
+//! # Shared pods
+//!
+//! With [`Throttler::set_sharing`] the pods that [`assign`] leaves over are nobody's own ([`lend`]): the head of the queue
+//! is given a slot on one while others wait behind it. Such a slot is taken before the place for it is made, and the
+//! place goes with it, as on a retired pod.
+//!
 //! # Better than Knative
 //!
 //! Knative's breaker counts requests on pods that have left against those that came, so one long request can block a
@@ -35,6 +41,7 @@
 //!
 //! Which pods are healthy ([`crate::backends`]), deadlines, and sending.
 
+mod lend;
 mod pod;
 mod policy;
 mod subset;
@@ -51,6 +58,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rand::Rng;
 
+use self::lend::Lent;
 use self::pod::{Pod, Slot};
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
@@ -71,6 +79,7 @@ struct Inner {
     snapshot: ArcSwap<Snapshot>,
     cursor: AtomicUsize,
     state: Mutex<State>,
+    lent: Lent,
 }
 
 /// What picks work on: immutable, swapped whole.
@@ -78,6 +87,8 @@ struct Inner {
 struct Snapshot {
     policy: Policy,
     targets: Targets,
+    /// Pods that belong to no activator.
+    shared: Vec<Arc<Pod>>,
 }
 
 #[derive(Debug)]
@@ -92,6 +103,7 @@ enum Targets {
 struct State {
     concurrency: ContainerConcurrency,
     activators: Activators,
+    sharing: bool,
     listed: Destinations,
     failed: BTreeSet<Destination>,
     /// Every pod somebody still refers to.
@@ -143,7 +155,8 @@ impl Deref for Handle {
 impl Throttler {
     /// A throttler without pods: everyone waits, at most `max_held` at once.
     pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
-        let snapshot = Snapshot { policy: Policy::of(concurrency), targets: Targets::Pods(Vec::new()) };
+        let snapshot =
+            Snapshot { policy: Policy::of(concurrency), targets: Targets::Pods(Vec::new()), shared: Vec::new() };
         let inner = |inner: &Weak<Inner>| Inner {
             breaker: Breaker::new(Capacity::CLOSED, max_held),
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -151,11 +164,13 @@ impl Throttler {
             state: Mutex::new(State {
                 concurrency,
                 activators: Activators::Unknown,
+                sharing: false,
                 listed: Destinations::NONE,
                 failed: BTreeSet::new(),
                 known: BTreeMap::new(),
                 inner: Weak::clone(inner),
             }),
+            lent: Lent::default(),
         };
         Self { inner: Arc::new_cyclic(inner) }
     }
@@ -182,6 +197,12 @@ impl Throttler {
     /// Takes over this activator's place among the revision's activators.
     pub fn set_activators(&self, activators: Activators) {
         self.inner.change(|state| state.activators = activators);
+    }
+
+    /// Whether pods that are left over by the division among activators are used by all of them. Only where something at the
+    /// pod holds the container concurrency: two activators may send to one pod at once. Off to begin with.
+    pub fn set_sharing(&self, sharing: bool) {
+        self.inner.change(|state| state.sharing = sharing);
     }
 
     /// Changes how many requests a pod may run at once. Running ones are not interrupted.
@@ -232,7 +253,7 @@ impl Throttler {
         let load = |pod: &Arc<Pod>| PodLoad {
             destination: pod.destination.clone(),
             in_flight: pod.in_flight(),
-            usable: snapshot.targets.contains(pod),
+            usable: snapshot.targets.contains(pod) || snapshot.is_shared(pod),
         };
         state.known.values().map(load).filter(|pod| pod.usable || pod.in_flight > 0).collect()
     }
@@ -259,14 +280,18 @@ impl Inner {
         drop(state);
         if waiters {
             self.breaker.grant();
+            self.lend();
         }
         result
     }
 
     /// A request on a retired pod has ended: the place that was added for it goes. Wakes nobody, since it only lowers.
     fn retired_slot_ended(&self) {
-        let state = self.state.lock();
-        self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
+        {
+            let state = self.state.lock();
+            self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
+        }
+        self.lend();
     }
 }
 
@@ -276,6 +301,7 @@ impl State {
     /// The pods to pick from. Pods that nobody refers to any longer are forgotten.
     fn snapshot(&mut self) -> Snapshot {
         self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
+        let mut shared = Vec::new();
         let targets = match &self.listed {
             Destinations::ClusterIp { destination, .. } => {
                 Targets::ClusterIp(known(&mut self.known, &self.inner, destination))
@@ -285,11 +311,21 @@ impl State {
                     ContainerConcurrency::Unlimited => assign(pods.len(), Activators::Unknown),
                     ContainerConcurrency::Limited(_) => assign(pods.len(), self.activators),
                 };
-                let usable = share.positions().map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
-                Targets::Pods(usable.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
+                let mut usable = |positions: &mut dyn Iterator<Item = usize>| -> Vec<Arc<Pod>> {
+                    let usable = positions.map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
+                    usable.map(|pod| known(&mut self.known, &self.inner, pod)).collect()
+                };
+                if self.sharing {
+                    let own = usable(&mut share.run.clone());
+                    shared = usable(&mut share.shared_from(self.activators));
+                    // With no pod of its own left, an activator takes the common ones for its own.
+                    Targets::Pods(if own.is_empty() { std::mem::take(&mut shared) } else { own })
+                } else {
+                    Targets::Pods(usable(&mut share.positions()))
+                }
             }
         };
-        Snapshot { policy: Policy::of(self.concurrency), targets }
+        Snapshot { policy: Policy::of(self.concurrency), targets, shared }
     }
 
     /// Tells every known pod whether it is still in use.
@@ -350,7 +386,12 @@ impl Future for Acquire {
     type Output = Result<Admitted, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map_ok(Admitted)
+        let polled = Pin::new(&mut self.0).poll(context).map_ok(Admitted);
+        if let Some(handle) = self.0.handle() {
+            // It may be one too many for the own pods. Whoever is given a place now is woken, this request included.
+            handle.0.lend();
+        }
+        polled
     }
 }
 
@@ -367,7 +408,7 @@ impl Admitted {
             let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
                 Targets::ClusterIp(only) => Some(only.reserve()),
-                Targets::Pods(pods) => snapshot.policy.pick(pods, &inner.cursor, rng),
+                Targets::Pods(pods) => inner.lent.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor, rng)),
             };
             if let Some(slot) = slot {
                 return Ok(Permit { slot, admitted: self });

@@ -18,12 +18,10 @@
 //!
 //! Both are Knative's to the letter, odd cases included, because activators of both makes may share a revision.
 //!
-//! # Not here: sharing what is left over
+//! # What is left over
 //!
 //! Five pods on two activators make three and two, so equal load saturates one of them while the other has room. [`Slice`]
-//! names the leftover pods (`shared`) for that reason. Sending to them what has waited too long on the own ones is safe only
-//! where something at the pod holds the limit (a queue-proxy), because two activators that both send to one pod
-//! exceed it otherwise; nothing uses them yet.
+//! names the leftover pods (`shared`) for that reason; [`super::lend`] says who else may use them, and when.
 
 use std::ops::Range;
 
@@ -49,6 +47,16 @@ impl Slice {
     /// The positions in order.
     pub fn positions(&self) -> impl Iterator<Item = usize> + use<> {
         self.run.clone().chain(self.extra)
+    }
+
+    /// The leftover positions, each activator's beginning with another one, so that they do not all meet at the first.
+    pub fn shared_from(&self, activators: Activators) -> impl Iterator<Item = usize> + use<> {
+        let own = match activators {
+            Activators::Known { index, .. } if !self.shared.is_empty() => index as usize % self.shared.len(),
+            _ => 0,
+        };
+        let first = self.shared.start + own;
+        (first..self.shared.end).chain(self.shared.start..first)
     }
 }
 
