@@ -10,6 +10,8 @@
 //! | `config-logging` | `loglevel.activator`, `zap-logger-config` | how much is logged |
 //! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | the [request log](crate::request_log) |
 //!
+//! | the same | `metrics-*`, `tracing-*`, `runtime-profiling` | [`common_runtime::observe`] |
+//!
 //! # Better than Knative
 //!
 //! Its activator reads the mesh mode at the start alone.
@@ -21,7 +23,7 @@
 
 use crate::certificates::InternalTls;
 use crate::request_log::template::Template;
-use common::config::{ConfigError, LogLevel, NETWORK, NetworkConfig};
+use common::config::{ConfigError, LogLevel, NETWORK, NetworkConfig, ObservabilityConfig};
 use common::golang;
 use common_runtime::config_map::ConfigMaps;
 use common_runtime::process::ProcessOptions;
@@ -55,6 +57,8 @@ pub struct Configs {
     pub network: watch::Receiver<Arc<NetworkConfig>>,
     /// `config-observability`.
     pub observability: watch::Receiver<Arc<Observability>>,
+    /// The same map, as far as both planes read it.
+    pub telemetry: watch::Receiver<Arc<ObservabilityConfig>>,
     /// System-internal TLS; none: off.
     pub tls: Option<InternalTls>,
 }
@@ -77,6 +81,8 @@ impl Configs {
         let mut maps = ConfigMaps::default();
         let network = maps.subscribe(NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
         let observability = maps.subscribe(&names.observability, Observability::default(), Observability::from_map);
+        let telemetry =
+            maps.subscribe(&names.observability, ObservabilityConfig::default(), ObservabilityConfig::from_map);
         if let Some(logs) = &process.logs {
             let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, "activator");
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
@@ -84,14 +90,19 @@ impl Configs {
         if tokio::time::timeout(FIRST_WAIT, maps.start(client, namespace, shutdown)).await.is_err() {
             tracing::warn!(namespace, "config maps could not be read yet; defaults until they can");
         }
-        Self { network, observability, tls: None }
+        Self { network, observability, telemetry, tls: None }
     }
 }
 
 impl Default for Configs {
     /// Defaults that never change.
     fn default() -> Self {
-        Self { network: watch::channel(Arc::default()).1, observability: watch::channel(Arc::default()).1, tls: None }
+        Self {
+            network: watch::channel(Arc::default()).1,
+            observability: watch::channel(Arc::default()).1,
+            telemetry: watch::channel(Arc::default()).1,
+            tls: None,
+        }
     }
 }
 

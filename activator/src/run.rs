@@ -28,10 +28,12 @@ use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
 use common_runtime::environment::Mode;
+use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::Resolve;
+use common_runtime::telemetry;
+use common_runtime::telemetry::otlp::Who;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, server_config};
 use common_runtime::websocket::{Config, DurableSender};
-use common_runtime::{admin, telemetry};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -52,6 +54,7 @@ pub struct Activator {
     pub https: Option<SocketAddr>,
     /// Where metrics are served, if anywhere.
     pub admin: Option<SocketAddr>,
+    observed: Observed,
     registry: Arc<Registry>,
     server: Server,
     health: Arc<Health>,
@@ -158,10 +161,14 @@ pub async fn start(
     let chain = Probe::new(lookup, health.clone());
 
     let pages = vec![explain::page(registry.clone())];
-    let admin = match options.admin {
-        Some(address) => Some(admin::serve(address, registered, pages, infrastructure.clone()).await?),
-        None => None,
+    let plane = observe::Plane {
+        who: Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
+        metrics: registered,
+        config: configs.telemetry,
+        pages,
+        admin: options.admin,
     };
+    let observed = plane.observe(&options.process, infrastructure.clone()).await?;
     let server = Server::new(options.mode, options.trust_revision_headers.clone());
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
@@ -176,7 +183,18 @@ pub async fn start(
         None => None,
     };
     tracing::info!(http1 = %bound.0, h2c = %bound.1, mode = ?options.mode, "activator listens");
-    Ok(Activator { http1: bound.0, h2c: bound.1, https, admin, registry, server, health, options, infrastructure })
+    Ok(Activator {
+        http1: bound.0,
+        h2c: bound.1,
+        https,
+        admin: observed.admin,
+        observed,
+        registry,
+        server,
+        health,
+        options,
+        infrastructure,
+    })
 }
 
 impl Activator {
@@ -186,7 +204,7 @@ impl Activator {
     }
 
     /// Drains and stops. See the module's text.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.health.set_draining();
         tokio::time::sleep(self.options.linger).await;
         let cut = self.server.drain(self.options.drain).await;
@@ -194,6 +212,7 @@ impl Activator {
             tracing::warn!(cut, bound = ?self.options.drain, "connections were still busy after the drain's bound");
         }
         self.infrastructure.cancel();
+        self.observed.flushed().await;
     }
 }
 

@@ -18,8 +18,7 @@
 //!
 //! # Not here
 //!
-//! Of upstream's process: the profiling port 8008, TLS for metrics
-//! (`METRICS_PROMETHEUS_TLS_*`), metrics and traces over OTLP.
+//! Of upstream's process: traces: its data path has no spans, as in Knative's.
 
 use crate::announce;
 use crate::beside_knative;
@@ -42,13 +41,16 @@ use crate::scale::{Attention, Ports};
 use anyhow::Context;
 use common::config::{
     self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig,
+    ObservabilityConfig,
 };
 use common::ownership::{Holder, bucket_names};
 use common_runtime::config_map::ConfigMaps;
 use common_runtime::environment::Mode;
 use common_runtime::lease::{self, ElectorOptions, Timing};
+use common_runtime::observe;
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::otlp::Who;
 use kube::Client;
 use prometheus_client::metrics::histogram::Histogram;
 use std::collections::BTreeMap;
@@ -136,10 +138,14 @@ where
     let configs = Configs::read(&client, &options, &tokens.stop).await;
     let (shares, released) = campaign(&client, &options, &configs.election.borrow().clone(), &tokens.leases);
     let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
-    if let Some(listen) = options.admin {
-        let pages = vec![explain::page(plane.multiscaler.clone(), plane.shares.clone())];
-        common_runtime::admin::serve(listen, plane.metrics.clone(), pages, tokens.last.clone()).await?;
-    }
+    let seen = observe::Plane {
+        who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
+        metrics: plane.metrics.clone(),
+        config: configs.observability.clone(),
+        pages: vec![explain::page(plane.multiscaler.clone(), plane.shares.clone())],
+        admin: options.admin,
+    };
+    let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
     let tasks = plane.spawn(&client, &options, server, &tokens);
 
     let wiring = plane.wiring(options, client, resolver, configs);
@@ -157,6 +163,7 @@ where
     if timeout(DRAIN, tasks.wait()).await.is_err() {
         tracing::warn!(left = tasks.len(), "tasks did not end in time");
     }
+    observed.flushed().await;
     reconciled.context("reconcilers failed")
 }
 
@@ -185,6 +192,7 @@ struct Configs {
     deployment: watch::Receiver<Arc<DeploymentConfig>>,
     election: watch::Receiver<Arc<LeaderElectionConfig>>,
     network: watch::Receiver<Arc<NetworkConfig>>,
+    observability: watch::Receiver<Arc<ObservabilityConfig>>,
 }
 
 impl Configs {
@@ -197,13 +205,15 @@ impl Configs {
         let parse = move |data: &BTreeMap<String, String>| election_config(mode, data);
         let default = parse(&BTreeMap::new()).unwrap_or_default();
         let names = &options.process.config_maps;
+        let observability =
+            maps.subscribe(&names.observability, ObservabilityConfig::default(), ObservabilityConfig::from_map);
         let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, "autoscaler");
         if let Some(logs) = &options.process.logs {
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
         }
         let election = maps.subscribe(config::LEADER_ELECTION, default, parse);
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
-        Self { autoscaler, deployment, election, network }
+        Self { autoscaler, deployment, election, network, observability }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The port for operators: `GET /metrics`, and whatever else a plane explains of itself. Never on a public port.
 
 use crate::telemetry::Metrics;
+use crate::tls::{self, rustls::ServerConfig};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -10,16 +11,31 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Answers a GET on a path, or says that it knows no such thing.
 pub type Page = Arc<dyn Fn(&str) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// Longest wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves metrics and `pages` (asked in order) until `shutdown`.
+/// What the port serves.
+#[derive(Clone)]
+pub struct Admin {
+    /// At `/metrics`; none: 404.
+    pub metrics: Option<Metrics>,
+    /// Asked in order.
+    pub pages: Vec<Page>,
+    /// Settings for TLS; none: plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// Serves metrics and `pages` in plain until `shutdown`.
 ///
 /// # Errors
 /// `listen` cannot be bound.
@@ -29,66 +45,89 @@ pub async fn serve(
     pages: Vec<Page>,
     shutdown: CancellationToken,
 ) -> std::io::Result<SocketAddr> {
-    let listener = TcpListener::bind(listen).await.map_err(|e| {
-        std::io::Error::new(e.kind(), format!("admin port {listen} cannot be bound: {e}; choose another or free it"))
-    })?;
-    let address = listener.local_addr()?;
-    tokio::spawn(accept(listener, metrics, pages, shutdown));
-    Ok(address)
+    Admin { metrics: Some(metrics), pages, tls: None }.serve(listen, shutdown).await
 }
 
-async fn accept(listener: TcpListener, metrics: Metrics, pages: Vec<Page>, shutdown: CancellationToken) {
-    loop {
-        let stream = tokio::select! {
-            () = shutdown.cancelled() => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "admin port: accept failed");
-                    tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
-                    continue;
+impl Admin {
+    /// Serves until `shutdown`.
+    ///
+    /// # Errors
+    /// `listen` cannot be bound.
+    pub async fn serve(self, listen: SocketAddr, shutdown: CancellationToken) -> std::io::Result<SocketAddr> {
+        let listener = TcpListener::bind(listen).await.map_err(|e| {
+            std::io::Error::new(
+                e.kind(),
+                format!("admin port {listen} cannot be bound: {e}; choose another or free it"),
+            )
+        })?;
+        let address = listener.local_addr()?;
+        tokio::spawn(self.accept(listener, shutdown));
+        Ok(address)
+    }
+
+    async fn accept(self, listener: TcpListener, shutdown: CancellationToken) {
+        loop {
+            let stream = tokio::select! {
+                () = shutdown.cancelled() => return,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "admin port: accept failed");
+                        tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
+                        continue;
+                    }
+                },
+            };
+            let (admin, shutdown) = (self.clone(), shutdown.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = admin.connection(stream) => {}
+                    () = shutdown.cancelled() => {}
                 }
-            },
-        };
-        let (metrics, pages, shutdown) = (metrics.clone(), pages.clone(), shutdown.clone());
-        tokio::spawn(async move {
-            let service = hyper::service::service_fn(|request: Request<Incoming>| {
-                let answer = answer(&metrics, &pages, request.method(), request.uri().path());
-                async move { Ok::<_, Infallible>(answer) }
             });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::select! {
-                _ = connection => {}
-                () = shutdown.cancelled() => {}
-            }
-        });
+        }
     }
-}
 
-fn answer(metrics: &Metrics, pages: &[Page], method: &Method, path: &str) -> Response<Full<Bytes>> {
-    if method != Method::GET {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+    async fn connection(&self, stream: TcpStream) {
+        let Some(config) = self.tls.clone() else { return self.exchanges(stream).await };
+        match timeout(HEAD_TIMEOUT, tls::accept(stream, config)).await {
+            Ok(Ok(stream)) => self.exchanges(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "admin port"),
+            Err(_) => {}
+        }
     }
-    if path == "/metrics" {
-        return match metrics.encode() {
-            Ok(body) => {
-                let mut response = text(StatusCode::OK, body);
-                response.headers_mut().insert(
-                    header::CONTENT_TYPE,
-                    header::HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-                );
-                response
-            }
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "a metric could not be written\n"),
-        };
+
+    async fn exchanges(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let service = hyper::service::service_fn(|request: Request<Incoming>| {
+            let answer = self.answer(request.method(), request.uri().path());
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        // An error is the peer's: a half request, a reset.
+        let _ = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
     }
-    pages
-        .iter()
-        .find_map(|page| page(path))
-        .unwrap_or_else(|| text(StatusCode::NOT_FOUND, format!("nothing at {path}; try /metrics\n")))
+
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if method != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+        }
+        if path == "/metrics" {
+            let Some(metrics) = &self.metrics else {
+                return text(StatusCode::NOT_FOUND, "metrics-protocol in config-observability is none\n");
+            };
+            return match metrics.encode() {
+                Ok(body) => with_type(StatusCode::OK, OPEN_METRICS, body),
+                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "a metric could not be written\n"),
+            };
+        }
+        self.pages
+            .iter()
+            .find_map(|page| page(path))
+            .unwrap_or_else(|| text(StatusCode::NOT_FOUND, format!("nothing at {path}; try /metrics\n")))
+    }
 }
 
 /// A plain text response.
@@ -119,10 +158,12 @@ mod tests {
         let served: Counter = metrics.register("served", "Requests served", Counter::default());
         served.inc();
         let page: Page = Arc::new(|path| (path == "/why").then(|| json(StatusCode::OK, "{}")));
-        assert_eq!(answer(&metrics, std::slice::from_ref(&page), &Method::GET, "/metrics").status(), StatusCode::OK);
-        assert_eq!(answer(&metrics, std::slice::from_ref(&page), &Method::GET, "/why").status(), StatusCode::OK);
-        assert_eq!(answer(&metrics, std::slice::from_ref(&page), &Method::GET, "/x").status(), StatusCode::NOT_FOUND);
-        assert_eq!(answer(&metrics, &[page], &Method::POST, "/metrics").status(), StatusCode::METHOD_NOT_ALLOWED);
+        let admin = Admin { metrics: Some(metrics.clone()), pages: vec![page], tls: None };
+        let status = |method, path| admin.answer(&method, path).status();
+        assert_eq!(status(Method::GET, "/metrics"), StatusCode::OK);
+        assert_eq!(status(Method::GET, "/why"), StatusCode::OK);
+        assert_eq!(status(Method::GET, "/x"), StatusCode::NOT_FOUND);
+        assert_eq!(status(Method::POST, "/metrics"), StatusCode::METHOD_NOT_ALLOWED);
         assert!(metrics.encode().expect("text").contains("served_total 1"));
     }
 }

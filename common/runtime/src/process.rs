@@ -3,16 +3,30 @@
 
 use crate::api_version::{self, MinimumVersion};
 use crate::environment::{self, EnvironmentError};
-use crate::telemetry::LogControl;
+use crate::observe::AdminTls;
+use crate::telemetry::{LogControl, otlp};
+use crate::tls::ParameterError;
 use common::config;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Where profiles are served where nothing else is said.
+const PROFILING_PORT: u16 = 8008;
 
 /// Settings of a process that is a plane and nothing else.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ProcessOptions {
     /// Follows `config-logging`; none: log levels are somebody else's affair.
     pub logs: Option<LogControl>,
     /// The oldest API server that will do; none: any.
     pub kubernetes_min_version: Option<MinimumVersion>,
+    /// Where profiles are served (`PROFILING_PORT`); none: nowhere.
+    pub profiling: Option<SocketAddr>,
+    /// TLS on the admin port. An error counts when that port is opened.
+    pub admin_tls: Result<Option<AdminTls>, ParameterError>,
+    /// Whether the environment says where the admin port is, so that `metrics-endpoint` does not.
+    pub admin_is_fixed: bool,
+    /// OpenTelemetry's own variables.
+    pub otel: otlp::Environment,
     /// Names of config maps that a cluster may have renamed.
     pub config_maps: ConfigMapNames,
 }
@@ -32,6 +46,20 @@ impl Default for ConfigMapNames {
     }
 }
 
+impl Default for ProcessOptions {
+    fn default() -> Self {
+        Self {
+            logs: None,
+            kubernetes_min_version: None,
+            profiling: None,
+            admin_tls: Ok(None),
+            admin_is_fixed: false,
+            otel: otlp::Environment::default(),
+            config_maps: ConfigMapNames::default(),
+        }
+    }
+}
+
 impl ProcessOptions {
     /// From Knative's environment variables.
     ///
@@ -42,8 +70,20 @@ impl ProcessOptions {
         let least = environment::parsed(get, api_version::VARIABLE, least, api_version::RULE)?;
         let default = ConfigMapNames::default();
         let named = |variable: &str, default| get(variable).filter(|name| !name.is_empty()).unwrap_or(default);
+        let listen = environment::parsed(
+            get,
+            "ZEROSCALE_LISTEN_ADDRESS",
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            "must be an IP address",
+        )?;
+        let port = environment::parsed(get, "PROFILING_PORT", PROFILING_PORT, "must be a port")?;
+        let is_set = |variable: &str| get(variable).is_some_and(|value| !value.is_empty());
         Ok(Self {
             logs: None,
+            profiling: Some(SocketAddr::new(listen, port)),
+            admin_tls: AdminTls::from_env(get),
+            admin_is_fixed: is_set("METRICS_PROMETHEUS_HOST") || is_set("METRICS_PROMETHEUS_PORT"),
+            otel: otlp::Environment::from_env(get),
             kubernetes_min_version: Some(least),
             config_maps: ConfigMapNames {
                 logging: named("CONFIG_LOGGING_NAME", default.logging),

@@ -105,7 +105,11 @@ impl Fixture {
     }
 
     fn configure(&self, mesh_mode: MeshMode, mesh_pod_addressability: bool) {
-        self.network.send_replace(Arc::new(NetworkConfig { mesh_mode, mesh_pod_addressability }));
+        self.network.send_replace(Arc::new(NetworkConfig {
+            mesh_mode,
+            mesh_pod_addressability,
+            ..NetworkConfig::default()
+        }));
     }
 
     /// Puts a Service before pods of these names, uptimes and loads, which leads to them in turn. Counts its questions.

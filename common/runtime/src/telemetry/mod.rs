@@ -4,6 +4,8 @@
 //! are registered once and held by whoever counts.
 
 mod logs;
+mod names;
+pub mod otlp;
 
 pub use logs::{Format, LogControl, init_logs};
 

@@ -1,0 +1,299 @@
+//! What operators see of a plane: the admin port, metrics that are pushed, the profiling port.
+//!
+//! | what | decided by | when |
+//! |---|---|---|
+//! | `/metrics` on the admin port | `metrics-protocol`: 404 if it is `none` | at the start |
+//! | where the admin port is | `METRICS_PROMETHEUS_HOST` and `_PORT`; else `metrics-endpoint` if the protocol is `prometheus` | at the start |
+//! | TLS there | `METRICS_PROMETHEUS_TLS_CERT` and `_KEY`, `_CLIENT_AUTH`, `_CLIENT_CA_FILE`, versions and so on | at the start; the certificate's files are followed |
+//! | metrics over OTLP | `metrics-protocol`, `metrics-endpoint`, `metrics-export-interval` | at the start |
+//! | profiles on 8008 | `runtime-profiling` | at each request |
+//!
+//! One difference from Knative: the admin port is open whatever the protocol, since explanations are served there, too.
+
+use crate::admin::{self, Page};
+use crate::process::ProcessOptions;
+use crate::profiling;
+use crate::telemetry::Metrics;
+use crate::telemetry::otlp::{self, Who};
+use crate::tls::files::{self, Pair};
+use crate::tls::rustls::ServerConfig;
+use crate::tls::{ClientAuth, ParameterError, Parameters, server_config};
+use anyhow::Context;
+use common::config::{MetricsProtocol, ObservabilityConfig};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const PREFIX: &str = "METRICS_PROMETHEUS_TLS";
+/// Longest wait for the last export.
+const LAST: Duration = Duration::from_secs(6);
+
+/// TLS on the admin port.
+#[derive(Clone, Debug)]
+pub struct AdminTls {
+    pair: Pair,
+    parameters: Parameters,
+    /// Whether clients must show a certificate, and who signs them.
+    clients: Option<(bool, PathBuf)>,
+}
+
+/// What is shown, and of whom.
+pub struct Plane {
+    /// Who it is.
+    pub who: Who,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// `config-observability`.
+    pub config: watch::Receiver<Arc<ObservabilityConfig>>,
+    /// What it explains of itself.
+    pub pages: Vec<Page>,
+    /// The admin port; none: nowhere.
+    pub admin: Option<SocketAddr>,
+}
+
+/// What runs until the token that it was started with is cancelled.
+pub struct Observed {
+    /// Where the admin port is.
+    pub admin: Option<SocketAddr>,
+    /// Where profiles are served.
+    pub profiling: Option<SocketAddr>,
+    pushing: Option<JoinHandle<()>>,
+}
+
+impl AdminTls {
+    /// From the environment; none where neither certificate nor key is named.
+    ///
+    /// # Errors
+    /// One of the two is named alone, client certificates are asked for without an authority, or a name is none.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ParameterError> {
+        let read = |suffix: &str| get(&format!("{PREFIX}_{suffix}")).filter(|value| !value.is_empty());
+        let refused = |suffix: &str, value: String, rule: &str| ParameterError {
+            variable: format!("{PREFIX}_{suffix}"),
+            value,
+            rule: rule.to_owned(),
+        };
+        let pair = match (read("CERT"), read("KEY")) {
+            (Some(certificate), Some(key)) => Pair { certificate: certificate.into(), key: key.into() },
+            (None, None) => return Ok(None),
+            (Some(alone), None) => return Err(refused("CERT", alone, "needs METRICS_PROMETHEUS_TLS_KEY beside it")),
+            (None, Some(alone)) => return Err(refused("KEY", alone, "needs METRICS_PROMETHEUS_TLS_CERT beside it")),
+        };
+        let wanted = read("CLIENT_AUTH").unwrap_or_default();
+        let authority = || {
+            let file = read("CLIENT_CA_FILE").map(PathBuf::from);
+            file.ok_or_else(|| refused("CLIENT_AUTH", wanted.clone(), "needs METRICS_PROMETHEUS_TLS_CLIENT_CA_FILE"))
+        };
+        let clients = match wanted.to_ascii_lowercase().as_str() {
+            "" | "none" => None,
+            "optional" => Some((false, authority()?)),
+            "require" => Some((true, authority()?)),
+            _ => return Err(refused("CLIENT_AUTH", wanted.clone(), "must be none, optional or require")),
+        };
+        Ok(Some(Self { pair, parameters: Parameters::from_env(get, PREFIX)?, clients }))
+    }
+
+    async fn config(&self, shutdown: &CancellationToken) -> anyhow::Result<Arc<ServerConfig>> {
+        let identity = self.pair.clone().follow(files::LOOK, shutdown.clone()).await?;
+        let clients = match &self.clients {
+            None => ClientAuth::None,
+            Some((required, file)) => {
+                let roots = Arc::new(files::read_roots(file).await?);
+                if *required { ClientAuth::Required(roots) } else { ClientAuth::Optional(roots) }
+            }
+        };
+        Ok(server_config(&identity, &self.parameters, clients, &[b"http/1.1"])?)
+    }
+}
+
+impl Plane {
+    /// Opens the ports and starts to push, until `shutdown`.
+    ///
+    /// # Errors
+    /// A port cannot be bound, a certificate cannot be used, or an endpoint is malformed.
+    pub async fn observe(self, process: &ProcessOptions, shutdown: CancellationToken) -> anyhow::Result<Observed> {
+        let config = self.config.borrow().metrics.clone();
+        let pushing = otlp::push(self.metrics.clone(), &config, &self.who, &process.otel, shutdown.clone())?;
+        let admin = match self.admin {
+            None => None,
+            Some(listen) => {
+                let listen = match config.protocol {
+                    MetricsProtocol::Prometheus if !config.endpoint.is_empty() && !process.admin_is_fixed => {
+                        endpoint(&config.endpoint)?
+                    }
+                    _ => listen,
+                };
+                let tls = match process.admin_tls.clone()? {
+                    Some(tls) => Some(tls.config(&shutdown).await.context("TLS of the admin port")?),
+                    None => None,
+                };
+                let metrics = (config.protocol != MetricsProtocol::None).then_some(self.metrics);
+                Some(admin::Admin { metrics, pages: self.pages, tls }.serve(listen, shutdown.clone()).await?)
+            }
+        };
+        let profiling = match process.profiling {
+            Some(listen) => Some(profiling::serve(listen, self.config, shutdown).await?),
+            None => None,
+        };
+        Ok(Observed { admin, profiling, pushing })
+    }
+}
+
+impl Observed {
+    /// Waits, for a few seconds at most, for the last export. To be called after the end.
+    pub async fn flushed(&mut self) {
+        if let Some(pushing) = self.pushing.take() {
+            // Whatever became of it, there is nobody left to tell.
+            let _ = tokio::time::timeout(LAST, pushing).await;
+        }
+    }
+}
+
+/// `metrics-endpoint` where it is an address to listen on: `host:port`, all addresses if the host is empty.
+fn endpoint(text: &str) -> anyhow::Result<SocketAddr> {
+    let parsed = text.rsplit_once(':').and_then(|(host, port)| {
+        let host = match host.trim_start_matches('[').trim_end_matches(']') {
+            "" => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            "localhost" => IpAddr::from(Ipv4Addr::LOCALHOST),
+            host => host.parse().ok()?,
+        };
+        Some(SocketAddr::new(host, port.parse().ok()?))
+    });
+    parsed.with_context(|| format!("metrics-endpoint = {text}: must be an IP address and a port, such as 0.0.0.0:9090"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::client::TlsStream;
+    use crate::tls::{Roots, TlsConnector, rustls};
+    use prometheus_client::metrics::counter::Counter;
+    use rustls::pki_types::ServerName;
+    use std::collections::BTreeMap;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    fn tls_from(pairs: &[(&str, &str)]) -> Result<Option<AdminTls>, ParameterError> {
+        let get = |name: &str| {
+            let of = |(key, _): &&(&str, &str)| format!("{PREFIX}_{key}") == name;
+            pairs.iter().find(of).map(|(_, value)| (*value).to_owned())
+        };
+        AdminTls::from_env(&get)
+    }
+
+    #[test]
+    fn variables_that_contradict_each_other_are_named() {
+        assert!(tls_from(&[]).expect("off").is_none());
+        assert!(tls_from(&[("CERT", "c"), ("KEY", "k"), ("CLIENT_AUTH", "None")]).expect("on").is_some());
+        let pair = [("CERT", "c"), ("KEY", "k")];
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str);
+        let rows: [Row<'_>; 5] = [
+            (&pair[..1], "CERT"),
+            (&pair[1..], "KEY"),
+            (&[pair[0], pair[1], ("CLIENT_AUTH", "require")], "CLIENT_AUTH"),
+            (&[pair[0], pair[1], ("CLIENT_AUTH", "often")], "CLIENT_AUTH"),
+            (&[pair[0], pair[1], ("MIN_VERSION", "1.1")], "MIN_VERSION"),
+        ];
+        for (pairs, named) in rows {
+            assert_eq!(tls_from(pairs).expect_err(named).variable, format!("{PREFIX}_{named}"));
+        }
+    }
+
+    #[test]
+    fn an_address_to_listen_on_has_a_port() {
+        assert_eq!(endpoint(":9095").expect("valid"), "0.0.0.0:9095".parse().expect("an address"));
+        assert_eq!(endpoint("[::1]:9095").expect("valid"), "[::1]:9095".parse().expect("an address"));
+        for wrong in ["9095", "host.example:9095", "0.0.0.0:x"] {
+            assert!(endpoint(wrong).expect_err(wrong).to_string().contains(wrong));
+        }
+    }
+
+    fn plane(pairs: &[(&str, &str)]) -> Plane {
+        let data: BTreeMap<_, _> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let metrics = Metrics::default();
+        let served: Counter = metrics.register("served", "Requests served", Counter::default());
+        served.inc();
+        Plane {
+            who: Who { service: "activator", namespace: "sys".into(), pod: "a".into() },
+            metrics,
+            config: watch::channel(Arc::new(ObservabilityConfig::from_map(&data).expect("valid"))).1,
+            pages: Vec::new(),
+            admin: Some((Ipv4Addr::LOCALHOST, 0).into()),
+        }
+    }
+
+    async fn get(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("open");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn metrics_are_served_unless_they_shall_not_be() {
+        for (protocol, status) in [("prometheus", "200"), ("none", "404")] {
+            let stop = CancellationToken::new();
+            let plane = plane(&[("metrics-protocol", protocol)]);
+            let observed = plane.observe(&ProcessOptions::default(), stop.clone()).await.expect("free ports");
+            let stream = TcpStream::connect(observed.admin.expect("open")).await.expect("connected");
+            let answer = get(stream, "/metrics").await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+            assert_eq!(answer.contains("served_total 1"), status == "200", "{answer}");
+            stop.cancel();
+        }
+    }
+
+    /// Goal: profiling is asked for at each request. Method: the configuration changes between two of them.
+    #[tokio::test]
+    async fn profiling_follows_the_configuration() {
+        let (sender, config) = watch::channel(Arc::new(ObservabilityConfig::default()));
+        let plane = Plane { config, ..plane(&[]) };
+        let stop = CancellationToken::new();
+        let process = ProcessOptions { profiling: Some((Ipv4Addr::LOCALHOST, 0).into()), ..Default::default() };
+        let observed = plane.observe(&process, stop.clone()).await.expect("free ports");
+        for (profiling, status) in [(false, "404"), (true, "200"), (false, "404")] {
+            sender.send_replace(Arc::new(ObservabilityConfig { profiling, ..Default::default() }));
+            let stream = TcpStream::connect(observed.profiling.expect("open")).await.expect("connected");
+            let answer = get(stream, "/debug/pprof/").await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        }
+        stop.cancel();
+    }
+
+    /// Goal: with a certificate the port speaks TLS alone, and where clients must show one, those without get nothing.
+    #[tokio::test]
+    async fn the_admin_port_speaks_tls_if_it_has_a_certificate() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid");
+        let certificate = params.self_signed(&key).expect("signed");
+        let write = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("writable");
+            path.display().to_string()
+        };
+        let (cert, key) = (write("c", certificate.pem()), write("k", key.serialize_pem()));
+        for (auth, answered) in [("none", true), ("optional", true), ("require", false)] {
+            let tls = tls_from(&[("CERT", &cert), ("KEY", &key), ("CLIENT_AUTH", auth), ("CLIENT_CA_FILE", &cert)]);
+            let process = ProcessOptions { admin_tls: tls, ..ProcessOptions::default() };
+            let stop = CancellationToken::new();
+            let observed = plane(&[]).observe(&process, stop.clone()).await.expect("free ports");
+            let address = observed.admin.expect("open");
+            let plain = get(TcpStream::connect(address).await.expect("connected"), "/metrics").await;
+            assert!(plain.contains("HTTPS server"), "{plain}");
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(certificate.der().clone()).expect("an authority");
+            let connector = TlsConnector::from(Roots::new(roots).expect("TLS 1.3").config());
+            let stream = TcpStream::connect(address).await.expect("connected");
+            let name = ServerName::try_from("a").expect("a name");
+            // In TLS 1.3 a client learns that it is refused only when it reads.
+            let stream: TlsStream<TcpStream> = connector.connect(name, stream).await.expect("shaken");
+            assert_eq!(get(stream, "/metrics").await.contains("served_total 1"), answered, "{auth}");
+            stop.cancel();
+        }
+    }
+}

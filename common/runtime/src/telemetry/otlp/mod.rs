@@ -1,0 +1,163 @@
+//! Sends metrics and spans to a collector: OTLP over HTTP or gRPC, both with protobuf.
+//!
+//! | setting | beaten by |
+//! |---|---|
+//! | `metrics-endpoint`, `tracing-endpoint` | `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, `..._TRACES_ENDPOINT`, then `OTEL_EXPORTER_OTLP_ENDPOINT` |
+//! | `metrics-export-interval` | `OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds; neither: 60 s |
+//! | the plane's name | `OTEL_SERVICE_NAME` |
+//!
+//! An endpoint is a URL; a bare `host:port` means `http://`. `https://` believes the system's authorities, or those in
+//! the file that `OTEL_EXPORTER_OTLP_CERTIFICATE` names. Over HTTP, a URL without a path gets the signal's own.
+//!
+//! Each export has a connection of its own: they are seconds apart. What cannot be sent is said once ([`crate::trouble`])
+//! and dropped; metrics are cumulative, so nothing is lost with them but a point.
+//!
+//! # Not here
+//!
+//! Compression, headers (`OTEL_EXPORTER_OTLP_HEADERS`), retries.
+
+mod metrics;
+mod text;
+mod transport;
+
+pub use transport::{Sender, SenderError, Signal};
+
+use crate::telemetry::Metrics;
+use crate::trouble::Trouble;
+use common::config::{MetricsConfig, MetricsProtocol};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// OpenTelemetry's default.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Longest wait for the last export.
+const LAST: Duration = Duration::from_secs(5);
+
+/// OpenTelemetry's own variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `OTEL_SERVICE_NAME`.
+    pub service_name: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    pub endpoint: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`.
+    pub metrics_endpoint: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`.
+    pub traces_endpoint: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_CERTIFICATE`.
+    pub certificate: Option<PathBuf>,
+    /// `OTEL_METRIC_EXPORT_INTERVAL`; what is no number is ignored, as the specification has it.
+    pub metric_interval: Option<Duration>,
+    /// `OTEL_TRACES_SAMPLER`.
+    pub sampler: Option<String>,
+    /// `OTEL_TRACES_SAMPLER_ARG`.
+    pub sampler_argument: Option<String>,
+}
+
+impl Environment {
+    /// From the variables that `get` knows.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Self {
+        let read = |variable: &str| get(variable).filter(|value| !value.is_empty());
+        let millis = read("OTEL_METRIC_EXPORT_INTERVAL").and_then(|value| value.parse().ok());
+        Self {
+            service_name: read("OTEL_SERVICE_NAME"),
+            endpoint: read("OTEL_EXPORTER_OTLP_ENDPOINT"),
+            metrics_endpoint: read("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+            traces_endpoint: read("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+            certificate: read("OTEL_EXPORTER_OTLP_CERTIFICATE").map(PathBuf::from),
+            metric_interval: millis.filter(|ms| *ms > 0).map(Duration::from_millis),
+            sampler: read("OTEL_TRACES_SAMPLER"),
+            sampler_argument: read("OTEL_TRACES_SAMPLER_ARG"),
+        }
+    }
+}
+
+/// Who the process is, in what it exports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// `activator` or `autoscaler`.
+    pub service: &'static str,
+    /// Namespace of its pod.
+    pub namespace: String,
+    /// Its pod.
+    pub pod: String,
+}
+
+impl Who {
+    /// What describes the process: upstream's attributes.
+    pub(crate) fn attributes(&self, environment: &Environment) -> Vec<(&'static str, String)> {
+        let service = environment.service_name.clone().unwrap_or_else(|| self.service.to_owned());
+        vec![
+            ("service.name", service),
+            ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("k8s.namespace.name", self.namespace.clone()),
+            ("k8s.pod.name", self.pod.clone()),
+        ]
+    }
+
+    fn resource(&self, environment: &Environment) -> Resource {
+        let attributes = self.attributes(environment);
+        let attributes = attributes.iter().map(|(key, value)| metrics::attribute(key, value)).collect();
+        Resource { attributes, ..Resource::default() }
+    }
+}
+
+/// Starts to send `metrics`, if `config` says so, until `shutdown`; once more then, and the task has ended.
+///
+/// # Errors
+/// The endpoint cannot be used.
+pub fn push(
+    metrics: Metrics,
+    config: &MetricsConfig,
+    who: &Who,
+    environment: &Environment,
+    shutdown: CancellationToken,
+) -> Result<Option<JoinHandle<()>>, SenderError> {
+    let MetricsProtocol::Otlp(protocol) = config.protocol else { return Ok(None) };
+    let sender = Sender::new(protocol, Signal::Metrics, &config.endpoint, environment)?;
+    let every = environment.metric_interval.or(config.export_interval).unwrap_or(INTERVAL);
+    let (resource, scope) = (who.resource(environment), format!("knative.dev/serving/pkg/{}", who.service));
+    let start = since_1970();
+    tracing::info!(to = %sender, ?every, "metrics are pushed");
+    Ok(Some(tokio::spawn(async move {
+        let mut trouble = Trouble::with(format!("the export of metrics to {sender}"));
+        let mut next = Instant::now() + every;
+        loop {
+            let last = tokio::time::timeout_at(next, shutdown.cancelled()).await.is_ok();
+            next += every;
+            let sent = match metrics.encode() {
+                Ok(text) => {
+                    let span = metrics::Span { start, now: since_1970() };
+                    let request = metrics::request(&text, &resource, &scope, span);
+                    match timeout(if last { LAST } else { every }, sender.send(request.encode_to_vec())).await {
+                        Ok(sent) => sent,
+                        Err(_) => Err(format!("{sender} took too long")),
+                    }
+                }
+                Err(_) => Err("a metric could not be written".to_owned()),
+            };
+            match sent {
+                Ok(()) => trouble.over(),
+                Err(error) => trouble.failed(&error),
+            }
+            if last {
+                return;
+            }
+        }
+    })))
+}
+
+/// Nanoseconds. The system's clock is asked here alone: points in OTLP are dated.
+fn since_1970() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "what leaves the process is dated by the wall clock")]
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Reads OpenMetrics text: ours, as [`super::super::Metrics::encode`] writes it. That is how metrics that are counted once
+//! leave by two ways.
+//!
+//! Not here: exemplars, time stamps, info and state sets.
+
+use std::borrow::Cow;
+
+/// What a family holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Counter,
+    Gauge,
+    Histogram,
+    Other,
+}
+
+/// Series of one name.
+#[derive(Debug)]
+pub(super) struct Family<'a> {
+    pub(super) name: &'a str,
+    pub(super) help: &'a str,
+    pub(super) kind: Type,
+    pub(super) samples: Vec<Sample<'a>>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(super) struct Sample<'a> {
+    /// What follows the family's name: `_total`, `_bucket`, or nothing.
+    pub(super) suffix: &'a str,
+    pub(super) labels: Vec<(&'a str, Cow<'a, str>)>,
+    pub(super) value: &'a str,
+}
+
+/// Every family, in order. Lines that are not understood are left out.
+pub(super) fn families(text: &str) -> Vec<Family<'_>> {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    let mut help = ("", "");
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').unwrap_or((rest, ""));
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap_or((rest, ""));
+            let kind = match kind {
+                "counter" => Type::Counter,
+                "gauge" => Type::Gauge,
+                "histogram" => Type::Histogram,
+                _ => Type::Other,
+            };
+            let help = if help.0 == name { help.1.trim_end_matches('.') } else { "" };
+            families.push(Family { name, help, kind, samples: Vec::new() });
+        } else if !line.starts_with('#')
+            && let Some(family) = families.last_mut()
+            && let Some(sample) = sample(line, family.name)
+        {
+            family.samples.push(sample);
+        }
+    }
+    families
+}
+
+fn sample<'a>(line: &'a str, family: &str) -> Option<Sample<'a>> {
+    let rest = line.strip_prefix(family)?;
+    let end = rest.find(['{', ' '])?;
+    let (suffix, mut rest) = rest.split_at(end);
+    let mut labels = Vec::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        loop {
+            rest = rest.trim_start_matches(',');
+            if let Some(after) = rest.strip_prefix('}') {
+                rest = after;
+                break;
+            }
+            let (name, after) = rest.split_once("=\"")?;
+            let (value, after) = quoted(after)?;
+            labels.push((name, value));
+            rest = after;
+        }
+    }
+    let value = rest.trim_start().split(' ').next().filter(|value| !value.is_empty())?;
+    Some(Sample { suffix, labels, value })
+}
+
+/// A label's value up to its closing quote, and what follows that.
+fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let mut escaped = false;
+    let mut escapes = false;
+    let end = text.char_indices().find_map(|(at, c)| {
+        if std::mem::take(&mut escaped) {
+            return None;
+        }
+        escaped = c == '\\';
+        escapes |= escaped;
+        (c == '"').then_some(at)
+    })?;
+    let (inside, after) = (&text[..end], &text[end + 1..]);
+    let value = match escapes {
+        true => Cow::Owned(inside.replace("\\n", "\n").replace("\\\"", "\"").replace("\\\\", "\\")),
+        false => Cow::Borrowed(inside),
+    };
+    Some((value, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_apart() {
+        let text = "# HELP a_seconds How long.\n# TYPE a_seconds histogram\n# UNIT a_seconds seconds\n\
+            a_seconds_sum{x=\"1\"} 2.5\na_seconds_count{x=\"1\"} 3\na_seconds_bucket{le=\"0.5\",x=\"1\"} 1\n\
+            # TYPE b counter\nb_total 7\n# TYPE c gauge\nc{v=\"q\\\"}, \"} -1\nc nonsense{\n# EOF\n";
+        let families = families(text);
+        let [a, b, c] = &families[..] else { panic!("{families:?}") };
+        assert_eq!((a.name, a.help, a.kind, a.samples.len()), ("a_seconds", "How long", Type::Histogram, 3));
+        assert_eq!(a.samples[2].suffix, "_bucket");
+        assert_eq!(a.samples[2].labels, [("le", Cow::Borrowed("0.5")), ("x", Cow::Borrowed("1"))]);
+        assert_eq!((b.samples[0].suffix, b.samples[0].value), ("_total", "7"));
+        assert_eq!((&*c.samples[0].labels[0].1, c.samples[0].value), ("q\"}, ", "-1"));
+    }
+}

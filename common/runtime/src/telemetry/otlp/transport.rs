@@ -1,0 +1,242 @@
+//! One OTLP message to a collector and its answer, over HTTP/1.1 or gRPC.
+
+use super::Environment;
+use crate::tls::rustls::pki_types::ServerName;
+use crate::tls::{Roots, TlsConnector, add_roots, rustls::RootCertStore};
+use bytes::{BufMut, Bytes, BytesMut};
+use common::config::OtlpProtocol;
+use http::header::{CONTENT_TYPE, HOST, TE};
+use http::{Request, Response, Uri, Version};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::fmt;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longest wait for a collector, as OpenTelemetry's default.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Largest answer that is read.
+const ANSWER_MAX: usize = 64 * 1024;
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Points.
+    Metrics,
+    /// Spans.
+    Traces,
+}
+
+/// A way to a collector.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    protocol: OtlpProtocol,
+    uri: Uri,
+    host: String,
+    port: u16,
+    /// Whom it believes, for `https`.
+    roots: Option<Roots>,
+}
+
+/// An endpoint that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} = {value}: {rule}")]
+pub struct SenderError {
+    /// The key or variable.
+    pub setting: &'static str,
+    /// What it holds.
+    pub value: String,
+    /// The rule it broke.
+    pub rule: String,
+}
+
+impl Signal {
+    fn path(self, protocol: OtlpProtocol) -> &'static str {
+        match (protocol, self) {
+            (OtlpProtocol::HttpProtobuf, Self::Metrics) => "/v1/metrics",
+            (OtlpProtocol::HttpProtobuf, Self::Traces) => "/v1/traces",
+            (OtlpProtocol::Grpc, Self::Metrics) => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+            (OtlpProtocol::Grpc, Self::Traces) => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        }
+    }
+}
+
+impl Sender {
+    /// To `configured`, unless the environment says otherwise.
+    ///
+    /// # Errors
+    /// The endpoint is no URL with a host, or its authorities cannot be read.
+    pub fn new(
+        protocol: OtlpProtocol,
+        signal: Signal,
+        configured: &str,
+        environment: &Environment,
+    ) -> Result<Self, SenderError> {
+        let (key, own, own_variable) = match signal {
+            Signal::Metrics => {
+                ("metrics-endpoint", &environment.metrics_endpoint, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+            }
+            Signal::Traces => ("tracing-endpoint", &environment.traces_endpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+        };
+        let (setting, value, is_base) = match (own, &environment.endpoint) {
+            (Some(own), _) => (own_variable, own.as_str(), false),
+            (None, Some(base)) => ("OTEL_EXPORTER_OTLP_ENDPOINT", base.as_str(), true),
+            (None, None) => (key, configured, false),
+        };
+        let refused = |rule: &str| SenderError { setting, value: value.to_owned(), rule: rule.to_owned() };
+        let url = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
+        let uri: Uri = url.parse().map_err(|_| refused("must be a URL such as http://collector:4318"))?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| refused("must name a host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (tls, default) = match (uri.scheme_str(), protocol) {
+            (Some("http"), OtlpProtocol::HttpProtobuf) => (false, 4318),
+            (Some("https"), OtlpProtocol::HttpProtobuf) => (true, 4318),
+            (Some("http"), OtlpProtocol::Grpc) => (false, 4317),
+            (Some("https"), OtlpProtocol::Grpc) => (true, 4317),
+            _ => return Err(refused("must begin with http:// or https://")),
+        };
+        let port = uri.port_u16().unwrap_or(match (value.contains("://"), tls) {
+            (true, true) => 443,
+            (true, false) => 80,
+            (false, _) => default,
+        });
+        let path = match (protocol, uri.path()) {
+            (OtlpProtocol::Grpc, _) => signal.path(protocol).to_owned(),
+            (_, base) if is_base => format!("{}{}", base.trim_end_matches('/'), signal.path(protocol)),
+            (_, "" | "/") => signal.path(protocol).to_owned(),
+            (_, path) => path.to_owned(),
+        };
+        let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
+        let scheme = if tls { "https" } else { "http" };
+        let uri = format!("{scheme}://{authority}{path}").parse().map_err(|_| refused("must be a URL"))?;
+        let roots = if tls { Some(roots(environment)?) } else { None };
+        Ok(Self { protocol, uri, host, port, roots })
+    }
+
+    /// Sends one message, within ten seconds.
+    ///
+    /// # Errors
+    /// The collector could not be reached, or did not take it: in words.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection; the message may have been taken.
+    pub async fn send(&self, message: Vec<u8>) -> Result<(), String> {
+        match timeout(PATIENCE, self.exchange(message)).await {
+            Ok(sent) => sent,
+            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+        }
+    }
+
+    async fn exchange(&self, message: Vec<u8>) -> Result<(), String> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let stream = stream.map_err(|error| format!("connect: {error}"))?;
+        let Some(roots) = &self.roots else { return self.over(stream, message).await };
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| error.to_string())?;
+        let mut config = (*roots.config()).clone();
+        config.alpn_protocols = match self.protocol {
+            OtlpProtocol::Grpc => vec![b"h2".to_vec()],
+            OtlpProtocol::HttpProtobuf => vec![b"http/1.1".to_vec()],
+        };
+        let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(name, stream).await;
+        self.over(stream.map_err(|error| format!("TLS: {error}"))?, message).await
+    }
+
+    async fn over<S>(&self, stream: S, message: Vec<u8>) -> Result<(), String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let said = |error: hyper::Error| error.to_string();
+        let io = TokioIo::new(stream);
+        match self.protocol {
+            OtlpProtocol::HttpProtobuf => {
+                let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(said)?;
+                let driving = tokio::spawn(connection);
+                let authority = self.uri.authority().map_or("", |authority| authority.as_str());
+                let request = Request::post(self.uri.path())
+                    .header(HOST, authority)
+                    .header(CONTENT_TYPE, "application/x-protobuf")
+                    .body(Full::new(Bytes::from(message)))
+                    .map_err(|error| error.to_string())?;
+                let answered = sender.send_request(request).await.map_err(said);
+                let checked = plain(answered?).await;
+                driving.abort();
+                checked
+            }
+            OtlpProtocol::Grpc => {
+                let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+                let (mut sender, connection) = handshake.await.map_err(said)?;
+                let driving = tokio::spawn(connection);
+                let mut framed = BytesMut::with_capacity(message.len() + 5);
+                framed.put_u8(0); // Not compressed.
+                framed.put_u32(u32::try_from(message.len()).map_err(|_| "the message is too long".to_owned())?);
+                framed.put_slice(&message);
+                let request = Request::post(self.uri.clone())
+                    .version(Version::HTTP_2)
+                    .header(CONTENT_TYPE, "application/grpc")
+                    .header(TE, "trailers")
+                    .body(Full::new(framed.freeze()))
+                    .map_err(|error| error.to_string())?;
+                let answered = sender.send_request(request).await.map_err(said);
+                let checked = grpc(answered?).await;
+                driving.abort();
+                checked
+            }
+        }
+    }
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.uri.fmt(f)
+    }
+}
+
+async fn plain(response: Response<Incoming>) -> Result<(), String> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let text = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+    let text = text.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()).unwrap_or_default();
+    Err(format!("answered {status}: {text}"))
+}
+
+async fn grpc(response: Response<Incoming>) -> Result<(), String> {
+    let (head, body) = response.into_parts();
+    if !head.status.is_success() {
+        return Err(format!("answered {}", head.status));
+    }
+    let body = Limited::new(body, ANSWER_MAX).collect().await.map_err(|error| error.to_string())?;
+    let trailers = body.trailers().cloned().unwrap_or_default();
+    let field = |name: &str| {
+        let value = trailers.get(name).or_else(|| head.headers.get(name));
+        value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    match field("grpc-status").as_deref() {
+        Some("0") => Ok(()),
+        code => {
+            Err(format!("gRPC status {}: {}", code.unwrap_or("missing"), field("grpc-message").unwrap_or_default()))
+        }
+    }
+}
+
+fn roots(environment: &Environment) -> Result<Roots, SenderError> {
+    let refused = |setting, value: String, rule: String| SenderError { setting, value, rule };
+    let mut store = RootCertStore::empty();
+    match &environment.certificate {
+        Some(file) => {
+            const VARIABLE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
+            let name = file.display().to_string();
+            let pem = std::fs::read(file).map_err(|error| refused(VARIABLE, name.clone(), error.to_string()))?;
+            add_roots(&mut store, &name, &pem).map_err(|error| refused(VARIABLE, name, error.to_string()))?;
+        }
+        None => {
+            let system = rustls_native_certs::load_native_certs();
+            store.add_parsable_certificates(system.certs);
+        }
+    }
+    Roots::new(store).map_err(|error| refused("TLS", String::new(), error.to_string()))
+}
