@@ -11,6 +11,7 @@
 
 use crate::cold_start::ColdStart;
 use common::{golang, names};
+use common_runtime::credential::TokenFile;
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
 use common_runtime::process::ProcessOptions;
 use common_runtime::tls::{ParameterError, Parameters};
@@ -46,6 +47,8 @@ pub struct Options {
     pub admin: Option<SocketAddr>,
     /// The autoscaler's stat server, `ws://host:port`.
     pub stat_url: String,
+    /// What proves to it which activator this is, if anything.
+    pub stat_token: Option<TokenFile>,
     /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
     pub trust_revision_headers: Vec<Cidr>,
     /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
@@ -74,6 +77,7 @@ impl Options {
             pod_name: pod_name.into(),
             pod_ip,
             stat_url: stat_url(&namespace, &domain),
+            stat_token: None,
             system_namespace: namespace,
             cluster_domain: domain,
             mode,
@@ -111,6 +115,7 @@ impl Options {
         options.stat_url = get("ZEROSCALE_STAT_URL")
             .filter(|url| !url.is_empty())
             .unwrap_or_else(|| stat_url(&options.system_namespace, &options.cluster_domain));
+        options.stat_token = get("ZEROSCALE_STAT_TOKEN_FILE").filter(|path| !path.is_empty()).map(TokenFile::new);
         let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
         let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         options.http1.set_ip(listen);

@@ -131,8 +131,8 @@ pub async fn start(
     let metrics = Metrics::new(&registered);
     let health = Arc::new(Health::new(started));
     let pools = Pools::start(options.idle_connections_per_pod, roots, infrastructure.clone());
-    let link =
-        DurableSender::start(vec![options.stat_url.clone()], resolver, Config::default(), infrastructure.clone())?;
+    let config = Config { token: options.stat_token.clone(), ..Config::default() };
+    let link = DurableSender::start(vec![options.stat_url.clone()], resolver, config, infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
     tokio::spawn(sink.clone().run(health.clone(), infrastructure.clone()));
     let registry = Registry::new(Parts {

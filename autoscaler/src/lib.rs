@@ -15,5 +15,5 @@ pub mod run;
 pub mod scale;
 pub mod stateful_set;
 
-pub use options::{Options, ScaleEvent};
+pub use options::{Options, ScaleEvent, StatTokens};
 pub use run::run;

@@ -1,7 +1,9 @@
 //! What an autoscaler must be told, and how the environment tells it.
 
+use crate::ingest::admission::Demand;
 use crate::stateful_set::StatefulSet;
 use common::RevisionKey;
+use common_runtime::credential::TokenFile;
 use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};
 use common_runtime::process::ProcessOptions;
 use std::fmt;
@@ -30,8 +32,19 @@ pub struct Options {
     pub stateful_set: Option<StatefulSet>,
     /// What both planes are told alike.
     pub process: ProcessOptions,
+    /// Who may send stats, and what proves to other autoscalers that we may.
+    pub stat_tokens: StatTokens,
     /// Told of every replicas patch that was answered.
     pub on_scale: Option<OnScale>,
+}
+
+/// Tokens on the way of stats. The default neither shows nor demands any, as upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatTokens {
+    /// What is shown to other autoscalers.
+    pub own: Option<TokenFile>,
+    /// What is demanded of whoever sends stats.
+    pub demand: Option<Demand>,
 }
 
 /// Called with each accepted change of replicas, from the task that made it; must not block.
@@ -55,7 +68,8 @@ pub struct ScaleEvent {
 impl Options {
     /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`,
     /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`), `ZEROSCALE_MODE`, and `ZEROSCALE_LISTEN_ADDRESS` for machines where
-    /// several planes share the ports (default: all addresses). `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
+    /// several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to other autoscalers;
+    /// `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for ([`crate::ingest::admission`]). `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
     ///
     /// # Errors
     /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
@@ -74,6 +88,7 @@ impl Options {
         let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         let metrics_host = parsed(&get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
+        let stat_tokens = StatTokens::from_env(&get, mode, &system_namespace);
         Ok(Self {
             pod_name,
             pod_ip,
@@ -84,8 +99,24 @@ impl Options {
             admin: Some(SocketAddr::new(metrics_host, metrics)),
             stateful_set: StatefulSet::from_env(&get)?,
             process: ProcessOptions::from_env(&get)?,
+            stat_tokens,
             on_scale: None,
         })
+    }
+}
+
+impl StatTokens {
+    fn from_env(get: &impl Fn(&str) -> Option<String>, mode: Mode, namespace: &str) -> Self {
+        let given = |name: &str| get(name).filter(|value| !value.is_empty());
+        // Knative's autoscaler runs under the account of its controller.
+        let autoscaler = if mode == Mode::Knative { "controller" } else { "autoscaler" };
+        let demand = given("ZEROSCALE_STAT_AUDIENCE").map(|audience| Demand {
+            audience,
+            namespace: namespace.to_owned(),
+            activator: "activator".to_owned(),
+            autoscaler: autoscaler.to_owned(),
+        });
+        Self { own: given("ZEROSCALE_STAT_TOKEN_FILE").map(TokenFile::new), demand }
     }
 }
 
@@ -100,6 +131,7 @@ impl fmt::Debug for Options {
             .field("stat_listen", &self.stat_listen)
             .field("admin", &self.admin)
             .field("stateful_set", &self.stateful_set)
+            .field("stat_tokens", &self.stat_tokens)
             .finish_non_exhaustive()
     }
 }

@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
 use crate::explain;
+use crate::ingest::admission::Gate;
 use crate::ingest::attest::{Attestations, watch_activators};
 use crate::ingest::counters::IngestCounters;
 use crate::ingest::peers::Peers;
@@ -318,6 +319,9 @@ impl Plane {
             .then(|| format!("{}.svc.{}", options.system_namespace, options.cluster_domain));
         let stop = tokens.stop.clone();
         let peers = Peers::new(shares.clone(), resolver.clone(), stat_port, services, here.clone(), counters, stop);
+        if let Some(token) = &options.stat_tokens.own {
+            peers.present(token.clone());
+        }
         let namespace = options.system_namespace.clone();
         let ingest = Ingest::new(namespace, shares.clone(), here, attestations.clone(), peers.clone());
         let scrapes = metrics.register(
@@ -354,6 +358,10 @@ impl Plane {
         tasks.spawn(self.scraper.clone().run(tokens.stop.clone()));
         tasks.spawn(resync(self.clock.clone(), tokens.last.clone()));
         let counters = Counters::new(&self.metrics);
+        let server = match &options.stat_tokens.demand {
+            Some(demand) => server.guarded(Gate::new(demand.clone(), client.clone(), &self.metrics)),
+            None => server,
+        };
         tasks.spawn(server.serve(self.ingest.clone(), counters, tokens.stop.clone()));
         tasks
     }

@@ -18,6 +18,8 @@ pub enum Dropped {
     Expired,
     /// Too many waited for its owner.
     QueueFull,
+    /// Its sender has proven to be another pod.
+    Impostor,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

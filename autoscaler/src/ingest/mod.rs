@@ -17,8 +17,10 @@
 //!   by either; a forwarded one comes from the forwarder's address, which says nothing.
 //! - An attestation is forwarded only while every bucket's owner is known, and an owner only counts until its lease has run
 //!   out as seen from here: a process cut off from the API server neither forwards by a stale view nor vouches for silence.
+//! - Where tokens are demanded, what an activator sends under another pod's name than its own is dropped and counted.
 //! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
 
+pub mod admission;
 pub mod attest;
 pub mod counters;
 pub mod peers;
@@ -91,7 +93,13 @@ impl Ingest {
         }
     }
 
-    fn attestation(&self, message: &WireStatMessage, from: Origin) {
+    /// Somebody speaks for another pod than the one it has proven to be. Said at debug: the counter tells of it.
+    fn impostor(&self, from: &Origin, speaker: &str) {
+        tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "dropped: not its own");
+        self.counters.dropped(Dropped::Impostor, 1);
+    }
+
+    fn attestation(&self, message: &WireStatMessage, from: &Origin) {
         if message.namespace != self.system_namespace {
             return;
         }
@@ -110,7 +118,7 @@ impl Ingest {
 }
 
 impl Sink for Ingest {
-    fn frame(&self, frame: Bytes, from: Origin) -> bool {
+    fn frame(&self, frame: Bytes, from: &Origin) -> bool {
         let frame = match common::wire::decode(&frame) {
             Ok(frame) => frame,
             Err(error) => {
@@ -119,6 +127,11 @@ impl Sink for Ingest {
             }
         };
         for mut message in frame.messages {
+            let speaker = message.stat.as_ref().map_or(&message.name, |stat| &stat.pod_name);
+            if from.pod.as_deref().is_some_and(|pod| pod != speaker) {
+                self.impostor(from, speaker);
+                continue;
+            }
             match message.stat.take() {
                 Some(stat) => self.stat(message, stat, from.forwarded),
                 None => self.attestation(&message, from),

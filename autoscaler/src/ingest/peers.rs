@@ -23,13 +23,14 @@ use crate::leadership::{Instance, Owner, Shares};
 use crate::stateful_set::stat_url;
 use common::RevisionKey;
 use common::stat::{WireStatMessage, WireStatMessages};
+use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Resolve;
 use common_runtime::websocket::{Config, DurableSender};
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -61,6 +62,8 @@ struct Shared {
     resolver: Arc<dyn Resolve>,
     /// Where every instance's stat server listens.
     port: u16,
+    /// What proves to them who we are.
+    token: OnceLock<TokenFile>,
     /// What follows a bucket's name in its Service's host name; none where buckets have no Services.
     services: Option<String>,
     local: Arc<dyn Local>,
@@ -101,10 +104,26 @@ impl Peers {
         counters: IngestCounters,
         shutdown: CancellationToken,
     ) -> Self {
-        let (peers, ownerless) = (Mutex::default(), Queue::default());
+        let (peers, ownerless, token) = (Mutex::default(), Queue::default(), OnceLock::new());
         Self {
-            shared: Arc::new(Shared { shares, resolver, port, services, local, counters, peers, ownerless, shutdown }),
+            shared: Arc::new(Shared {
+                shares,
+                resolver,
+                port,
+                token,
+                services,
+                local,
+                counters,
+                peers,
+                ownerless,
+                shutdown,
+            }),
         }
+    }
+
+    /// Shows this token to every peer that is dialled from now on. The first one given stays.
+    pub fn present(&self, token: TokenFile) {
+        let _ = self.shared.token.set(token);
     }
 
     /// Sends a stat to the holder of its bucket.
@@ -204,7 +223,7 @@ impl Peers {
     /// Carries one peer's queue until it is retired; then gives back what is left.
     async fn carry(self, holder: Instance, peer: Arc<Peer>) {
         let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
-        let config = Config { headers: vec![mark], ..Config::default() };
+        let config = Config { headers: vec![mark], token: self.shared.token.get().cloned(), ..Config::default() };
         match DurableSender::start(peer.urls.clone(), self.shared.resolver.clone(), config, peer.retired.child_token())
         {
             Ok(link) => self.drain(&link, &peer).await,

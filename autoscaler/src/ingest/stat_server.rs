@@ -5,7 +5,8 @@
 //! 1. A kubelet's probe (`User-Agent: kube-probe/…`, or a `K-Kubelet-Probe` header) is answered 200.
 //! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
 //!    it, the answer is an empty 200, which a WebSocket client takes for a refusal.
-//! 3. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
+//! 3. Where tokens are demanded ([`super::admission`]), who has none that is good is refused: 401, 403 or 503.
+//! 4. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
 //!
 //! # Frames
 //!
@@ -25,6 +26,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::admission::{Gate, Peer};
 use bytes::Bytes;
 use common::ownership::bucket_of_host;
 use common_runtime::telemetry::Metrics;
@@ -78,19 +80,21 @@ const KEEP_ALIVE: Duration = Duration::from_secs(180);
 /// Takes what the server reads. Called from many tasks at once; must not block.
 pub trait Sink: Send + Sync + 'static {
     /// A binary frame has arrived. `false`: it could not be decoded.
-    fn frame(&self, frame: Bytes, from: Origin) -> bool;
+    fn frame(&self, frame: Bytes, from: &Origin) -> bool;
 
     /// Whether this process owns the bucket of this name.
     fn owns_bucket(&self, name: &str) -> bool;
 }
 
 /// Where a frame came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The peer's address.
     pub ip: IpAddr,
     /// Whether another autoscaler has forwarded it.
     pub forwarded: bool,
+    /// The pod that the peer has proven to be: it may speak for nobody else.
+    pub pod: Option<Arc<str>>,
 }
 
 /// What the server counts.
@@ -117,9 +121,9 @@ impl Counters {
 }
 
 /// A bound stat server.
-#[derive(Debug)]
 pub struct StatServer {
     listener: TcpListener,
+    gate: Option<Arc<Gate>>,
 }
 
 impl StatServer {
@@ -131,7 +135,12 @@ impl StatServer {
         let listener = TcpListener::bind(listen)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("stat port {listen} cannot be bound: {error}")))?;
-        Ok(Self { listener })
+        Ok(Self { listener, gate: None })
+    }
+
+    /// Demands tokens of whoever sends stats.
+    pub fn guarded(self, gate: Gate) -> Self {
+        Self { gate: Some(Arc::new(gate)), ..self }
     }
 
     /// The address it listens on.
@@ -186,7 +195,7 @@ impl StatServer {
     pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
         let tasks = TaskTracker::new();
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let server = Server { sink, counters, shutdown, tasks: tasks.clone() };
+        let server = Server { sink, counters, gate: self.gate.clone(), shutdown, tasks: tasks.clone() };
         loop {
             let (stream, peer) = tokio::select! {
                 () = server.shutdown.cancelled() => break,
@@ -210,6 +219,7 @@ impl StatServer {
 struct Server {
     sink: Arc<dyn Sink>,
     counters: Counters,
+    gate: Option<Arc<Gate>>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -223,8 +233,8 @@ impl Server {
         let permit = Arc::new(permit);
         let shutdown = self.shutdown.clone();
         let service = hyper::service::service_fn(move |request| {
-            let answer = self.answer(request, ip, &permit);
-            async move { Ok::<_, Infallible>(answer) }
+            let (server, permit) = (self.clone(), permit.clone());
+            async move { Ok::<_, Infallible>(server.answer(request, ip, &permit).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -239,7 +249,7 @@ impl Server {
     }
 
     /// Answers one request; an upgrade goes on in a task of its own, which keeps the place that `permit` stands for.
-    fn answer(
+    async fn answer(
         &self,
         mut request: Request<Incoming>,
         ip: IpAddr,
@@ -257,7 +267,17 @@ impl Server {
             Ok(accept) => accept,
             Err(refusal) => return *refusal,
         };
-        let origin = Origin { ip, forwarded: request.headers().contains_key(FORWARDED) };
+        let forwarded = request.headers().contains_key(FORWARDED);
+        let peer = match &self.gate {
+            Some(gate) => gate.admit(request.headers(), forwarded, ip).await.map(Some),
+            None => Ok(None),
+        };
+        let pod = match peer {
+            Ok(Some(Peer::Activator(pod))) => Some(pod),
+            Ok(Some(Peer::Autoscaler) | None) => None,
+            Err(refused) => return status(refused.status()),
+        };
+        let origin = Origin { ip, forwarded, pod };
         let upgrade = hyper::upgrade::on(&mut request);
         let (server, permit) = (self.clone(), permit.clone());
         self.tasks.spawn(async move {
@@ -290,7 +310,7 @@ impl Server {
             match message {
                 Some(Ok(Message::Binary(frame))) => {
                     self.counters.frames.inc();
-                    if !self.sink.frame(frame, origin) {
+                    if !self.sink.frame(frame, &origin) {
                         self.counters.bad_frames.inc();
                     }
                 }

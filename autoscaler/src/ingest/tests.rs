@@ -210,10 +210,10 @@ async fn an_attestation_reaches_every_owner() {
 async fn only_the_system_namespace_attests() {
     let (first, _second) = pair().await;
     first.attestations.set_ready(vec![ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() }]);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
-    assert!(first.ingest.frame(frame(&[common::wire::attestation("default", "act-0")]), from));
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    assert!(first.ingest.frame(frame(&[common::wire::attestation("default", "act-0")]), &from));
     assert!(!first.attestations.attested(Instant::now()));
-    assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), from), "what cannot be decoded is said to be bad");
+    assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), &from), "what cannot be decoded is said to be bad");
 }
 
 /// Goal: instances that disagree do not bounce a stat: a forwarded one is not forwarded again, and its loss is counted.
@@ -232,8 +232,8 @@ async fn an_ownerless_stat_waits_for_its_owner() {
     let (first, second) = pair().await;
     first.assign.set(0, None, false);
     first.assign.set(1, None, false);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
-    assert!(first.ingest.frame(frame(&[message(FIRST), message(SECOND)]), from));
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    assert!(first.ingest.frame(frame(&[message(FIRST), message(SECOND)]), &from));
     assert_eq!(first.desired(FIRST), Some(0));
     first.assign.set(0, Some(first.me.clone()), true);
     assert_eq!(within(first.attention.next()).await.name(), FIRST);
@@ -248,8 +248,8 @@ async fn an_unreachable_owner_costs_only_its_own_stats() {
     let gone = Holder { pod_name: "as-9".into(), pod_ip: [127, 0, 0, 9].into() };
     first.assign.set(0, Some(first.me.clone()), true);
     first.assign.set(1, Some(gone), false);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
-    assert!(first.ingest.frame(frame(&[message(SECOND), message(FIRST)]), from));
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    assert!(first.ingest.frame(frame(&[message(SECOND), message(FIRST)]), &from));
     assert_eq!(first.desired(FIRST), Some(1), "at once, whatever becomes of the other");
     tokio::time::sleep(Duration::from_secs(14)).await;
     assert_eq!(first.here.counters.dropped_total(Dropped::Expired), 0, "still kept");
@@ -267,8 +267,8 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     let service = |bucket: usize| format!("{}.knative-serving.svc.cluster.local", services[bucket]);
     first.names.0.lock().insert(service(1), second.address);
     first.assign.set(1, Some(hidden.clone()), false);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
-    assert!(first.ingest.frame(frame(&[message(SECOND)]), from));
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
     assert_eq!(within(second.attention.next()).await.name(), SECOND);
 
     // Its bucket goes to another, and it gains the other one: the former Service would refuse the link.
@@ -277,7 +277,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
         instance.assign.set(1, None, false);
     }
     first.names.0.lock().insert(service(0), second.address);
-    assert!(first.ingest.frame(frame(&[message(FIRST)]), from));
+    assert!(first.ingest.frame(frame(&[message(FIRST)]), &from));
     assert_eq!(within(second.attention.next()).await.name(), FIRST);
 }
 
@@ -293,8 +293,8 @@ async fn members_of_a_stateful_set_forward_by_name() {
     let owned_by_first = shares(0).owner(&RevisionKey::new("default", FIRST)) == Owner::Us;
     let (owner, other, n) = if owned_by_first { (&first, &second, 0) } else { (&second, &first, 1) };
     other.names.0.lock().insert(host(n), owner.address);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false };
-    assert!(other.ingest.frame(frame(&[message(FIRST)]), from));
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    assert!(other.ingest.frame(frame(&[message(FIRST)]), &from));
     assert_eq!(within(owner.attention.next()).await.name(), FIRST);
     assert_eq!(other.desired(FIRST), Some(0));
 }

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod api_version;
 pub mod config_map;
+pub mod credential;
 pub mod environment;
 pub mod lease;
 pub mod observe;

@@ -176,6 +176,7 @@ async fn a_stat_becomes_a_patch() {
         stat_listen: listen,
         admin: None,
         stateful_set: None,
+        stat_tokens: Default::default(),
         process: Default::default(),
         on_scale: Some(Arc::new(move |event| {
             let _ = events.send(event.clone());

@@ -73,6 +73,7 @@ impl Cluster {
             stat_listen: listen,
             admin: None,
             stateful_set: None,
+            stat_tokens: Default::default(),
             process: Default::default(),
             on_scale: None,
         };

@@ -19,9 +19,9 @@ struct Recorder {
 }
 
 impl Sink for Recorder {
-    fn frame(&self, frame: Bytes, from: Origin) -> bool {
+    fn frame(&self, frame: Bytes, from: &Origin) -> bool {
         let good = !frame.starts_with(b"bad");
-        self.frames.send((frame, from)).expect("the test listens");
+        self.frames.send((frame, from.clone())).expect("the test listens");
         good
     }
 
@@ -87,7 +87,7 @@ async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
         client.send(Message::binary(frame.to_vec())).await.expect("send");
         let (read, from) = within(fixture.frames.recv()).await.expect("a frame");
         assert_eq!(&read[..], frame);
-        assert_eq!(from, Origin { ip: [127, 0, 0, 1].into(), forwarded: false });
+        assert_eq!(from, Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None });
     }
     client.send(Message::Ping(Bytes::from_static(b"still there?"))).await.expect("send");
     let pong = within(client.next()).await.expect("open").expect("readable");

@@ -154,6 +154,7 @@ impl Fixture {
             stat_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             admin: None,
             stateful_set: None,
+            stat_tokens: Default::default(),
             process: Default::default(),
             on_scale: Some(Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)))),
         };

@@ -6,6 +6,7 @@ use crate::resolve::Resolve;
 use crate::trouble::Trouble;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
+use http::header::AUTHORIZATION;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -136,6 +137,10 @@ async fn handshake(address: SocketAddr, target: &Target, config: &Config) -> io:
     for (name, value) in &config.headers {
         let value = value.to_str().map_err(io::Error::other)?;
         request = request.with_header(name.as_str(), value);
+    }
+    if let Some(token) = &config.token {
+        let bearer = token.bearer().await?;
+        request = request.with_header(AUTHORIZATION.as_str(), bearer.to_str().map_err(io::Error::other)?);
     }
     let limits = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)

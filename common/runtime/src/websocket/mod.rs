@@ -30,6 +30,7 @@ mod link;
 #[cfg(test)]
 mod tests;
 
+use crate::credential::TokenFile;
 use crate::resolve::Resolve;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
@@ -60,6 +61,8 @@ pub struct Config {
     pub queue_capacity: usize,
     /// Further headers of the handshake request.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// A token that proves who we are, if the peer wants one.
+    pub token: Option<TokenFile>,
 }
 
 impl Default for Config {
@@ -72,6 +75,7 @@ impl Default for Config {
             backoff_max: Duration::from_secs(5),
             queue_capacity: QUEUE_CAPACITY,
             headers: Vec::new(),
+            token: None,
         }
     }
 }

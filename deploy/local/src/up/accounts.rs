@@ -3,17 +3,26 @@
 //! Planes run in this process, yet speak to the API server as they would in a cluster: with a token of their own account,
 //! bound to a Pod of their name. So whatever works here works with the roles in `deploy/kubernetes/base`, and a verb that
 //! is missing there is missing here. The Pods are names alone: their scheduler does not exist.
+//! As the manifests have it, each plane also has a token for the stat link.
 
 use crate::up::{manifests, system};
 use anyhow::Context;
+use autoscaler::ingest::admission::Demand;
+use common_runtime::credential::TokenFile;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
 use serde_json::json;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
+
+/// Audience of the tokens for the stat link.
+const STATS: &str = "zeroscale.dev/stats";
 
 /// How long tokens are good for, if the API server allows it: longer than anybody leaves such a cluster running.
 const EXPIRATION: i64 = 365 * 24 * 3600;
@@ -24,8 +33,29 @@ pub(super) async fn create(client: &Client) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("roles.yaml", ROLES)?).await
 }
 
-/// The way to the API server of the plane `pod`, which runs as `account`; `kube` is an administrator's.
-pub(super) async fn enter(kube: Config, account: &str, pod: &str) -> anyhow::Result<Client> {
+/// What autoscalers demand of whoever sends stats.
+pub(super) fn demand() -> Demand {
+    let owned = str::to_owned;
+    Demand {
+        audience: owned(STATS),
+        namespace: owned(system::NAMESPACE),
+        activator: owned("activator"),
+        autoscaler: owned("autoscaler"),
+    }
+}
+
+/// Where the token of the plane `pod` for the stat link is.
+pub(super) fn stat_token(folder: &Path, pod: &str) -> TokenFile {
+    TokenFile::new(stat_token_path(folder, pod))
+}
+
+fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
+    folder.join(format!("{pod}.token"))
+}
+
+/// The way to the API server of the plane `pod`, which runs as `account`; `kube` is an administrator's. Its token for the
+/// stat link is in `folder` afterwards.
+pub(super) async fn enter(kube: Config, folder: &Path, account: &str, pod: &str) -> anyhow::Result<Client> {
     let administrator = Client::try_from(kube.clone())?;
     let pods: Api<Pod> = Api::namespaced(administrator.clone(), system::NAMESPACE);
     let object: Pod = serde_json::from_value(json!({
@@ -36,6 +66,9 @@ pub(super) async fn enter(kube: Config, account: &str, pod: &str) -> anyhow::Res
         },
     }))?;
     system::unless_there(&pods, &object).await.with_context(|| format!("Pod {pod}"))?;
+    let file = stat_token_path(folder, pod);
+    let secret = token(&administrator, account, pod, Some(STATS)).await?;
+    write_secret(&file, &secret).with_context(|| format!("token file {}", file.display()))?;
     let mut own = kube;
     own.auth_info.token = Some(token(&administrator, account, pod, None).await?.into());
     own.auth_info.client_certificate_data = None;
@@ -45,8 +78,14 @@ pub(super) async fn enter(kube: Config, account: &str, pod: &str) -> anyhow::Res
     Ok(Client::try_from(own)?)
 }
 
+/// Writes what only we may read.
+fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(secret.as_bytes())
+}
+
 /// A token of `account` that is bound to `pod`; for the API server, or for `audience`.
-pub(super) async fn token(client: &Client, account: &str, pod: &str, audience: Option<&str>) -> anyhow::Result<String> {
+async fn token(client: &Client, account: &str, pod: &str, audience: Option<&str>) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), system::NAMESPACE);
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {

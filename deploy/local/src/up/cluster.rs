@@ -14,6 +14,7 @@ use crate::up::system::{self, Member};
 use crate::usage::UsageTable;
 use crate::{controllers, ingress};
 use anyhow::Context;
+use autoscaler::StatTokens;
 use common::{RevisionKey, names};
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Resolve;
@@ -63,6 +64,8 @@ pub struct Cluster {
 struct Shared {
     ranges: Ranges,
     kube: Config,
+    /// Of the cluster's own.
+    folder: PathBuf,
     resolver: Arc<dyn Resolve>,
     stat_url: Option<String>,
     events: broadcast::Sender<Event>,
@@ -155,6 +158,7 @@ impl Cluster {
         let shared = Arc::new(Shared {
             ranges,
             kube,
+            folder: folder.0.clone(),
             resolver,
             stat_url: options.stat_url.clone(),
             events: broadcast::channel(EVENTS_MAX).0,
@@ -284,18 +288,19 @@ impl Shared {
 
     fn start(self: Arc<Self>, id: PlaneId) -> anyhow::Result<Plane> {
         let (address, kube, resolver) = (self.address(id), self.kube.clone(), self.resolver.clone());
+        let folder = self.folder.clone();
         match id {
             PlaneId::Activator(_) => {
                 let options = self.activator_options(id, address.ip());
                 Plane::start(&id.name(), move |shutdown| async move {
-                    let client = accounts::enter(kube, "activator", &options.pod_name).await?;
+                    let client = accounts::enter(kube, &folder, "activator", &options.pod_name).await?;
                     activator::run(options, client, resolver, shutdown).await
                 })
             }
             PlaneId::Autoscaler(_) => {
                 let options = self.autoscaler_options(id, address);
                 Plane::start(&id.name(), move |shutdown| async move {
-                    let client = accounts::enter(kube, "autoscaler", &options.pod_name).await?;
+                    let client = accounts::enter(kube, &folder, "autoscaler", &options.pod_name).await?;
                     autoscaler::run(options, client, resolver, shutdown).await
                 })
             }
@@ -318,6 +323,7 @@ impl Shared {
                 names::STAT_PORT
             )
         });
+        options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
         options.linger = LINGER;
         options.drain = DRAIN;
         let shared = Arc::downgrade(self);
@@ -341,6 +347,10 @@ impl Shared {
             stat_listen: address,
             admin: Some(SocketAddr::new(address.ip(), 9090)),
             stateful_set: None,
+            stat_tokens: StatTokens {
+                own: Some(accounts::stat_token(&self.folder, &id.name())),
+                demand: Some(accounts::demand()),
+            },
             process: Default::default(),
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {

@@ -1,0 +1,240 @@
+//! Who may send stats: activators, each for itself, and other autoscalers, for what they forward.
+//!
+//! Where it is asked for ([`Demand`]), a handshake must carry a ServiceAccount's token for our audience, which the API
+//! server is asked about (TokenReview). An activator's token must be bound to a Pod, and every stat and attestation that
+//! comes over the connection must carry that Pod's name: an activator that was taken over can lie about its own load and
+//! nobody else's. An autoscaler's token may forward anybody's. Whoever else is in the cluster cannot make a workload grow
+//! or fall asleep.
+//!
+//! # Odd cases
+//!
+//! - Verdicts are kept, good ones for [`GOOD_FOR`] and bad ones for [`BAD_FOR`], so that activators that come back all at
+//!   once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most [`VERDICTS_MAX`].
+//! - The API server does not answer: 503, and nothing is kept; the peer dials again. Connections that stand go on.
+//! - A token is looked at when its connection begins, and not again while that lasts.
+//! - A refusal is counted, and said when its reason is another than that of the one before.
+
+use common_runtime::telemetry::Metrics;
+use http::{HeaderMap, StatusCode, header};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// How long an accepted token is accepted without another review.
+pub const GOOD_FOR: Duration = Duration::from_secs(60);
+/// How long a refused one is refused without another review.
+pub const BAD_FOR: Duration = Duration::from_secs(10);
+/// Verdicts kept at most. A cluster has fewer planes; the rest are strangers'.
+pub const VERDICTS_MAX: usize = 1024;
+/// Longest wait for a review: a dialling peer waits 3 s.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest token that is looked at.
+const TOKEN_MAX: usize = 16 * 1024;
+/// Where the API server says which Pod a token is bound to.
+const POD: &str = "authentication.kubernetes.io/pod-name";
+
+/// What is asked of whoever sends stats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The audience that tokens must be for.
+    pub audience: String,
+    /// Namespace of the ServiceAccounts.
+    pub namespace: String,
+    /// The activators' ServiceAccount.
+    pub activator: String,
+    /// The autoscalers'.
+    pub autoscaler: String,
+}
+
+/// Who a peer has proven to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// An activator, in this Pod.
+    Activator(Arc<str>),
+    /// An autoscaler.
+    Autoscaler,
+}
+
+/// Why a handshake was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// No `Authorization: Bearer`.
+    #[error("it carries no token")]
+    NoToken,
+    /// The API server does not know the token, or not for our audience.
+    #[error("its token is not good for audience {0}")]
+    BadToken(String),
+    /// A token of somebody else.
+    #[error("its token is that of {0}, who has no part in this")]
+    Stranger(String),
+    /// An activator whose token is not bound to a Pod.
+    #[error("its token is not bound to a Pod")]
+    Unbound,
+    /// An activator that calls itself a forwarder.
+    #[error("it is an activator, and only autoscalers forward")]
+    NoForwarder,
+    /// Nobody could be asked.
+    #[error("tokens cannot be reviewed: {0}")]
+    Unknown(String),
+}
+
+impl Refused {
+    /// What the peer is answered; it learns nothing about the cluster.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NoToken | Self::BadToken(_) => StatusCode::UNAUTHORIZED,
+            Self::Stranger(_) | Self::Unbound | Self::NoForwarder => StatusCode::FORBIDDEN,
+            Self::Unknown(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// Decides who may send stats.
+pub struct Gate {
+    demand: Demand,
+    reviews: Api<TokenReview>,
+    verdicts: Mutex<HashMap<String, (Result<Peer, Refused>, Instant)>>,
+    refusals: Counter,
+    told: Mutex<Option<Refused>>,
+}
+
+impl Gate {
+    /// Reviews tokens at the API server of `client`.
+    pub fn new(demand: Demand, client: Client, metrics: &Metrics) -> Self {
+        let refusals = Counter::default();
+        metrics.register(
+            "zeroscale_stat_refusals",
+            "Handshakes for stats that were refused for want of a good token",
+            refusals.clone(),
+        );
+        Self { demand, reviews: Api::all(client), verdicts: Mutex::default(), refusals, told: Mutex::default() }
+    }
+
+    /// Who sends a handshake with these headers; `forwards`: it says that it carries forwarded stats.
+    ///
+    /// # Errors
+    /// It may not send stats.
+    pub async fn admit(&self, headers: &HeaderMap, forwards: bool, from: IpAddr) -> Result<Peer, Refused> {
+        let admitted = match token(headers) {
+            Some(token) => self.known(token).await,
+            None => Err(Refused::NoToken),
+        };
+        let admitted = match admitted {
+            Ok(Peer::Activator(_)) if forwards => Err(Refused::NoForwarder),
+            other => other,
+        };
+        match &admitted {
+            Ok(_) => *self.told.lock() = None,
+            Err(refused) => {
+                self.refusals.inc();
+                let former = self.told.lock().replace(refused.clone());
+                if former.as_ref() != Some(refused) {
+                    tracing::warn!(%from, reason = %refused, "a sender of stats was refused; see the token that it is given");
+                }
+            }
+        }
+        admitted
+    }
+
+    async fn known(&self, token: &str) -> Result<Peer, Refused> {
+        let now = Instant::now();
+        let kept = self.verdicts.lock().get(token).filter(|(_, until)| now < *until).cloned();
+        if let Some((verdict, _)) = kept {
+            return verdict;
+        }
+        let verdict = match timeout(REVIEW_TIMEOUT, self.review(token)).await {
+            Ok(verdict) => verdict,
+            Err(_) => Err(Refused::Unknown("the API server does not answer".into())),
+        };
+        if !matches!(verdict, Err(Refused::Unknown(_))) {
+            let until = Instant::now() + if verdict.is_ok() { GOOD_FOR } else { BAD_FOR };
+            let mut verdicts = self.verdicts.lock();
+            if verdicts.len() >= VERDICTS_MAX {
+                verdicts.retain(|_, (_, until)| now < *until);
+            }
+            if verdicts.len() < VERDICTS_MAX {
+                verdicts.insert(token.to_owned(), (verdict.clone(), until));
+            }
+        }
+        verdict
+    }
+
+    async fn review(&self, token: &str) -> Result<Peer, Refused> {
+        let spec = TokenReviewSpec { audiences: Some(vec![self.demand.audience.clone()]), token: token.to_owned() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answered = self.reviews.create(&PostParams::default(), &review).await;
+        let status = match answered {
+            Ok(review) => review.status.unwrap_or_default(),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                let why = "this process has no right to create tokenreviews (authentication.k8s.io)";
+                return Err(Refused::Unknown(why.into()));
+            }
+            Err(error) => return Err(Refused::Unknown(error.to_string())),
+        };
+        let ours = status.audiences.iter().flatten().any(|audience| *audience == self.demand.audience);
+        if status.authenticated != Some(true) || !ours {
+            return Err(Refused::BadToken(self.demand.audience.clone()));
+        }
+        self.demand.peer(&status.user.unwrap_or_default())
+    }
+}
+
+impl Demand {
+    fn peer(&self, user: &UserInfo) -> Result<Peer, Refused> {
+        let name = user.username.as_deref().unwrap_or_default();
+        let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+        match account.filter(|(namespace, _)| *namespace == self.namespace).map(|(_, account)| account) {
+            Some(account) if account == self.autoscaler => Ok(Peer::Autoscaler),
+            Some(account) if account == self.activator => {
+                let pod = user.extra.as_ref().and_then(|extra| extra.get(POD)).and_then(|pods| pods.first());
+                pod.map(|pod| Peer::Activator(pod.as_str().into())).ok_or(Refused::Unbound)
+            }
+            _ => Err(Refused::Stranger(name.to_owned())),
+        }
+    }
+}
+
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let token = value.strip_prefix("Bearer ")?.trim();
+    (!token.is_empty() && token.len() <= TOKEN_MAX).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str, pod: Option<&str>) -> UserInfo {
+        let extra = pod.map(|pod| [(POD.to_owned(), vec![pod.to_owned()])].into());
+        UserInfo { username: Some(name.into()), extra, ..UserInfo::default() }
+    }
+
+    #[test]
+    fn only_the_planes_own_accounts_have_a_part_in_it() {
+        let demand = Demand {
+            audience: "a".into(),
+            namespace: "sys".into(),
+            activator: "activator".into(),
+            autoscaler: "autoscaler".into(),
+        };
+        let stranger = |name: &str| Err(Refused::Stranger(name.into()));
+        let rows = [
+            ("system:serviceaccount:sys:activator", Some("a-0"), Ok(Peer::Activator("a-0".into()))),
+            ("system:serviceaccount:sys:activator", None, Err(Refused::Unbound)),
+            ("system:serviceaccount:sys:autoscaler", None, Ok(Peer::Autoscaler)),
+            ("system:serviceaccount:other:activator", Some("a-0"), stranger("system:serviceaccount:other:activator")),
+            ("system:serviceaccount:sys:default", Some("a-0"), stranger("system:serviceaccount:sys:default")),
+            ("admin", None, stranger("admin")),
+        ];
+        for (name, pod, expected) in rows {
+            assert_eq!(demand.peer(&user(name, pod)), expected, "{name} {pod:?}");
+        }
+    }
+}

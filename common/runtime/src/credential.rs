@@ -1,0 +1,64 @@
+//! A credential that somebody else renews: a token in a file, such as a projected token of a ServiceAccount.
+//!
+//! The file is read anew for each connection, so a token that was renewed is used from the next one on. What a connection
+//! was opened with is not looked at again while it lasts.
+
+use http::HeaderValue;
+use std::io;
+use std::path::PathBuf;
+
+/// Where the token is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenFile(PathBuf);
+
+impl TokenFile {
+    /// The file at `path`, which need not exist yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The value of an `Authorization` header with the token as it is now.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no token; the error names it.
+    pub async fn bearer(&self) -> io::Result<HeaderValue> {
+        let named = |error: &dyn std::fmt::Display| format!("token file {}: {error}", self.0.display());
+        let text = tokio::fs::read_to_string(&self.0).await;
+        let text = text.map_err(|error| io::Error::new(error.kind(), named(&error)))?;
+        let token = text.trim();
+        if token.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, named(&"it is empty")));
+        }
+        let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, named(&"it holds more than a token")))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_file_is_read_anew_and_named_when_it_is_bad() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let token = TokenFile::new(file.path());
+        let name = file.path().display().to_string();
+        for (content, expected) in
+            [("", Err("empty")), ("a\n", Ok("Bearer a")), ("b", Ok("Bearer b")), ("b\nc", Err("more"))]
+        {
+            std::fs::write(file.path(), content).expect("written");
+            match (token.bearer().await, expected) {
+                (Ok(value), Ok(expected)) => assert_eq!(value, expected),
+                (Err(error), Err(part)) => {
+                    let error = error.to_string();
+                    assert!(error.contains(part) && error.contains(&name), "{error}");
+                }
+                (found, _) => panic!("{content:?}: {found:?}"),
+            }
+        }
+        drop(file);
+        assert!(token.bearer().await.expect_err("gone").to_string().contains(&name));
+    }
+}

@@ -1,0 +1,163 @@
+//! Who may send stats, over sockets: in a local cluster tokens are demanded as the manifests demand them.
+
+use anyhow::{Context, ensure};
+use autoscaler::ingest::stat_server::FORWARDED;
+use common::stat::Stat;
+use common_runtime::credential::TokenFile;
+use common_runtime::resolve::Dns;
+use common_runtime::websocket::{Config, DurableSender};
+use e2e::space::SOON;
+use e2e::{Load, Workload, World, bare};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use local::up::{PlaneId, UpOptions};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+const SYSTEM: &str = "zeroscale-system";
+const STATS: &str = "zeroscale.dev/stats";
+
+/// The sum of a counter over both autoscalers; of those lines that contain `label`.
+async fn total(world: &World, name: &str, label: &str) -> anyhow::Result<f64> {
+    let mut sum = 0.0;
+    for n in 0..2 {
+        let admin = SocketAddr::new(world.cluster.address(PlaneId::Autoscaler(n)).ip(), 9090);
+        let page = Load::new(admin, "metrics").get("/metrics").await?;
+        for line in
+            String::from_utf8_lossy(&page.body).lines().filter(|line| line.starts_with(name) && line.contains(label))
+        {
+            sum += line.rsplit(' ').next().unwrap_or_default().parse::<f64>().with_context(|| line.to_owned())?;
+        }
+    }
+    Ok(sum)
+}
+
+/// A token of the account, for the audience, bound to the pod.
+async fn token(world: &World, account: &str, audience: Option<&str>, pod: Option<&str>) -> anyhow::Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), SYSTEM);
+    let bound = pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod}));
+    let audiences: Vec<&str> = audience.into_iter().collect();
+    let request: TokenRequest =
+        serde_json::from_value(json!({"spec": {"audiences": audiences, "boundObjectRef": bound}}))?;
+    let given = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    given.status.and_then(|status| status.token).context("a token")
+}
+
+/// The status that a handshake is answered with.
+async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyhow::Result<u16> {
+    let mut stream = TcpStream::connect(at).await?;
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let mark = if forwards { format!("{FORWARDED}: 1\r\n") } else { String::new() };
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: autoscaler\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{token}{mark}\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await?;
+    Ok(std::str::from_utf8(&status[9..])?.parse()?)
+}
+
+/// Goal: with two replicas of each plane and tokens on, every stat reaches its owner and none is dropped; whoever cannot
+/// prove to be one of the planes gets no connection, and whoever can speaks for itself alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<()> {
+    let mut settings = tempfile::NamedTempFile::new()?;
+    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
+    let options = UpOptions {
+        activators: 2,
+        autoscalers: 2,
+        config_autoscaler: Some(settings.path().to_owned()),
+        ..UpOptions::default()
+    };
+    let world = World::with(options).await?;
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        world.deploy(&Workload::new(name)).await?;
+    }
+    for n in [0, 1] {
+        for name in names {
+            let entry = world.cluster.address(PlaneId::Activator(n));
+            let load = Load::new(entry, format!("{name}.{}", world.namespace));
+            ensure!(load.get("/").await?.status == 200, "{name} by activator {n}");
+        }
+    }
+    // Sleep needs the stats of both activators, and their silence, at whichever autoscaler decides.
+    for name in names {
+        world.until_asleep(name).await?;
+    }
+    for reason in ["Misrouted", "Expired", "QueueFull", "Impostor", "Refused"] {
+        ensure!(total(&world, "zeroscale_stats_dropped_total", reason).await? == 0.0, "dropped: {reason}");
+    }
+    ensure!(total(&world, "zeroscale_stat_refusals_total", "").await? == 0.0, "a plane was refused");
+    ensure!(total(&world, "zeroscale_stats_recorded_total", "").await? > 0.0);
+    ensure!(total(&world, "zeroscale_stats_forwarded_total", "").await? > 0.0);
+
+    strangers_are_refused(&world).await?;
+    nobody_speaks_for_another(&world).await?;
+    world.end().await;
+    Ok(())
+}
+
+async fn strangers_are_refused(world: &World) -> anyhow::Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), SYSTEM);
+    let stranger = serde_json::from_value(json!({"metadata": {"name": "stranger"}}))?;
+    accounts.create(&PostParams::default(), &stranger).await?;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), SYSTEM);
+    let gone: Value = json!({"metadata": {"name": "gone"}, "spec": {
+        "serviceAccountName": "activator", "schedulerName": "none", "containers": [{"name": "a", "image": "a"}]}});
+    pods.create(&PostParams::default(), &serde_json::from_value(gone)?).await?;
+    let of_gone = token(world, "activator", Some(STATS), Some("gone")).await?;
+    pods.delete("gone", &DeleteParams::default().grace_period(0)).await?;
+
+    let own = Some("activator-0");
+    let rows = [
+        ("no token", None, false, 401),
+        ("nobody's", Some("nonsense".to_owned()), false, 401),
+        ("for the API server", Some(token(world, "activator", None, own).await?), false, 401),
+        ("of a pod that has gone", Some(of_gone), false, 401),
+        ("a stranger's", Some(token(world, "stranger", Some(STATS), None).await?), false, 403),
+        ("bound to no pod", Some(token(world, "activator", Some(STATS), None).await?), false, 403),
+        ("an activator that forwards", Some(token(world, "activator", Some(STATS), own).await?), true, 403),
+        ("an autoscaler that forwards", Some(token(world, "autoscaler", Some(STATS), None).await?), true, 101),
+        ("an activator", Some(token(world, "activator", Some(STATS), own).await?), false, 101),
+    ];
+    let at = world.cluster.address(PlaneId::Autoscaler(0));
+    for (what, token, forwards, expected) in &rows {
+        let status = handshake(at, token.as_deref(), *forwards).await?;
+        ensure!(status == *expected, "{what}: {status} instead of {expected}");
+    }
+    let refused = rows.iter().filter(|(_, _, _, expected)| *expected != 101).count();
+    ensure!(total(world, "zeroscale_stat_refusals_total", "").await? == f64::from(u32::try_from(refused)?));
+    Ok(())
+}
+
+async fn nobody_speaks_for_another(world: &World) -> anyhow::Result<()> {
+    let mut file = tempfile::NamedTempFile::new()?;
+    file.write_all(token(world, "activator", Some(STATS), Some("activator-0")).await?.as_bytes())?;
+    let url = format!("ws://{}", world.cluster.address(PlaneId::Autoscaler(0)));
+    let config = Config { token: Some(TokenFile::new(file.path())), ..Config::default() };
+    let stop = CancellationToken::new();
+    let link = DurableSender::start(vec![url], Arc::new(Dns), config, stop.clone())?;
+    link.connected().wait_for(|connected| *connected).await?;
+    let stat = |pod: &str| Stat { pod_name: pod.into(), average_concurrent_requests: 1.0, ..Stat::default() };
+    for pod in ["activator-1", "activator-0"] {
+        link.send(bare::frame(&world.namespace, "a", Some(stat(pod)))).await?;
+    }
+    link.send(bare::frame(SYSTEM, "activator-1", None)).await?; // An attestation for somebody else.
+    world
+        .until(SOON, "two frames that were not the sender's own", async || {
+            Ok(total(world, "zeroscale_stats_dropped_total", "Impostor").await? == 2.0)
+        })
+        .await?;
+    world.until(SOON, "the third, which wakes the workload", async || Ok(world.replicas("a").await? == 1)).await?;
+    stop.cancel();
+    Ok(())
+}
