@@ -62,7 +62,7 @@ impl Gate {
 }
 
 /// What became of a streamed request body, seen from the side.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Upload {
     finished: AtomicBool,
     broken: AtomicBool,

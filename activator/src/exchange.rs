@@ -1,10 +1,14 @@
 //! What travels through the chain of layers: a request with what is known about it, more with each layer.
 
-use crate::body::RequestBody;
+use crate::body::{RequestBody, Upload};
 use crate::revision::Revision;
-use http::{HeaderValue, Request};
+use crate::server::departures::{AtEnd, Departure, Departures};
+use crate::tcp_state::SharedSocket;
+use http::{HeaderValue, Request, Version};
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
 /// The client's side of a connection, with the header values that are made of it: once, not for each request.
@@ -20,6 +24,14 @@ pub(crate) struct Peer {
     pub(crate) forwarded: HeaderValue,
     /// Whether its headers may choose a revision, and its internal headers are believed.
     pub(crate) trusted: bool,
+    /// Its socket, while it speaks HTTP/1.
+    pub(crate) socket: Arc<SharedSocket>,
+    /// Whoever notices that it goes away.
+    departures: Option<Arc<Departures>>,
+    /// Its current request is of HTTP/1.1 and has no body.
+    asks_only: AtomicBool,
+    /// Or one that it follows.
+    upload: Mutex<Option<Arc<Upload>>>,
 }
 
 impl Peer {
@@ -36,12 +48,48 @@ impl Peer {
             forwarded: value(forwarded),
             trusted,
             tls,
+            socket: Arc::new(SharedSocket::unset()),
+            departures: None,
+            asks_only: AtomicBool::new(false),
+            upload: Mutex::default(),
         }
+    }
+
+    /// Has those notice its going that look after all clients.
+    pub(crate) fn with(self, departures: Arc<Departures>) -> Self {
+        Self { departures: Some(departures), ..self }
     }
 
     /// What it speaks, as a URL's scheme.
     pub(crate) fn scheme(&self) -> &'static str {
         scheme(self.tls)
+    }
+
+    /// Notes which request is in hand. Over HTTP/2, where several are, it is never asked for.
+    pub(crate) fn note(&self, version: Version, body: &RequestBody) {
+        let asks_only = version == Version::HTTP_11 && body.is_empty();
+        self.asks_only.store(asks_only, Ordering::Relaxed);
+        if !asks_only {
+            *self.upload.lock() = body.upload().filter(|_| version == Version::HTTP_11);
+        }
+    }
+
+    /// Whether the request in hand is of HTTP/1.1 and has been read to its end.
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.asks_only.load(Ordering::Relaxed) || self.upload.lock().as_ref().is_some_and(|upload| upload.finished())
+    }
+
+    /// Has a request looked after that waits while nobody reads from its client.
+    pub(crate) fn departure(&self, version: Version, body: &RequestBody) -> Option<Departure> {
+        // What is said to the socket directly would not be encrypted.
+        let end = if version == Version::HTTP_11 && !self.tls { AtEnd::Ask } else { AtEnd::Gone };
+        let unread = version < Version::HTTP_2 && !body.is_empty();
+        self.departures.as_ref().filter(|_| unread).map(|departures| departures.watch(&self.socket, end))
+    }
+
+    /// Has the client looked after, which has ended its side and was asked.
+    pub(crate) fn ended(&self) -> Option<Departure> {
+        self.departures.as_ref().map(|departures| departures.watch(&self.socket, AtEnd::Asked))
     }
 }
 

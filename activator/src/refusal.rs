@@ -44,6 +44,9 @@ pub(crate) enum Refusal {
     /// The revision was deleted while the request was held.
     #[error("the revision was deleted")]
     Deleted,
+    /// Nobody waits for the answer any more.
+    #[error("the client has gone")]
+    ClientGone,
     /// A pod could not be reached, or broke off before its response's head.
     #[error("pod {dest}: {cause}")]
     Pod {
@@ -92,6 +95,7 @@ impl Refusal {
             Refusal::Timeout(TimedOut::Idle(_)) => "idle-timeout",
             Refusal::Failing { .. } => "failing",
             Refusal::Deleted => "deleted",
+            Refusal::ClientGone => "client-gone",
             Refusal::Pod { .. } => "pod",
             Refusal::Malformed(_) => "malformed",
             Refusal::Unsupported { .. } => "unsupported",
@@ -107,7 +111,7 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Refusal::NoRevision { .. } => StatusCode::NOT_FOUND,
-            Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
+            Refusal::Malformed(_) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
             Refusal::Unsupported { status, .. } => *status,
             Refusal::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Pod { .. } => StatusCode::BAD_GATEWAY,

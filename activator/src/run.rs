@@ -21,6 +21,7 @@ use crate::options::Options;
 use crate::registry::{Parts, Registry};
 use crate::request_log::{RequestLog, sink};
 use crate::server::Server;
+use crate::server::departures::Departures;
 use crate::stats::StatSink;
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
@@ -56,6 +57,7 @@ pub struct Activator {
     pub admin: Option<SocketAddr>,
     observed: Observed,
     registry: Arc<Registry>,
+    budget: Arc<HeldBytes>,
     server: Server,
     health: Arc<Health>,
     options: Options,
@@ -154,7 +156,7 @@ pub async fn start(
     });
 
     let budget = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
-    let hold = Hold::new(pools, budget, metrics, sink.clone(), options.on_cold_start.clone());
+    let hold = Hold::new(pools, budget.clone(), metrics, sink.clone(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
     let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
     let lookup = Lookup::new(logged, registry.clone(), health.clone(), options.mode, options.cluster_domain.clone());
@@ -169,7 +171,8 @@ pub async fn start(
         admin: options.admin,
     };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
-    let server = Server::new(options.mode, options.trust_revision_headers.clone());
+    let server =
+        Server::new(options.mode, options.trust_revision_headers.clone(), Departures::start(infrastructure.clone()));
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());
@@ -190,6 +193,7 @@ pub async fn start(
         admin: observed.admin,
         observed,
         registry,
+        budget,
         server,
         health,
         options,
@@ -201,6 +205,11 @@ impl Activator {
     /// What a revision's breaker holds now: in flight, queued, capacity.
     pub fn load(&self, key: &RevisionKey) -> Option<Load> {
         self.registry.by_key(key.namespace(), key.name()).map(|revision| revision.throttler.load())
+    }
+
+    /// Requests that wait, of all revisions, and the bytes that they are charged.
+    pub fn held(&self) -> (u64, u64) {
+        (self.budget.requests(), self.budget.bytes())
     }
 
     /// Drains and stops. See the module's text.

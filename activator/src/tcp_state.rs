@@ -52,6 +52,16 @@ impl SharedSocket {
         Self { descriptor: Mutex::new(Some(socket.as_fd().as_raw_fd())) }
     }
 
+    /// Of none yet.
+    pub(crate) fn unset() -> Self {
+        Self { descriptor: Mutex::new(None) }
+    }
+
+    /// From now on of this one. See [`SharedSocket::new`].
+    pub(crate) fn set(&self, socket: &impl AsFd) {
+        *self.descriptor.lock() = Some(socket.as_fd().as_raw_fd());
+    }
+
     /// The owner is about to close the socket. Nobody looks at it any more.
     pub(crate) fn closing(&self) {
         *self.descriptor.lock() = None;
@@ -60,6 +70,13 @@ impl SharedSocket {
     /// What the kernel knows of it; nothing if it is closed.
     pub(crate) fn state(&self) -> Option<TcpState> {
         self.with(|socket| tcp_state(socket).ok()).flatten()
+    }
+
+    /// Sends a few bytes, if there is room for them, beside what the owner sends.
+    pub(crate) fn send(&self, bytes: &[u8]) {
+        // An error says that nobody would hear them.
+        let _ =
+            self.with(|socket| SockRef::from(&socket).send_with_flags(bytes, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT));
     }
 
     /// Ends both directions. Whoever waits for the socket is woken.

@@ -15,13 +15,8 @@
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
 //!
-//! A client that goes away drops the future, and with it everything it holds. Nothing of a body is read while its
-//! request waits.
-//!
-//! # Not here
-//!
-//! Telling a client that has gone from one that only shut its sending side: both are taken for gone. One that goes while the
-//! body it sent lies unread is noticed when its turn comes, or its time is up.
+//! A client that goes away drops the future, and with it everything it holds; [`crate::server::departures`] notices also one
+//! whose body lies unread. Nothing of a body is read while its request waits.
 
 use crate::body::Guarded;
 use crate::cold_start::ColdStart;
@@ -129,8 +124,15 @@ async fn admit(shared: &Shared, call: &Call) -> Result<(Admitted, bool), Refusal
         .hold(HELD_COST + head_bytes(call) + window(call))
         .map_err(|full| Refusal::MemoryFull { bound: full.limit })?;
     let _queued = Raised::new(&call.revision.metrics.queued);
-    let admitted = acquire.await.map_err(refusal)?;
-    Ok((admitted, cold))
+    let admitted = match call.peer.departure(call.request.version(), call.request.body()) {
+        None => acquire.await,
+        Some(departure) => tokio::select! {
+            biased; // A place that was given is used.
+            admitted = acquire => admitted,
+            () = departure.gone() => return Err(Refusal::ClientGone),
+        },
+    };
+    Ok((admitted.map_err(refusal)?, cold))
 }
 
 /// Sends to one pod after the other, until one has taken it. Returns also when the one that answered was given it.

@@ -2,8 +2,9 @@
 
 use super::HEAD_TIMEOUT;
 use super::drain::{Listener, Phase};
-use super::head_timeout::CountedIo;
+use super::head_timeout::{ClientIo, CountedIo};
 use crate::body::BodyError;
+use crate::exchange::Peer;
 use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{self, server::TlsStream};
 use hyper::body::Incoming;
@@ -15,7 +16,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite};
+use tokio::io::AsyncBufRead;
 use tokio::net::TcpStream;
 
 /// How an HTTP/2 connection starts. No HTTP/1 method begins with its first three bytes (RFC 9113, 3.4).
@@ -71,14 +72,19 @@ impl<B, S> HyperService<B> for S where
 }
 
 /// Serves one connection until it ends, or until it has finished after being told to.
-pub(super) async fn serve<S, B>(stream: TcpStream, service: S, mut drain: Listener) -> Result<(), BodyError>
+pub(super) async fn serve<S, B>(
+    stream: TcpStream,
+    client: Arc<Peer>,
+    service: S,
+    mut drain: Listener,
+) -> Result<(), BodyError>
 where
     S: HyperService<B>,
     B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
 {
     stream.set_nodelay(true)?;
     match in_time(sniff(&stream), &mut drain).await {
-        Some(protocol) => serve_as(protocol?, stream, service, drain).await,
+        Some(protocol) => serve_as(protocol?, stream, client, service, drain).await,
         None => Ok(()),
     }
 }
@@ -87,6 +93,7 @@ where
 pub(super) async fn serve_tls<S, B>(
     stream: TcpStream,
     config: Arc<ServerConfig>,
+    client: Arc<Peer>,
     service: S,
     mut drain: Listener,
 ) -> Result<(), BodyError>
@@ -107,7 +114,7 @@ where
     match in_time(shaken, &mut drain).await {
         Some(shaken) => {
             let (protocol, stream) = shaken?;
-            serve_as(protocol, stream, service, drain).await
+            serve_as(protocol, stream, client, service, drain).await
         }
         None => Ok(()),
     }
@@ -124,16 +131,22 @@ async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Opti
     .await
 }
 
-async fn serve_as<Io, S, B>(protocol: Sniffed, stream: Io, service: S, drain: Listener) -> Result<(), BodyError>
+async fn serve_as<Io, S, B>(
+    protocol: Sniffed,
+    stream: Io,
+    client: Arc<Peer>,
+    service: S,
+    drain: Listener,
+) -> Result<(), BodyError>
 where
-    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Io: ClientIo + Send + 'static,
     S: HyperService<B>,
     B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
 {
     match protocol {
         Sniffed::Closed => Ok(()),
         Sniffed::Http1 => {
-            let (io, timer) = CountedIo::new(stream);
+            let (io, timer) = CountedIo::new(stream, client);
             let mut builder = http1::Builder::new();
             builder.timer(timer).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX);
             let connection = pin!(builder.serve_connection(io, service).with_upgrades());
@@ -255,7 +268,8 @@ mod tests {
             let body: crate::body::Reply<http_body_util::Empty<bytes::Bytes>> = crate::body::Reply::own("hello");
             Ok::<_, BodyError>(http::Response::new(body))
         });
-        tokio::spawn(serve(stream, service, crate::server::drain::Drain::default().listener()));
+        let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), false, false));
+        tokio::spawn(serve(stream, peer, service, crate::server::drain::Drain::default().listener()));
         client
     }
 

@@ -5,10 +5,15 @@
 //! polls it only after it has tried to read. So [`HeadTimer`] gives out timers that stand still until something was read.
 //! A connection that has said nothing yet is bounded before ([`super::connection`]).
 //!
+//! The end of a client's side is told from its going, where that can be done ([`super::departures`]).
+//!
 //! The same timers tell when a head is being read, which is when its raw bytes are looked at ([`super::head_scan`]).
 
 use super::HEAD_TIMEOUT;
+use super::departures::{ASK, Departure};
 use super::head_scan::HeadScan;
+use crate::exchange::Peer;
+use common_runtime::tls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Sleep, Timer, Write};
 use hyper_util::rt::TokioIo;
 use std::future::Future;
@@ -20,9 +25,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 /// Bytes of a head that are looked at in one go.
 const PIECE: usize = 8 * 1024;
+
+/// A client's connection, in plain or encrypted.
+pub(super) trait ClientIo: AsyncRead + AsyncWrite + Unpin {
+    /// What carries it.
+    fn socket(&self) -> &TcpStream;
+}
+
+impl ClientIo for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl ClientIo for TlsStream<TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
 
 /// A client's socket that counts how often it was read from, and looks at heads.
 pub(super) struct CountedIo<S> {
@@ -31,6 +55,11 @@ pub(super) struct CountedIo<S> {
     /// The head that `scan` belongs to.
     head: u32,
     scan: HeadScan,
+    client: Arc<Peer>,
+    /// Something was sent since the head that was read last.
+    answering: bool,
+    /// The client has ended its side in mid-request, and is waited for all the same.
+    ended: Option<Departure>,
 }
 
 /// Makes timers that start with the next read of the socket.
@@ -57,24 +86,59 @@ struct HeadSleep {
     running: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
-impl<S: AsyncRead + Unpin> CountedIo<S> {
+impl<S: ClientIo> CountedIo<S> {
     /// The socket, and the timers that follow it.
-    pub(super) fn new(stream: S) -> (Self, HeadTimer) {
+    pub(super) fn new(stream: S, client: Arc<Peer>) -> (Self, HeadTimer) {
         let shared = Arc::<Shared>::default();
-        let io = Self { io: TokioIo::new(stream), shared: shared.clone(), head: 0, scan: HeadScan::new(true) };
+        client.socket.set(stream.socket());
+        let io = Self {
+            io: TokioIo::new(stream),
+            shared: shared.clone(),
+            head: 0,
+            scan: HeadScan::new(true),
+            client,
+            answering: false,
+            ended: None,
+        };
         (io, HeadTimer { shared })
+    }
+
+    /// hyper reads on while a request that was read to its end is in hand, and takes the client's end for its going. Hides it while the
+    /// client is asked ([`super::departures`]); nothing of an answer has been sent yet.
+    fn poll_end(&mut self, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if self.ended.is_none() {
+            let mut piece = [MaybeUninit::uninit(); PIECE];
+            let room = buffer.remaining().min(PIECE);
+            let mut read = ReadBuf::uninit(&mut piece[..room]);
+            std::task::ready!(AsyncRead::poll_read(Pin::new(self.io.inner_mut()), cx, &mut read))?;
+            if !read.filled().is_empty() {
+                buffer.put_slice(read.filled());
+                return Poll::Ready(Ok(()));
+            }
+            let asked = Write::poll_write(Pin::new(&mut self.io), cx, ASK);
+            if !matches!(asked, Poll::Ready(Ok(n)) if n == ASK.len()) {
+                return Poll::Ready(Ok(())); // It takes nothing any more.
+            }
+            self.ended = self.client.ended();
+        }
+        match &self.ended {
+            Some(departure) if departure.poll_gone(cx).is_pending() => Poll::Pending,
+            _ => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
     }
 
     /// Reads a piece of a head.
     fn poll_head(&mut self, head: u32, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         if self.head != head {
             (self.head, self.scan) = (head, HeadScan::new(head == 1));
+            self.ended = None;
         }
         let mut piece = [MaybeUninit::uninit(); PIECE];
         let room = buffer.remaining().min(PIECE);
         let mut read = ReadBuf::uninit(&mut piece[..room]);
         std::task::ready!(AsyncRead::poll_read(Pin::new(self.io.inner_mut()), cx, &mut read))?;
         self.scan.scan(read.filled_mut());
+        self.answering &= read.filled().is_empty();
         buffer.put_slice(read.filled());
         Poll::Ready(Ok(()))
     }
@@ -117,9 +181,17 @@ impl Drop for HeadSleep {
     }
 }
 
-impl<S: AsyncRead + Unpin> Read for CountedIo<S> {
+/// Nobody may look at a socket that is closed.
+impl<S> Drop for CountedIo<S> {
+    fn drop(&mut self) {
+        self.client.socket.closing();
+    }
+}
+
+impl<S: ClientIo> Read for CountedIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let read = match self.shared.awaited.load(Ordering::Relaxed) {
+            0 if !self.answering && self.client.has_said_all() => self.poll_end(cx, buffer),
             0 => Read::poll_read(Pin::new(&mut self.io), cx, buffer),
             head => self.poll_head(head, cx, buffer),
         };
@@ -129,8 +201,9 @@ impl<S: AsyncRead + Unpin> Read for CountedIo<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Write for CountedIo<S> {
+impl<S: ClientIo> Write for CountedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.answering = true;
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
@@ -151,6 +224,7 @@ impl<S: AsyncWrite + Unpin> Write for CountedIo<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.answering = true;
         Pin::new(&mut self.io).poll_write_vectored(cx, slices)
     }
 }

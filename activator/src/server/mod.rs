@@ -16,6 +16,7 @@
 //! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1), limits on connections.
 
 mod connection;
+pub(crate) mod departures;
 mod drain;
 mod head_scan;
 mod head_timeout;
@@ -31,6 +32,7 @@ use crate::refusal::Refusal;
 use bytes::Bytes;
 use common_runtime::environment::{Cidr, Mode};
 use common_runtime::tls::rustls::ServerConfig;
+use departures::Departures;
 use drain::{Drain, Phase};
 use http::Response;
 use http_body::Body;
@@ -76,17 +78,19 @@ pub(crate) struct Server {
     closing: CancellationToken,
     mode: Mode,
     trust: Arc<[Cidr]>,
+    departures: Arc<Departures>,
 }
 
 impl Server {
     /// No ports yet. `trust` names the peers whose revision headers are believed in standalone.
-    pub(crate) fn new(mode: Mode, trust: Vec<Cidr>) -> Self {
+    pub(crate) fn new(mode: Mode, trust: Vec<Cidr>, departures: Arc<Departures>) -> Self {
         Self {
             tasks: TaskTracker::new(),
             drain: Drain::default(),
             closing: CancellationToken::new(),
             mode,
             trust: trust.into(),
+            departures,
         }
     }
 
@@ -121,7 +125,9 @@ impl Server {
     }
 
     fn spawn<S: Chain>(&self, stream: TcpStream, address: SocketAddr, tls: Option<Arc<ServerConfig>>, chain: S) {
-        let peer = Arc::new(Peer::new(address, self.trusts(address.ip()), tls.is_some()));
+        let peer = Peer::new(address, self.trusts(address.ip()), tls.is_some()).with(self.departures.clone());
+        let peer = Arc::new(peer);
+        let client = peer.clone();
         let hyper =
             rescue::Rescue { chain, peer, mode: self.mode, tunnels: self.tasks.clone(), drain: self.drain.clone() };
         let listener = self.drain.listener();
@@ -132,9 +138,10 @@ impl Server {
         };
         match tls {
             // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
-            None => self.tasks.spawn(async move { told(connection::serve(stream, hyper, listener).await) }),
+            None => self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener).await) }),
             Some(config) => {
-                self.tasks.spawn(async move { told(connection::serve_tls(stream, config, hyper, listener).await) })
+                let serving = async move { told(connection::serve_tls(stream, config, client, hyper, listener).await) };
+                self.tasks.spawn(serving)
             }
         };
     }

@@ -73,8 +73,9 @@ impl<S: Chain> hyper::service::Service<Request<Incoming>> for Rescue<S> {
             Verdict::Pass => {}
             verdict => return rescued(None, verdict),
         }
-        let inbound =
-            Inbound { request: request.map(RequestBody::new), peer: self.peer.clone(), received: Instant::now() };
+        let request = request.map(RequestBody::new);
+        self.peer.note(version, request.body());
+        let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now() };
         // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
         rescued(Some(self.chain.clone().call(inbound)), Verdict::Pass)
     }
@@ -177,7 +178,7 @@ fn answer<B>(refusal: &Refusal, grpc: bool, version: Version, mode: Mode) -> Res
 
 fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
     match refusal {
-        Refusal::Malformed(_) | Refusal::Unsupported { .. } => None,
+        Refusal::Malformed(_) | Refusal::ClientGone | Refusal::Unsupported { .. } => None,
         Refusal::NoRevision { .. } => Some("12"),
         Refusal::Timeout(_) => Some("4"),
         Refusal::QueueFull { .. } | Refusal::MemoryFull { .. } => Some("8"),

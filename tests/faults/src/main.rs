@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand, ValueEnum};
 use common::backend::Protocol;
+use faults::client_timeouts;
 use faults::netns::Fault;
 use faults::pod_failure::{self, Plan};
 use std::time::Duration;
@@ -30,6 +31,12 @@ enum Run {
         #[arg(long, conflicts_with = "h2c")]
         http1: bool,
     },
+    /// 200 requests a second to one pod that takes two at a time, each given up after a second.
+    ClientTimeouts {
+        /// How long, in minutes.
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -43,6 +50,10 @@ fn main() -> anyhow::Result<()> {
                     println!("{}", pod_failure::run(Plan { fault: *fault, protocol, after })?);
                 }
             }
+        }
+        Run::ClientTimeouts { minutes } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            print!("{}", runtime.block_on(client_timeouts::run(Duration::from_secs(minutes * 60)))?);
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Short runs of everything in this crate, held to what must be so on any machine, and a busy one.
 
 use common::backend::Protocol;
+use faults::client_timeouts::{self, WAITING_MAX};
 use faults::netns::Fault;
 use faults::pod_failure::{Plan, run};
 use std::time::Duration;
@@ -43,4 +44,16 @@ fn a_pod_becomes_a_black_hole() {
 #[test]
 fn a_pod_is_killed() {
     one_of_three_pods_fails(Fault::Reset);
+}
+
+/// Goal: clients that give up leave nothing behind: no request that waits, no byte, task or descriptor of theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_give_up() {
+    let figures = client_timeouts::run(Duration::from_secs(6)).await.expect("it starts");
+    println!("{figures}");
+    assert!(figures.answered > 0 && figures.reached > figures.answered / 2, "{figures}");
+    assert!(figures.in_flight_max <= 2, "the pod takes two at a time: {figures}");
+    assert!(figures.queued_max <= WAITING_MAX, "{figures}");
+    assert_eq!(figures.held_after, (0, 0), "{figures}");
+    assert!(figures.after.tasks <= figures.before.tasks + 2, "idle connections to the pod aside: {figures}");
 }

@@ -1,0 +1,176 @@
+//! Clients that give up: 200 requests a second, each given up after a second, to one pod that takes two at a time.
+//!
+//! The load under which upstream's activator grew without bound (upstream issue 13583). The pod works 100 ms, so it
+//! answers 20 a second, and nine in ten requests are given up while they wait. A third of them have a body that nobody
+//! reads meanwhile. Each client has a connection of its own, and closes it.
+
+use crate::pod::Pod;
+use crate::rig::{Rig, key};
+use anyhow::Context;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Time between two requests.
+const SPACING: Duration = Duration::from_millis(5);
+
+/// A client's patience.
+const GIVES_UP: Duration = Duration::from_secs(1);
+
+/// Time between two looks at the process.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Most requests that can wait when every client gives up on time: a second's worth, and what a busy machine adds.
+pub const WAITING_MAX: u32 = 600;
+
+/// What the process uses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Resident memory in KiB.
+    pub resident_kib: u64,
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Tasks alive on the runtime.
+    pub tasks: usize,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Figures {
+    /// How long the load lasted.
+    pub lasted: Duration,
+    /// Requests sent.
+    pub sent: usize,
+    /// Answered in time.
+    pub answered: usize,
+    /// Requests that the pod was sent.
+    pub reached: usize,
+    /// Most requests that waited at a look.
+    pub queued_max: u32,
+    /// Most that ran at a look: the pod takes two.
+    pub in_flight_max: u32,
+    /// Before the load.
+    pub before: Usage,
+    /// After a tenth of it.
+    pub early: Usage,
+    /// At its end.
+    pub late: Usage,
+    /// After it, when nothing waits any more.
+    pub after: Usage,
+    /// Held requests and their bytes after it.
+    pub held_after: (u64, u64),
+}
+
+/// Runs the load for so long, in the calling thread's runtime.
+///
+/// # Errors
+/// Something does not start, or what waits never goes.
+pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
+    let pod = Pod::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
+    let rig = Rig::start(|backend| backend.container_concurrency = 2).await?;
+    rig.serve(&[pod.address]).await?;
+    let before = usage()?;
+    let (mut early, mut queued_max, mut in_flight_max) = (None, 0, 0);
+    let (mut sent, mut answered) = (0, 0);
+    let mut clients = JoinSet::new();
+    let (mut requests, mut looks) = (tokio::time::interval(SPACING), tokio::time::interval(LOOK));
+    let start = Instant::now();
+    while start.elapsed() < lasts {
+        tokio::select! {
+            _ = requests.tick() => {
+                clients.spawn(client(rig.activator.http1, sent));
+                sent += 1;
+            }
+            Some(done) = clients.join_next() => answered += usize::from(done?),
+            _ = looks.tick() => {
+                let load = rig.activator.load(&key()).context("the revision is known")?;
+                (queued_max, in_flight_max) = (queued_max.max(load.queued), in_flight_max.max(load.in_flight));
+                if early.is_none() && start.elapsed() >= lasts / 10 {
+                    early = Some(usage()?);
+                }
+            }
+        }
+    }
+    let late = usage()?;
+    let lasted = start.elapsed();
+    answered += clients.join_all().await.into_iter().map(usize::from).sum::<usize>();
+    rig.until("nothing waits or runs", |load| (load.queued, load.in_flight) == (0, 0)).await?;
+    let held_after = rig.activator.held();
+    settled(before.tasks).await;
+    let after = usage()?;
+    let early = early.unwrap_or(late);
+    let reached = pod.requests();
+    Ok(Figures { lasted, sent, answered, reached, queued_max, in_flight_max, before, early, late, after, held_after })
+}
+
+/// Waits a while for the tasks to become as few as they were.
+async fn settled(tasks: usize) {
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let fewer = async {
+        while alive() > tasks {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(10), fewer).await;
+}
+
+/// Sends a request and waits for its answer, a second at most. Whether it came.
+async fn client(activator: SocketAddr, number: usize) -> bool {
+    let request: &[u8] = match number % 3 {
+        0 => b"POST /?work=100 HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 5\r\n\r\nhello",
+        _ => b"GET /?work=100 HTTP/1.1\r\nhost: app.ns\r\n\r\n",
+    };
+    let exchange = async {
+        let mut stream = TcpStream::connect(activator).await.ok()?;
+        stream.write_all(request).await.ok()?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"done") {
+            if stream.read_buf(&mut answer).await.ok()? == 0 {
+                return None;
+            }
+        }
+        Some(())
+    };
+    tokio::time::timeout(GIVES_UP, exchange).await.ok().flatten().is_some()
+}
+
+fn usage() -> anyhow::Result<Usage> {
+    let statm = std::fs::read_to_string("/proc/self/statm").context("/proc/self/statm")?;
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).context("resident pages")?;
+    Ok(Usage {
+        resident_kib: pages * (rustix::param::page_size() as u64) / 1024,
+        descriptors: std::fs::read_dir("/proc/self/fd").context("/proc/self/fd")?.count(),
+        tasks: tokio::runtime::Handle::current().metrics().num_alive_tasks(),
+    })
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} KiB, {} descriptors, {} tasks", self.resident_kib, self.descriptors, self.tasks)
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, answered, reached, queued_max, in_flight_max, .. } = self;
+        writeln!(
+            f,
+            "{sent} sent in {:.0} s, {answered} answered in time, {reached} reached the pod",
+            self.lasted.as_secs_f64()
+        )?;
+        writeln!(f, "at most {queued_max} waited and {in_flight_max} ran; afterwards held: {:?}", self.held_after)?;
+        for (when, usage) in [
+            ("before", self.before),
+            ("after a tenth", self.early),
+            ("at the end", self.late),
+            ("afterwards", self.after),
+        ] {
+            writeln!(f, "{when:>13}: {usage}")?;
+        }
+        Ok(())
+    }
+}
