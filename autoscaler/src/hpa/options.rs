@@ -22,7 +22,7 @@ pub struct Flags {
     #[arg(long = "concurrent-horizontal-pod-autoscaler-syncs", default_value = "5")]
     concurrent_syncs: NonZeroUsize,
     /// Time between two evaluations of one HorizontalPodAutoscaler.
-    #[arg(long = "horizontal-pod-autoscaler-sync-period", default_value = "15s", value_parser = positive)]
+    #[arg(long = "horizontal-pod-autoscaler-sync-period", default_value = "15s", value_parser = sync_period)]
     sync_period: Duration,
     /// How far back recommendations hold a scale-down, unless the object says.
     #[arg(long = "horizontal-pod-autoscaler-downscale-stabilization", default_value = "5m", value_parser = duration)]
@@ -86,8 +86,11 @@ fn duration(text: &str) -> Result<Duration, String> {
     if duration < golang::GoDuration::ZERO { Err("must not be negative".to_owned()) } else { Ok(duration.to_std()) }
 }
 
-/// Upstream accepts none that is not positive either; it crashes on it.
-fn positive(text: &str) -> Result<Duration, String> {
+/// A sync period in Go's syntax.
+///
+/// # Errors
+/// It is not positive. Upstream accepts none of these either; it crashes on them.
+pub fn sync_period(text: &str) -> Result<Duration, String> {
     duration(text)
         .and_then(|duration| if duration.is_zero() { Err("must be positive".to_owned()) } else { Ok(duration) })
 }

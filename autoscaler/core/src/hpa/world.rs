@@ -72,7 +72,8 @@ pub(super) struct World {
     pub(super) memory: Memory,
     pub(super) now: Timestamp,
     pub(super) scale: Result<Scale, ScaleError>,
-    /// Usage and request of each pod, and its letter: ready, unready or failed.
+    /// Usage and request of each pod, and its letter: ready, unready, hot (started a moment ago), deleted or failed; or
+    /// gone, which leaves its usage.
     pub(super) pods: Vec<(char, i64, i64)>,
     pub(super) values: Result<Vec<i64>, String>,
     pub(super) total: Result<i64, String>,
@@ -151,30 +152,29 @@ impl World {
     }
 
     pub(super) fn objects(&self) -> Vec<Pod> {
+        let since = |state| if state == 'h' { NOW } else { NOW - std::time::Duration::from_secs(3600) };
         let pod = |(i, (state, _, request)): (usize, &(char, i64, i64))| Pod {
             name: format!("p{i}"),
             labels: [("app".to_owned(), "web".to_owned())].into(),
             phase: if *state == 'f' { Phase::Failed } else { Phase::Running },
-            start_time: Some(NOW - std::time::Duration::from_secs(3600)),
-            ready: Some(Readiness {
-                status: Some(*state != 'u'),
-                last_transition: NOW - std::time::Duration::from_secs(3600),
-            }),
+            deleting: *state == 'd',
+            start_time: Some(since(*state)),
+            ready: Some(Readiness { status: Some(*state != 'u'), last_transition: since(*state) }),
             containers: vec![Container {
                 name: "app".into(),
                 requests: (*request > 0).then(|| ("cpu".to_owned(), *request)).into_iter().collect(),
             }],
             ..Pod::default()
         };
-        self.pods.iter().enumerate().map(pod).collect()
+        self.pods.iter().enumerate().filter(|(_, pod)| pod.0 != 'g').map(pod).collect()
     }
 
     pub(super) fn read(&self, request: Option<Request>) -> Reading {
         let usage = |(i, (_, usage, _)): (usize, &(char, i64, i64))| PodUsage {
             pod: format!("p{i}"),
             timestamp: NOW,
+            window: std::time::Duration::from_secs(60),
             containers: vec![("app".to_owned(), [("cpu".to_owned(), *usage)].into())],
-            ..PodUsage::default()
         };
         let value = |(i, value): (usize, &i64)| PodValue { pod: format!("p{i}"), value: *value, ..PodValue::default() };
         match request {

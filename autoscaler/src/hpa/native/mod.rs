@@ -30,6 +30,8 @@ use super::explain::Explanations;
 use super::options::ControllerOptions;
 use crate::clock::Clock;
 use crate::scale::Leadership;
+use common::RevisionKey as Key;
+use common_runtime::lease::WriteGuard;
 use common_runtime::telemetry::Metrics;
 use controller::Controller;
 use futures::FutureExt;
@@ -54,6 +56,27 @@ pub struct Wiring {
     pub explanations: Arc<Explanations>,
     /// Wall-clock time.
     pub clock: Clock,
+}
+
+impl Wiring {
+    /// For a process that is alone, and keeps metrics and explanations to itself.
+    pub fn alone(client: Client, options: ControllerOptions) -> Self {
+        let (metrics, explanations) = (Metrics::default(), Arc::default());
+        Self { client, options, leadership: Arc::new(Alone), metrics, explanations, clock: Clock::system() }
+    }
+}
+
+/// Leads everything for ever.
+struct Alone;
+
+impl Leadership for Alone {
+    fn owns(&self, _: &Key) -> bool {
+        true
+    }
+
+    fn begin_write(&self, _: &Key) -> Option<WriteGuard> {
+        Some(WriteGuard::unbounded())
+    }
 }
 
 /// Runs until `shutdown`, and then until what is under way has come to its end.

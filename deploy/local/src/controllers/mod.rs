@@ -1,7 +1,7 @@
 //! What Kubernetes' controller manager does for workloads: Deployment → ReplicaSet → Pods, and Services → EndpointSlices
-//! and Endpoints.
+//! and Endpoints; [`horizontal`] is a controller of its own.
 //!
-//! All of it is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start: a watch event marks the
+//! All of the rest is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start: a watch event marks the
 //! keys it concerns, each key is planned by a pure function over the index, the plan's writes are sent at once and side by
 //! side, and their answers go into the index before the watch confirms them, so that the next controller in the chain
 //! acts without waiting for an event. Nothing is batched, nothing is listed again, there is no resync.
@@ -26,6 +26,7 @@ mod deployment_status;
 #[cfg(test)]
 mod fixture;
 mod hash;
+pub mod horizontal;
 mod index;
 mod mirror;
 mod ports;

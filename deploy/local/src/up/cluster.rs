@@ -133,6 +133,8 @@ impl Cluster {
         let client = Client::try_from(kube.clone())?;
         if server.is_some() {
             tasks.spawn(told("the controllers", controllers::run(client.clone(), shutdown.clone())));
+            let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());
+            tasks.spawn(told("the HorizontalPodAutoscaler controller", horizontal));
         }
         system::create(&client, configuration).await?;
         let pods = folder.0.join("pods");

@@ -63,7 +63,8 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     let embedded = cluster::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
     tell(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
     let client = kube::Client::try_from(embedded.config)?;
-    crate::controllers::run(client, shutdown).await?;
+    let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
+    tokio::try_join!(crate::controllers::run(client, shutdown), horizontal)?;
     embedded.server.shutdown().await;
     Ok(())
 }

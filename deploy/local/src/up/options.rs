@@ -1,8 +1,10 @@
 //! What `local up` can be told.
 
+use autoscaler::hpa::options::sync_period;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of one embedded cluster.
 #[derive(Args, Clone, Debug)]
@@ -37,6 +39,9 @@ pub struct UpOptions {
     /// Use the API server of this kubeconfig, and the controllers it has, instead of embedded ones.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["api", "kubeconfig"])]
     pub external: Option<PathBuf>,
+    /// Time between two looks at a HorizontalPodAutoscaler.
+    #[arg(long, default_value = "15s", value_parser = sync_period)]
+    pub hpa_sync_period: Duration,
     /// The stat server that activators report to [default: the autoscaler's Service].
     #[arg(long, value_name = "URL", hide = true)]
     pub stat_url: Option<String>,
@@ -60,6 +65,7 @@ impl Default for UpOptions {
             pod_cidr: None,
             service_cidr: None,
             external: None,
+            hpa_sync_period: Duration::from_secs(15),
             stat_url: None,
             audit: None,
         }
@@ -78,4 +84,7 @@ pub struct ApiArgs {
     /// Addresses of Services [default: a free range of loopback].
     #[arg(long, value_name = "RANGE")]
     pub(super) service_cidr: Option<crate::Range>,
+    /// Time between two looks at a HorizontalPodAutoscaler.
+    #[arg(long, default_value = "15s", value_parser = sync_period)]
+    pub(super) hpa_sync_period: Duration,
 }

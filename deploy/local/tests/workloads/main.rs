@@ -8,6 +8,7 @@
 mod cluster;
 mod collisions;
 mod controllers;
+mod horizontal;
 mod node_alone;
 mod pods;
 mod program;

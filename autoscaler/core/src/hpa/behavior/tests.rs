@@ -171,6 +171,25 @@ fn an_unlimited_demand_takes_the_steps_of_the_reference() {
     assert_eq!(course(&one, 1, 9, 15, 6), [2, 2, 2, 2, 3, 3], "the first step at once, the next after the period");
 }
 
+/// Goal: the expectations of upstream's end-to-end tests: a window delays by more than itself, Disabled for ever.
+#[test]
+fn a_window_delays_a_change_by_its_length() {
+    let first_change = |rules: &Rules, start: i32, proposed: i32| {
+        let mut memory = Memory::default();
+        memory.seed(start, NOW);
+        (1..100).map(|i| i * 15).find(|after| {
+            let demand = Demand { current: start, proposed, min: 1, max: 100 };
+            rules.decide(&mut memory, &demand, NOW + seconds(*after)).replicas != start
+        })
+    };
+    let windows = rules("", "", (180, 60), None);
+    assert_eq!(first_change(&windows, 5, 2), Some(60), "no younger than a minute, so it counts no more");
+    assert_eq!(first_change(&windows, 2, 5), Some(180));
+    assert_eq!(first_change(&rules("", "", (0, 0), None), 5, 2), Some(15));
+    let disabled = rules("P9/15", "P9/15", (0, 0), Some("Disabled"));
+    assert_eq!((first_change(&disabled, 5, 2), first_change(&disabled, 2, 5)), (None, None));
+}
+
 /// Goal: the odd case that the module names.
 #[test]
 fn a_percentage_leads_nowhere_from_zero() {

@@ -138,4 +138,6 @@ impl Pass<'_> {
 }
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,92 @@
+//! `autoscaler-hpa`: HorizontalPodAutoscalers, for Knative's class HPA or in place of Kubernetes' own controller.
+//!
+//! Starts under Knative's environment alone, and then does what upstream's binary of this name does (`--hpa=delegate`).
+//!
+//! Not here: upstream's flags for API rate limits (there is no client-side limit) and its klog set (`RUST_LOG`).
+
+use anyhow::{Context, bail};
+use autoscaler::hpa::options::{Flags, HpaMode};
+use autoscaler::hpa::run::{HpaOptions, run};
+use clap::Parser;
+use common_runtime::environment::{self, Mode};
+use common_runtime::shutdown::signal_token;
+use common_runtime::telemetry::{Format, init_logs};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::path::PathBuf;
+
+/// Evaluates HorizontalPodAutoscalers, or makes them for PodAutoscalers of class HPA.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Address of the API server, in place of the kubeconfig's.
+    #[arg(long)]
+    server: Option<http::Uri>,
+    /// Cluster of the kubeconfig.
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Lead without a lease. Only for a process that is alone.
+    #[arg(long)]
+    disable_ha: bool,
+    /// What to do; default: delegate.
+    #[arg(long, value_enum)]
+    hpa: Option<HpaMode>,
+    #[command(flatten)]
+    controller: Flags,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Arguments { kubeconfig, server, cluster, disable_ha, hpa, controller } = Arguments::parse();
+    let logs = init_logs(Format::Json, "info");
+    let shutdown = signal_token().context("signal handlers cannot be installed")?;
+    let mode = mode(environment::process("ZEROSCALE_MODE").unwrap_or_default().parse()?, hpa)?;
+    let mut options = HpaOptions::from_env(mode, environment::process)?;
+    options.process.logs = Some(logs);
+    options.alone = disable_ha;
+    options.controller = controller.into();
+    let selected = KubeConfigOptions { cluster, ..KubeConfigOptions::default() };
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &selected).await?
+        }
+        None if selected.cluster.is_some() => kube::Config::from_kubeconfig(&selected).await?,
+        None => kube::Config::infer().await.context("neither a kubeconfig nor a service account was found")?,
+    };
+    if let Some(server) = server {
+        config.cluster_url = server;
+    }
+    tracing::info!(?mode, namespace = options.system_namespace, identity = options.identity, "starting");
+    run(options, kube::Client::try_from(config)?, shutdown).await
+}
+
+/// In standalone the `autoscaler` itself evaluates class HPA, so there is nothing to delegate.
+fn mode(rules: Mode, hpa: Option<HpaMode>) -> anyhow::Result<HpaMode> {
+    match (rules, hpa) {
+        (Mode::Knative, hpa) => Ok(hpa.unwrap_or(HpaMode::Delegate)),
+        (Mode::Standalone, Some(HpaMode::Native)) => Ok(HpaMode::Native),
+        (Mode::Standalone, _) => bail!(
+            "ZEROSCALE_MODE=standalone: `autoscaler` evaluates PodAutoscalers of class HPA there; \
+             only --hpa=native has a place beside it"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_upstreams_and_delegate_is_the_default() {
+        let arguments = Arguments::try_parse_from(["x", "--disable-ha", "--server=http://127.0.0.1:1", "--cluster=c"]);
+        let arguments = arguments.expect("valid");
+        assert!(arguments.disable_ha && arguments.hpa.is_none());
+        assert!(Arguments::try_parse_from(["x", "--hpa=engine"]).is_err());
+        assert_eq!(mode(Mode::Knative, None).expect("a mode"), HpaMode::Delegate);
+        assert_eq!(mode(Mode::Standalone, Some(HpaMode::Native)).expect("a mode"), HpaMode::Native);
+        assert!(mode(Mode::Standalone, None).is_err() && mode(Mode::Standalone, Some(HpaMode::Delegate)).is_err());
+    }
+}

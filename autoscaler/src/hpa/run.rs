@@ -1,0 +1,302 @@
+//! The process `autoscaler-hpa`: what is started in which order, and how it ends.
+//!
+//! # Start
+//!
+//! 1. Probes are answered; a port in use is an error at once.
+//! 2. The API server's version is checked; configuration is read and watched from then on, but for the leases', which is
+//!    read once, as upstream does. What operators see ([`observe`]) follows it.
+//! 3. It campaigns for its leases, and one of the two controllers runs ([`HpaMode`]).
+//!
+//! # End
+//!
+//! 1. Probes fail; passes under way come to their end.
+//! 2. Leases are released, only now: nobody else may write while we still do.
+//! 3. The ports close.
+//!
+//! # Leases
+//!
+//! `hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.NN-of-NN`, upstream's, in mode `delegate`:
+//! PodAutoscalers are shared by them. Mode `native` has one, since its selectors must all be known to one process.
+//! The holder is `HOSTNAME_UUID`.
+//!
+//! # Not here
+//!
+//! Of upstream's process: limits of the client's request rate (there are none), and traces.
+
+use super::delegate;
+use super::explain::{self, Explanations};
+use super::native;
+use super::options::{ControllerOptions, HpaMode};
+use crate::clock::Clock;
+use crate::leadership::Shares;
+use common::config::{self, AutoscalerConfig, ConfigError, LeaderElectionConfig, LogLevel, ObservabilityConfig};
+use common::ownership::Holder;
+use common_runtime::admin::{self, Page};
+use common_runtime::config_map::ConfigMaps;
+use common_runtime::environment::{EnvironmentError, parsed, required};
+use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
+use common_runtime::observe;
+use common_runtime::process::ProcessOptions;
+use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::otlp::Who;
+use http::StatusCode;
+use kube::Client;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// The component, as upstream calls it: in `config-logging` and in the names of leases.
+const COMPONENT: &str = "hpaautoscaler";
+/// The name under which metrics are pushed.
+const SERVICE: &str = "autoscaler-hpa";
+/// The queue of class HPA, second part of its leases' names.
+const DELEGATE_QUEUE: &str = "knative.dev.serving.pkg.reconciler.autoscaling.hpa.Reconciler";
+/// The queue of HorizontalPodAutoscalers.
+const NATIVE_QUEUE: &str = "zeroscale.dev.horizontalpodautoscaler";
+/// Port of the probes.
+const PROBE_PORT: u16 = 8080;
+/// Paths that probes ask for.
+const PROBES: [&str; 2] = ["/readiness", "/health"];
+/// Time between looks at the system's wall clock.
+const RESYNC: Duration = Duration::from_secs(30);
+
+/// Settings of one process.
+#[derive(Clone)]
+pub struct HpaOptions {
+    /// What it does.
+    pub mode: HpaMode,
+    /// Where ConfigMaps and leases live.
+    pub system_namespace: String,
+    /// Who it is on leases.
+    pub identity: String,
+    /// Whether it leads without a lease.
+    pub alone: bool,
+    /// Passes at once in mode `delegate`.
+    pub workers: usize,
+    /// Flags of mode `native`.
+    pub controller: ControllerOptions,
+    /// Where probes are answered; `None`: nowhere.
+    pub probes: Option<SocketAddr>,
+    /// Where metrics and explanations are served; `None`: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// Name of the config map on leases.
+    pub election_map: String,
+    /// What all planes are told.
+    pub process: ProcessOptions,
+}
+
+impl HpaOptions {
+    /// Reads Knative's environment variables: `SYSTEM_NAMESPACE`, `K_THREADS_PER_CONTROLLER`,
+    /// `CONFIG_LEADERELECTION_NAME`, `METRICS_PROMETHEUS_HOST` and `_PORT`; and `ZEROSCALE_LISTEN_ADDRESS`.
+    ///
+    /// # Errors
+    /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
+    pub fn from_env(mode: HpaMode, get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
+        let metrics_host = parsed(&get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
+        let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
+        let workers = NonZeroUsize::new(delegate::WORKERS).unwrap_or(NonZeroUsize::MIN);
+        let workers = parsed(&get, "K_THREADS_PER_CONTROLLER", workers, "must be a number above 0")?;
+        let named = get("CONFIG_LEADERELECTION_NAME").filter(|name| !name.is_empty());
+        Ok(Self {
+            mode,
+            system_namespace: required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?,
+            identity: identity(),
+            alone: false,
+            workers: workers.get(),
+            controller: ControllerOptions::default(),
+            probes: Some(SocketAddr::new(listen, PROBE_PORT)),
+            admin: Some(SocketAddr::new(metrics_host, metrics)),
+            election_map: named.unwrap_or_else(|| config::LEADER_ELECTION.to_owned()),
+            process: ProcessOptions::from_env(&get)?,
+        })
+    }
+}
+
+/// `HOSTNAME_UUID`, another one each time.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut bits: u128 = rand::random();
+    bits = bits & !(0xf << 76) | 4 << 76; // A random UUID, version 4 ...
+    bits = bits & !(0x3 << 62) | 2 << 62; // ... of the usual variant.
+    let hex = format!("{bits:032x}");
+    format!("{}_{}-{}-{}-{}-{}", host.trim(), &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Runs until `shutdown`; returns when all is released.
+///
+/// # Errors
+/// A port cannot be bound, or the API server is too old.
+pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let (leases, last) = (CancellationToken::new(), CancellationToken::new());
+    let (_leases_end, _last_ends) = (leases.clone().drop_guard(), last.clone().drop_guard());
+    let (metrics, explanations) = (Metrics::default(), Arc::<Explanations>::default());
+    if let Some(listen) = options.probes {
+        admin::serve(listen, Metrics::default(), vec![probes(shutdown.clone())], last.clone()).await?;
+    }
+    if let Some(least) = &options.process.kubernetes_min_version {
+        tokio::select! {
+            checked = least.check(&client) => checked?,
+            () = shutdown.cancelled() => return Ok(()),
+        }
+    }
+    let configs = Configs::read(&client, &options, &last).await;
+    let seen = observe::Plane {
+        who: Who { service: SERVICE, namespace: options.system_namespace.clone(), pod: options.identity.clone() },
+        metrics: metrics.clone(),
+        config: configs.observability.clone(),
+        pages: vec![explain::page(explanations.clone())],
+        admin: options.admin,
+    };
+    let mut observed = seen.observe(&options.process, last.clone()).await?;
+    let election = configs.election.borrow().clone();
+    let (shares, released) = campaign(&client, &options, &election, &leases);
+    let (clock, leadership) = (Clock::system(), Arc::new(shares));
+    tokio::spawn(resync(clock.clone(), last.clone()));
+    match options.mode {
+        HpaMode::Native => {
+            let controller = options.controller;
+            let wiring = native::Wiring { client, options: controller, leadership, metrics, explanations, clock };
+            native::run(wiring, shutdown).await;
+        }
+        HpaMode::Delegate => {
+            let (workers, config) = (options.workers, configs.autoscaler);
+            delegate::run(delegate::Wiring { client, workers, leadership, config, clock }, shutdown).await;
+        }
+    }
+    leases.cancel();
+    if let Err(error) = released.await {
+        tracing::error!(%error, "leases were not released; others take over when they expire");
+    }
+    last.cancel();
+    observed.flushed().await;
+    Ok(())
+}
+
+/// Probes pass until the end begins.
+fn probes(shutdown: CancellationToken) -> Page {
+    Arc::new(move |path| {
+        let code = if shutdown.is_cancelled() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
+        PROBES.contains(&path).then(|| admin::text(code, if code == StatusCode::OK { "ok\n" } else { "ending\n" }))
+    })
+}
+
+struct Configs {
+    autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
+    election: watch::Receiver<Arc<LeaderElectionConfig>>,
+    observability: watch::Receiver<Arc<ObservabilityConfig>>,
+}
+
+impl Configs {
+    async fn read(client: &Client, options: &HpaOptions, until: &CancellationToken) -> Self {
+        let mut maps = ConfigMaps::default();
+        let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
+        let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, COMPONENT);
+        if let Some(logs) = &options.process.logs {
+            let logging = &options.process.config_maps.logging;
+            logs.clone().follow(maps.subscribe(logging, LogLevel::default(), level));
+        }
+        let parse =
+            |data: &BTreeMap<String, String>| -> Result<_, ConfigError> { LeaderElectionConfig::from_map(data) };
+        let election = maps.subscribe(&options.election_map, LeaderElectionConfig::default(), parse);
+        let named = &options.process.config_maps.observability;
+        let observability = maps.subscribe(named, ObservabilityConfig::default(), ObservabilityConfig::from_map);
+        maps.start(client.clone(), &options.system_namespace, until.clone()).await;
+        Self { autoscaler, election, observability }
+    }
+}
+
+/// Starts to campaign. The handle ends when everything is released.
+fn campaign(
+    client: &Client,
+    options: &HpaOptions,
+    config: &LeaderElectionConfig,
+    until: &CancellationToken,
+) -> (Shares, JoinHandle<()>) {
+    let names = match options.mode {
+        HpaMode::Native => LeaderElectionConfig { buckets: 1, ..config.clone() }.lease_names(COMPONENT, NATIVE_QUEUE),
+        HpaMode::Delegate => config.lease_names(COMPONENT, DELEGATE_QUEUE),
+    };
+    if options.alone {
+        let me = Holder { pod_name: options.identity.clone(), pod_ip: Ipv4Addr::UNSPECIFIED.into() };
+        let ownership = Ownership::alone(names.len(), &me);
+        return (Shares::new(names, ownership), tokio::spawn(async {}));
+    }
+    let elector = ElectorOptions {
+        namespace: options.system_namespace.clone(),
+        names: names.clone(),
+        identity: options.identity.clone(),
+        timing: Timing {
+            lease_duration: config.lease_duration,
+            renew_deadline: config.renew_deadline,
+            retry_period: config.retry_period,
+        },
+        balance: false,
+    };
+    let (ownership, released) = lease::start(client.clone(), elector, until.clone());
+    (Shares::new(names, ownership), released)
+}
+
+/// Follows the system's wall clock where it is set.
+async fn resync(clock: Clock, until: CancellationToken) {
+    while tokio::time::timeout(RESYNC, until.cancelled()).await.is_err() {
+        if clock.resync() {
+            tracing::warn!("the wall clock was set; recommendations go on from the new time");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knatives_environment_is_enough() {
+        let read = |pairs: &'static [(&str, &str)]| {
+            HpaOptions::from_env(HpaMode::Delegate, move |name| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let options = read(&[("SYSTEM_NAMESPACE", "knative-serving")]).expect("enough");
+        assert_eq!((options.workers, options.probes.map(|probes| probes.port())), (2, Some(8080)));
+        assert_eq!(options.admin.map(|admin| admin.port()), Some(9090));
+        assert_eq!(options.election_map, "config-leader-election");
+        let options = read(&[
+            ("SYSTEM_NAMESPACE", "s"),
+            ("K_THREADS_PER_CONTROLLER", "7"),
+            ("CONFIG_LEADERELECTION_NAME", "mine"),
+        ])
+        .expect("valid");
+        assert_eq!((options.workers, options.election_map.as_str()), (7, "mine"));
+        assert_eq!(read(&[]).err().map(|error| error.variable), Some("SYSTEM_NAMESPACE"));
+        let none = read(&[("SYSTEM_NAMESPACE", "s"), ("K_THREADS_PER_CONTROLLER", "0")]);
+        assert_eq!(none.err().map(|error| error.variable), Some("K_THREADS_PER_CONTROLLER"));
+    }
+
+    #[test]
+    fn an_identity_is_host_and_uuid_and_nobody_elses() {
+        let (first, second) = (identity(), identity());
+        assert_ne!(first, second);
+        let (_, uuid) = first.split_once('_').expect("two parts");
+        let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{first}");
+        assert!(uuid.as_bytes()[14] == b'4' && b"89ab".contains(&uuid.as_bytes()[19]), "{first}");
+    }
+
+    #[test]
+    fn probes_fail_once_the_end_has_begun() {
+        let shutdown = CancellationToken::new();
+        let page = probes(shutdown.clone());
+        let codes = || PROBES.map(|path| page(path).map(|response| response.status().as_u16()));
+        assert_eq!(codes(), [Some(200), Some(200)]);
+        assert!(page("/other").is_none());
+        shutdown.cancel();
+        assert_eq!(codes(), [Some(500), Some(500)]);
+    }
+}
