@@ -255,6 +255,7 @@ mod tests {
         assert_eq!(pods(&index), (vec![], vec![]), "sides are kept apart");
     }
 
+    /// Case 10.10, and the last row of 10.4.
     #[test]
     fn knative_wants_the_port_by_name() {
         let endpoints: Endpoints = serde_json::from_value(json!({
@@ -273,5 +274,10 @@ mod tests {
         assert_eq!(entries[1].port(Some("http2"), Ports::Named), None);
         assert_eq!(entries[1].port(Some("http2"), Ports::NamedOrOnly), Some(1));
         assert_eq!(entries[0].addresses.len(), 2);
+        let none: Endpoints =
+            serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "app-private", "labels": {
+            names::SERVICE_TYPE: "Private", names::REVISION: "app"}}}))
+            .expect("endpoints");
+        assert!(Entry::of_endpoints(&none).is_empty(), "no subsets: empty");
     }
 }

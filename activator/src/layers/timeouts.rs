@@ -253,7 +253,8 @@ mod tests {
         (ended, parts, u64::try_from(start.elapsed().as_millis()).expect("short"))
     }
 
-    /// Rows of upstream's own tests, with a reset where upstream appends its message. Bounds: total, start, idle.
+    /// Case 10.11 and the rows of upstream's own tests, with a reset where upstream appends its message. Bounds: total,
+    /// start, idle.
     #[tokio::test(start_paused = true)]
     async fn each_bound_is_kept_to_the_millisecond() {
         let idle_reset = "reset: nothing moved for the revision's idle timeout of 50ms";
@@ -280,6 +281,38 @@ mod tests {
                 ended == end && parts == count && (when..=when + 2).contains(&at),
                 "{head} {pauses:?} {bounds:?}: {ended} {parts} {at}"
             );
+        }
+    }
+
+    /// Upstream's end-to-end rows of 10.11 (there in seconds; here a tenth of that, with the clock paused): when the first byte
+    /// comes, the bounds, and the status.
+    #[tokio::test(start_paused = true)]
+    async fn case_10_11_end_to_end_rows() {
+        let rows = [
+            (200, (1_000, 0, 0), "whole"),
+            (1_200, (1_000, 0, 0), "timeout"),
+            (400, (1_000, 700, 0), "whole"),
+            (1_500, (2_000, 700, 0), "response-start-timeout"),
+            (200, (1_000, 0, 500), "whole"),
+            (2_000, (1_500, 0, 700), "idle-timeout"),
+        ];
+        for (first_byte, bounds, expected) in rows {
+            assert_eq!(outcome(first_byte, &[0], bounds).await.0, expected, "{first_byte} {bounds:?}");
+        }
+    }
+
+    /// Rows of 10.11 about an exchange that fails by itself: before any bound its own failure passes, after one the bound's
+    /// answer stands. A bound that has fired is not asked a second time.
+    #[tokio::test(start_paused = true)]
+    async fn case_10_11_aborts() {
+        for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {
+            let revision = fixture::revision(|backend| backend.timeout_ms = 100);
+            let inner = tower::service_fn(move |_: Call| async move {
+                sleep(ms(fails_after)).await;
+                Err::<Response<http_body_util::Empty<Bytes>>, _>(Refusal::Deleted)
+            });
+            let refused = Timeouts::new(inner).call(fixture::call(&revision)).await.err().expect("no answer");
+            assert_eq!(refused.reason(), expected);
         }
     }
 

@@ -310,3 +310,36 @@ async fn load_on_limited_pods_is_answered_whole() {
     assert!(worst.load(Ordering::SeqCst) <= LIMIT, "{} at once on one pod", worst.load(Ordering::SeqCst));
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
+
+/// Case 10.12: a hundred requests at once on ten pods that take one each. All are answered, and no pod has two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_10_12_a_hundred_requests_on_ten_pods() {
+    let rig = Arc::new(Rig::start().await);
+    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let worst = Arc::new(AtomicUsize::new(0));
+    let mut pods = Vec::new();
+    for _ in 0..10 {
+        let (running, worst) = (Arc::new(AtomicUsize::new(0)), worst.clone());
+        let work = move |_| {
+            let (running, worst) = (running.clone(), worst.clone());
+            async move {
+                worst.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                Response::new(rig::full("done"))
+            }
+        };
+        pods.push(Pod::start(work).await);
+    }
+    let mut sent = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let rig = rig.clone();
+        sent.spawn(async move { rig.get("app.ns", "/").await.status });
+    }
+    rig.until(|load| load.queued == 100).await;
+    rig.pods(&pods.iter().map(|pod| pod.address).collect::<Vec<_>>()).await;
+    while let Some(status) = patient(sent.join_next()).await {
+        assert_eq!(status.expect("no panic"), StatusCode::OK);
+    }
+    assert_eq!(worst.load(Ordering::SeqCst), 1);
+}

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod cases;
+
 fn at(n: u8) -> Destination {
     std::net::SocketAddr::from(([10, 0, 0, n], 8012)).into()
 }

@@ -1,0 +1,188 @@
+//! Upstream's numbered cases of probing (10.8) and of its watcher (10.9), on this machine.
+//!
+//! Healthy sets and what is published are upstream's; the number of probes is for the event itself, since pacing is ours.
+//! Knowing differences, each marked in its row: a pod is published as soon as it passes, not with the slowest of its round; an
+//! update that repeats the last is not sent; a detour over the cluster IP ends when a pod answers; deleted Endpoints empty the
+//! set.
+
+use super::*;
+
+/// How a pod answers every probe.
+#[derive(Clone, Copy, PartialEq)]
+enum Answers {
+    /// 200 and `queue`.
+    Queue,
+    /// 503, or nothing: it may be a mesh.
+    Mesh,
+    /// Another status: no mesh answers so.
+    Status,
+    /// Not in time.
+    Silent,
+}
+
+use Answers::{Mesh, Queue, Silent, Status};
+
+/// The two settings that upstream calls probe optimisation and mesh mode.
+fn watch(mode: &str, optimised: bool) -> Watch {
+    let (proof, fallback) = match (mode, optimised) {
+        ("disabled", true) => (Proof::ReadyOrProbe, Fallback::Never),
+        ("disabled", false) => (Proof::Ready, Fallback::Never),
+        ("enabled", _) => (Proof::Probe, Fallback::Always),
+        (_, true) => (Proof::Probe, Fallback::WhenUnaddressable),
+        (_, false) => (Proof::ProbeAndReady, Fallback::WhenUnaddressable),
+    };
+    Watch::new(proof, fallback)
+}
+
+/// Lists pods, answers every probe that follows at once, and says which were sent and what was published last.
+fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answers)]) -> (Vec<u8>, Option<Published>) {
+    let (mut sent, mut published) = watch.list(ready, not_ready);
+    let mut next = 0;
+    while next < sent.len() {
+        let n = sent[next];
+        next += 1;
+        let outcome = match answers.iter().find(|(of, _)| *of == n).map_or(Queue, |(_, answers)| *answers) {
+            Queue => Outcome::Passed(None),
+            Mesh => FAIL,
+            Status => REFUTED,
+            Silent => continue,
+        };
+        let (more, news) = watch.probed(n, outcome);
+        sent.extend(more);
+        published = news.or(published);
+    }
+    sent.retain(|n| *n != 255);
+    sent.sort_unstable();
+    (sent, published)
+}
+
+/// One row: mode and optimisation; healthy before; ready and not ready now; pods that do not answer `queue`; then the pods
+/// that are healthy and those probed for it.
+type Row<'a> = (&'a str, (&'a str, bool), &'a [u8], (&'a [u8], &'a [u8]), &'a [(u8, Answers)], &'a [u8], &'a [u8]);
+
+#[test]
+fn case_10_8_probing() {
+    let rows: &[Row<'_>] = &[
+        ("all healthy already", ("auto", true), &[1, 2], (&[1], &[2]), &[], &[1, 2], &[]),
+        (
+            "one fails, one is slow, one passes",
+            ("auto", true),
+            &[],
+            (&[], &[1, 2, 3]),
+            &[(1, Status)],
+            &[2, 3],
+            &[1, 2, 3],
+        ),
+        ("no mesh: readiness is believed", ("disabled", true), &[], (&[1], &[2]), &[], &[1, 2], &[2]),
+        ("auto: all are probed", ("auto", true), &[], (&[1], &[2]), &[], &[1, 2], &[1, 2]),
+        // Upstream probes the unready pod as well, and ignores its answer.
+        ("auto, not optimised: readiness is wanted too", ("auto", false), &[], (&[1], &[2]), &[], &[1], &[1]),
+        ("a pod that is gone is dropped", ("disabled", true), &[1, 2, 3], (&[1], &[2]), &[], &[1, 2], &[]),
+        // Upstream probes unready pods without use where readiness alone counts.
+        ("a pod that became ready", ("disabled", false), &[1], (&[1, 2], &[3]), &[], &[1, 2], &[]),
+        ("a pod that is gone, without probes", ("disabled", false), &[1, 2], (&[1], &[3]), &[], &[1], &[]),
+        ("an unready newcomer", ("disabled", false), &[1], (&[1], &[3]), &[], &[1], &[]),
+        ("nothing has changed", ("disabled", true), &[1, 3], (&[1, 3], &[]), &[], &[1, 3], &[]),
+        ("an unready newcomer that may be a mesh", ("auto", true), &[1], (&[1], &[3]), &[(3, Mesh)], &[1], &[3]),
+    ];
+    for (name, (mode, optimised), healthy, (ready, not_ready), answers, expected, probed) in rows {
+        let mut watch = watch(mode, *optimised);
+        if !healthy.is_empty() {
+            // As ready pods, or proven before they are: both are healthy.
+            round(&mut watch, healthy, &[], &[]);
+            assert_eq!(watch.healthy(), *healthy, "{name}: before");
+            if !not_ready.is_empty() && healthy.contains(&not_ready[0]) {
+                // Upstream's row starts with the pod proven while unready.
+                watch = self::watch(mode, *optimised);
+                let unready: Vec<u8> = healthy.iter().copied().filter(|n| !ready.contains(n)).collect();
+                round(&mut watch, ready, &unready, &[]);
+            }
+        }
+        let (sent, _) = round(&mut watch, ready, not_ready, answers);
+        assert_eq!((watch.healthy(), sent), (expected.to_vec(), probed.to_vec()), "{name}");
+    }
+}
+
+#[test]
+fn case_10_9_watcher() {
+    let pods = |ns: &[u8]| Some(Published::Pods(ns.to_vec()));
+    let detour = |ready| Some(Published::ClusterIp { ready });
+    let with_ip = |mode| {
+        let mut watch = watch(mode, true);
+        watch.handle(Event::ClusterIp(Some(cluster_ip())));
+        watch
+    };
+    // (situation, watcher, ready, not ready, answers) -> published
+    type Situation<'a> = (&'a str, Watch, &'a [u8], &'a [u8], &'a [(u8, Answers)], Option<Published>);
+    let rows: Vec<Situation<'_>> = vec![
+        ("ready pod passes", with_ip("auto"), &[1], &[], &[], pods(&[1])),
+        ("unready pod passes", with_ip("auto"), &[], &[1], &[], pods(&[1])),
+        ("the same, exec readiness probe", watch("auto", false), &[], &[1], &[], None),
+        ("the same, ready in Kubernetes too", watch("auto", false), &[1], &[], &[], pods(&[1])),
+        ("pod errs", with_ip("auto"), &[1], &[], &[(1, Status)], None),
+        ("one good, one bad", with_ip("auto"), &[1, 2], &[], &[(2, Status)], pods(&[1])),
+        ("503, cluster IP 200", with_ip("auto"), &[1], &[2], &[(1, Mesh), (2, Mesh)], detour(1)),
+        ("503 both", with_ip("auto"), &[1], &[], &[(1, Mesh), (255, Mesh)], None),
+        ("404 for ever, cluster IP 200", with_ip("auto"), &[1], &[], &[(1, Status)], None),
+        ("no Service", watch("auto", true), &[1], &[], &[(1, Mesh)], None),
+        ("enabled: only the cluster IP", with_ip("enabled"), &[1], &[], &[], detour(1)),
+        ("disabled: trusted if ready", with_ip("disabled"), &[1], &[], &[(1, Mesh)], pods(&[1])),
+        ("disabled: never the cluster IP", with_ip("disabled"), &[], &[1], &[(1, Mesh)], None),
+        // Passthrough load balancing is Fallback::Never.
+        ("passthrough, 503", Watch::standalone(), &[1], &[], &[(1, Mesh)], None),
+        ("a pod that never answers", with_ip("auto"), &[1], &[], &[(1, Silent)], None),
+        ("no pods", watch("auto", true), &[], &[], &[], pods(&[])),
+    ];
+    for (name, mut watch, ready, not_ready, answers, expected) in rows {
+        assert_eq!(round(&mut watch, ready, not_ready, answers).1, expected, "{name}");
+    }
+}
+
+/// The rows of 10.9 that have a history.
+#[test]
+fn case_10_9_watcher_over_time() {
+    let mut errs = watch("auto", true);
+    round(&mut errs, &[1], &[], &[(1, Status)]);
+    assert_eq!(errs.due(), (vec![1], None), "pod errs");
+    assert_eq!(errs.pass(1), publishes(&[1]), "then passes");
+
+    let mut both = watch("auto", true);
+    assert_eq!(round(&mut both, &[1, 2], &[], &[(2, Status)]).1, Some(Published::Pods(vec![1])));
+    both.due();
+    assert_eq!(both.pass(2), publishes(&[1, 2]), "one good one bad, then both good");
+
+    let mut detour = Watch::auto();
+    assert_eq!(round(&mut detour, &[1], &[], &[(1, Mesh), (255, Mesh)]).1, None);
+    assert_eq!(detour.due().0, [1, 255], "cluster IP fails");
+    detour.probed(1, FAIL);
+    assert_eq!(detour.pass(255).1, Some(Published::ClusterIp { ready: 1 }), "then passes");
+    // Upstream would never ask the pods again.
+    detour.due();
+    assert_eq!(detour.pass(1), publishes(&[1]));
+
+    let mut pods = watch("auto", true);
+    let fails = [(1, Status)];
+    assert_eq!(
+        round(&mut pods, &[1, 2, 3], &[], &fails).1,
+        Some(Published::Pods(vec![2, 3])),
+        ".2 and .3 pass, .1 fails"
+    );
+    assert_eq!(pods.list(&[1, 2, 3], &[]).1, None, "repeated: nothing");
+    let fails = [(1, Status), (3, Status)];
+    assert_eq!(
+        round(&mut pods, &[1, 2], &[3], &fails).1,
+        Some(Published::Pods(vec![2])),
+        ".3 moves to not ready and fails"
+    );
+    pods.now += Duration::from_secs(1);
+    pods.handle(Event::Due);
+    assert_eq!(pods.pass(3), publishes(&[2, 3]), "then passes");
+    assert_eq!(pods.pass(1), publishes(&[1, 2, 3]), "later .1");
+
+    let mut replaced = watch("auto", true);
+    let mut updates = 0;
+    for (ready, expected) in [(&[1, 2][..], &[1, 2][..]), (&[2, 3], &[2, 3]), (&[2], &[2])] {
+        updates += usize::from(round(&mut replaced, ready, &[], &[]).1 == Some(Published::Pods(expected.to_vec())));
+    }
+    assert_eq!(updates, 3, "the last update of each change is the whole of it");
+}

@@ -1,0 +1,205 @@
+//! Which pods, and how many requests: 10.1 to 10.5.
+
+use activator_core::breaker::Capacity;
+use activator_core::destination::{Destination, Destinations};
+use activator_core::own_index::{Activators, own_index};
+use activator_core::throttler::{CapacityInputs, ContainerConcurrency, Permit, Throttler, assign, capacity};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+const M: i64 = 2_147_483_647;
+
+fn known(index: u32, count: u32) -> Activators {
+    Activators::Known { index, count }
+}
+
+/// (container concurrency, backends, trackers, activators, own index) -> capacity. No trackers: behind a cluster IP.
+#[test]
+fn case_10_1_capacity() {
+    type Row = ((u32, i64, Option<usize>, u32, u32), i64);
+    let rows: [Row; 22] = [
+        ((10, 1, None, 0, 0), 10),
+        ((10, 10, None, 0, 0), 100),
+        ((10, 100, None, 0, 0), 1000),
+        ((10, 10, None, 5, 0), 20),
+        ((10, 10, None, 200, 0), 1),
+        ((10, 0, None, 200, 0), 0),
+        ((3, 7, None, 2, 0), 10),
+        ((1, 3, None, 2, 0), 1),
+        ((10, 0, Some(1), 1, 0), 10),
+        ((10, -1, Some(2), 1, 0), 20),
+        ((10, -1, Some(2), 2, 0), 10),
+        ((10, -1, Some(3), 2, 0), 20),
+        ((10, -1, Some(3), 2, 1), 10),
+        ((1, 5, Some(5), 2, 0), 3),
+        ((1, 5, Some(5), 2, 1), 2),
+        ((42, 6, Some(6), 4, 0), 84),
+        ((100, 25_000_000, None, 1, 0), M),
+        ((0, 0, None, 0, 0), 0),
+        ((0, 0, None, 200, 0), 0),
+        // Upstream's breaker without a limit clamps these to 1, which opens it.
+        ((0, 1, None, 0, 0), M),
+        ((0, 10, None, 200, 0), M),
+        ((0, 1, Some(3), 2, 1), M),
+    ];
+    for ((container_concurrency, backends, trackers, activators, index), expected) in rows {
+        let place = if activators == 0 { Activators::Unknown } else { known(index, activators) };
+        let place = if container_concurrency == 0 { Activators::Unknown } else { place };
+        let assigned = trackers.map_or(0, |trackers| assign(trackers, place).positions().count());
+        let assigned = u32::try_from(assigned).expect("few");
+        let inputs = CapacityInputs { container_concurrency, backends, assigned, activators };
+        assert_eq!(capacity(inputs), expected, "{inputs:?}");
+        if container_concurrency == 0 && trackers.is_some() {
+            assert_eq!(assigned, 3, "all trackers");
+        }
+    }
+    let many = CapacityInputs { container_concurrency: 0, backends: 1, assigned: u32::MAX / 2 + 5, activators: 1 };
+    assert_eq!(capacity(many), M, "the helper alone");
+}
+
+/// (pods, activators, own index) -> (begin, end, remainder)
+#[test]
+fn case_10_2_slice_selection() {
+    let rows = [
+        ((1, 1, 0), (0, 1, 0)),
+        ((1, 2, 0), (0, 1, 0)),
+        ((1, 2, 1), (0, 1, 0)),
+        ((2, 3, 1), (1, 2, 0)),
+        ((2, 3, 2), (0, 1, 0)),
+        ((3, 3, 2), (2, 3, 0)),
+        ((10, 3, 0), (0, 3, 1)),
+        ((10, 3, 1), (3, 6, 1)),
+        ((10, 3, 2), (6, 9, 1)),
+        ((150, 5, 0), (0, 30, 0)),
+        ((150, 5, 1), (30, 60, 0)),
+        ((150, 5, 4), (120, 150, 0)),
+    ];
+    for ((pods, activators, index), (begin, end, remainder)) in rows {
+        let slice = assign(pods, known(index, activators));
+        assert_eq!((slice.run.clone(), slice.shared.len()), (begin..end, remainder), "{pods} {activators} {index}");
+    }
+}
+
+/// (pods, activators) -> the positions of each activator
+#[test]
+fn case_10_3_assignment() {
+    type Row<'a> = ((usize, u32), &'a [&'a [usize]]);
+    let rows: [Row<'_>; 11] = [
+        ((0, 3), &[&[], &[], &[]]),
+        ((1, 3), &[&[0], &[0], &[0]]),
+        ((3, 2), &[&[0, 2], &[1]]),
+        ((5, 2), &[&[0, 1, 4], &[2, 3]]),
+        ((6, 4), &[&[0, 4], &[1, 5], &[2], &[3]]),
+        ((7, 3), &[&[0, 1, 6], &[2, 3], &[4, 5]]),
+        ((8, 5), &[&[0, 5], &[1, 6], &[2, 7], &[3], &[4]]),
+        ((10, 3), &[&[0, 1, 2, 9], &[3, 4, 5], &[6, 7, 8]]),
+        ((20, 3), &[&[0, 1, 2, 3, 4, 5, 18], &[6, 7, 8, 9, 10, 11, 19], &[12, 13, 14, 15, 16, 17]]),
+        (
+            (24, 5),
+            &[&[0, 1, 2, 3, 20], &[4, 5, 6, 7, 21], &[8, 9, 10, 11, 22], &[12, 13, 14, 15, 23], &[16, 17, 18, 19]],
+        ),
+        ((3, 5), &[&[0], &[1], &[2], &[0], &[1]]),
+    ];
+    let positions = |pods, place| assign(pods, place).positions().collect::<Vec<_>>();
+    for ((pods, activators), expected) in rows {
+        for (index, expected) in (0..).zip(expected) {
+            assert_eq!(positions(pods, known(index, activators)), *expected, "{index} of {activators}, {pods} pods");
+        }
+    }
+    assert_eq!(positions(4, Activators::Unknown), [0, 1, 2, 3], "index -1: all");
+    assert_eq!(positions(4, known(0, 1)), [0, 1, 2, 3], "alone: all");
+}
+
+#[test]
+fn case_10_4_own_index() {
+    let own = "10.10.10.3";
+    type Row<'a> = (&'a [&'a str], Activators);
+    let rows: [Row<'_>; 5] = [
+        (&[], Activators::Unknown),
+        (&["11.11.11.11", "11.11.11.12"], Activators::Unknown),
+        (&["10.10.10.3", "11.11.11.11"], known(0, 2)),
+        (&["10.10.10.1", "10.10.10.2", "10.10.10.3", "11.11.11.11"], known(2, 4)),
+        (&["10.10.10.1", "10.10.10.2", "10.10.10.3"], known(2, 3)),
+    ];
+    for (addresses, expected) in rows {
+        assert_eq!(own_index(own, addresses.iter().copied()), expected, "{addresses:?}");
+    }
+    assert_eq!(own_index("10.0.0.2", ["10.0.0.2", "10.0.0.10"]), known(1, 2), "as text");
+}
+
+fn at(n: u8) -> Destination {
+    std::net::SocketAddr::from(([10, 0, 0, n], 8012)).into()
+}
+
+fn throttler(concurrency: u32, pods: u8) -> Throttler {
+    let throttler = Throttler::new(ContainerConcurrency::from_number(concurrency), 100);
+    throttler.update(Destinations::Pods((1..=pods).map(at).collect()));
+    throttler
+}
+
+/// A request that finds a place now, on the pod it is given.
+fn run(throttler: &Throttler, rng: &mut SmallRng) -> Option<Permit> {
+    let mut acquire = throttler.acquire();
+    match Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(admitted) => Some(admitted.expect("nobody refuses").pick(rng).expect("a place means a pod")),
+        Poll::Pending => None,
+    }
+}
+
+fn octet(permit: &Permit) -> String {
+    permit.destination().as_str().trim_start_matches("10.0.0.").trim_end_matches(":8012").to_owned()
+}
+
+/// Two activators and three pods, as in 10.4: one assigned pod each way, and a second request waits to its deadline.
+#[test]
+fn case_10_4_two_activators() {
+    let (throttler, mut rng) = (throttler(1, 3), SmallRng::seed_from_u64(1));
+    throttler.set_activators(own_index("130.0.0.2", ["130.0.0.1", "130.0.0.2"]));
+    assert_eq!(throttler.load().capacity, Capacity::Limited(1));
+    let _first = run(&throttler, &mut rng).expect("room");
+    assert!(run(&throttler, &mut rng).is_none());
+    throttler.set_activators(own_index("130.0.0.2", ["130.0.0.2"]));
+    assert_eq!(throttler.load().capacity, Capacity::Limited(3), "alone again: all pods");
+}
+
+/// (container concurrency, pods, requests at once) -> the pod of each. The cursor's own rows (lists that are cut under it) stand
+/// beside the policies.
+#[test]
+fn case_10_5_policies() {
+    let mut rng = SmallRng::seed_from_u64(5);
+    let rows: [(u32, u8, &[&str]); 4] =
+        [(1, 2, &["1", "2"]), (3, 5, &["1", "1", "1"]), (5, 3, &["1", "2", "3"]), (1, 1, &["1"])];
+    for (concurrency, pods, expected) in rows {
+        let throttler = throttler(concurrency, pods);
+        let permits: Vec<Permit> = expected.iter().map(|_| run(&throttler, &mut rng).expect("room")).collect();
+        assert_eq!(permits.iter().map(octet).collect::<Vec<_>>(), *expected, "{concurrency} on {pods}");
+    }
+    let one = throttler(1, 1);
+    let first = run(&one, &mut rng);
+    assert!(
+        first.is_some() && run(&one, &mut rng).is_none(),
+        "first available, 1 pod with 1 slot: the second gets none"
+    );
+
+    let single = throttler(0, 1);
+    let weight = || single.pods().first().map_or(0, |pod| pod.in_flight);
+    let (first, second) = (run(&single, &mut rng), run(&single, &mut rng));
+    assert_eq!(weight(), 2, "choice of two, 1 pod");
+    drop(second);
+    assert_eq!(weight(), 1);
+    drop(first);
+
+    let two = throttler(0, 2);
+    let (first, second) = (run(&two, &mut rng).expect("open"), run(&two, &mut rng).expect("open"));
+    let freed = octet(&second);
+    assert_ne!(octet(&first), freed, "the second pick differs");
+    drop(second);
+    assert_eq!(octet(&run(&two, &mut rng).expect("open")), freed, "and is picked again once free");
+    drop(first);
+    let seen: std::collections::BTreeSet<String> =
+        (0..100).map(|_| octet(&run(&two, &mut rng).expect("open"))).collect();
+    assert_eq!(seen.len(), 2, "both appear");
+}
