@@ -14,6 +14,7 @@ use crate::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, Outcome, Rules};
 use activator_core::{Destination, Destinations};
 use common::backend::{Probe, Protocol};
+use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -49,12 +50,18 @@ pub(crate) struct Judge {
     rules: Rules,
     probe: Probe,
     protocol: Protocol,
+    passthrough: Option<HeaderValue>,
 }
 
 impl Handle {
     /// Pods are judged by this from now on.
     pub(crate) fn set_spec(&self, spec: &Spec) {
-        let judge = Judge { rules: spec.rules, probe: spec.backend.probe.clone(), protocol: spec.backend.protocol };
+        let judge = Judge {
+            rules: spec.rules,
+            probe: spec.backend.probe.clone(),
+            protocol: spec.backend.protocol,
+            passthrough: spec.passthrough.clone(),
+        };
         self.put(|inbox| inbox.judge = Some(judge));
     }
 
@@ -197,9 +204,9 @@ impl Task {
             match action {
                 Action::Probe { destination, attempt, timeouts } => {
                     let pool = self.pools.get(destination.address(), &self.namespace);
-                    let (probe, protocol) = (self.judge.probe.clone(), self.judge.protocol);
+                    let Judge { probe, protocol, passthrough, .. } = self.judge.clone();
                     self.probes.spawn(async move {
-                        let outcome = prober::probe(&pool, &probe, protocol, timeouts).await;
+                        let outcome = prober::probe(&pool, &probe, protocol, passthrough, timeouts).await;
                         (destination, attempt, outcome)
                     });
                 }

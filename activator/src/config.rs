@@ -6,7 +6,7 @@
 //!
 //! | map | key | effect |
 //! |---|---|---|
-//! | `config-network` | `mesh-compatibility-mode` | how pods are reached, in knative mode |
+//! | `config-network` | `mesh-compatibility-mode`, `enable-mesh-pod-addressability` | how pods are reached, in knative mode |
 //! | `config-logging` | `loglevel.activator`, `zap-logger-config` | how much is logged |
 //! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | the [request log](crate::request_log) |
 //!
@@ -14,12 +14,11 @@
 //!
 //! # Better than Knative
 //!
-//! Its activator reads the mesh mode at the start alone.
+//! Its activator reads the first two at the start alone.
 //!
 //! # Not here
 //!
-//! `enable-mesh-pod-addressability`. Request logs of probes
-//! (`logging.enable-probe-request-log`): upstream's activator ignores that key too.
+//! Request logs of probes (`logging.enable-probe-request-log`): upstream's activator ignores that key too.
 
 use crate::certificates::InternalTls;
 use crate::request_log::template::Template;

@@ -60,6 +60,8 @@ pub struct Options {
     pub drain: Duration,
     /// Idle connections kept for each pod address.
     pub idle_connections_per_pod: usize,
+    /// And to all of them together.
+    pub idle_connections: usize,
     /// Knative mode: longest wait for the answer to a probe.
     pub probe_timeout: Duration,
     /// What both planes are told alike.
@@ -91,6 +93,7 @@ impl Options {
             linger: Duration::from_secs(15),
             drain: Duration::from_secs(540),
             idle_connections_per_pod: 100,
+            idle_connections: 1000,
             probe_timeout: Duration::from_millis(300),
             process: ProcessOptions::default(),
             on_cold_start: None,
@@ -127,6 +130,8 @@ impl Options {
         options.admin = Some(SocketAddr::new(host, port));
         options.idle_connections_per_pod =
             environment::parsed(get, "MAX_IDLE_PROXY_CONNS_PER_HOST", 100, "must be a number of connections")?;
+        options.idle_connections =
+            environment::parsed(get, "MAX_IDLE_PROXY_CONNS", 1000, "must be a number of connections")?;
         if let Some(value) = get("PROBE_TIMEOUT").filter(|v| !v.is_empty()) {
             options.probe_timeout = golang::parse_duration(&value)
                 .ok()
@@ -201,6 +206,10 @@ mod tests {
             ("POD_IP", "here"),
             ("ZEROSCALE_MODE", "both"),
             ("ZEROSCALE_LISTEN_ADDRESS", "all"),
+            ("MAX_IDLE_PROXY_CONNS", "many"),
+            ("MAX_IDLE_PROXY_CONNS_PER_HOST", "-1"),
+            ("PROBE_TIMEOUT", "300"),
+            ("PROBE_TIMEOUT", "0s"),
             ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x"),
         ] {
             let pairs: Vec<_> =

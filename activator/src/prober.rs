@@ -15,6 +15,7 @@
 //! HTTPS probes.
 
 use crate::body::RequestBody;
+use crate::forward::PASSTHROUGH_LB;
 use crate::forward::dial::PodStream;
 use crate::forward::http1::Http1;
 use crate::forward::http2::Http2;
@@ -37,7 +38,13 @@ const ANSWER_MAX: usize = 64 * 1024;
 ///
 /// # Cancel safety
 /// Dropping the future closes the probe's connection.
-pub(crate) async fn probe(pool: &Arc<Pool>, probe: &Probe, protocol: Protocol, timeouts: Timeouts) -> Outcome {
+pub(crate) async fn probe(
+    pool: &Arc<Pool>,
+    probe: &Probe,
+    protocol: Protocol,
+    passthrough: Option<HeaderValue>,
+    timeouts: Timeouts,
+) -> Outcome {
     let address = |port: &Option<u16>| SocketAddr::new(pool.address.ip(), port.unwrap_or(pool.address.port()));
     match probe {
         Probe::Kubernetes => Outcome::Unanswered,
@@ -46,8 +53,10 @@ pub(crate) async fn probe(pool: &Arc<Pool>, probe: &Probe, protocol: Protocol, t
             let fields = [
                 (HeaderName::from_static(headers::NETWORK_PROBE), HeaderValue::from_static(headers::QUEUE_VALUE)),
                 (USER_AGENT, HeaderValue::from_static(headers::USER_AGENT_ACTIVATOR)),
-                (HOST, pool.host.clone()),
             ];
+            let through = passthrough.is_some().then(|| (PASSTHROUGH_LB, HeaderValue::from_static("true")));
+            let host = (HOST, passthrough.unwrap_or_else(|| pool.host.clone()));
+            let fields = fields.into_iter().chain(through).chain([host]);
             http(pool, pool.address, headers::PROBE_PATH, fields, timeouts, |status, body| {
                 status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes()
             })

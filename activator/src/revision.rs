@@ -14,6 +14,7 @@ use activator_core::{Activators, Destination};
 use arc_swap::ArcSwap;
 use common::RevisionKey;
 use common::backend::Protocol;
+use http::HeaderValue;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -46,6 +47,8 @@ pub(crate) struct Live {
     pub(crate) protocol: Protocol,
     /// Whether the client's protocol overrides that.
     pub(crate) outbound: Outbound,
+    /// The host that a mesh routes by.
+    pub(crate) passthrough: Option<HeaderValue>,
     /// Bounds of time.
     pub(crate) bounds: Bounds,
     /// `serving.knative.dev/configuration`, or what stands for it.
@@ -186,6 +189,7 @@ impl Live {
             contract: spec.contract,
             protocol: spec.backend.protocol,
             outbound: spec.outbound,
+            passthrough: spec.passthrough.clone(),
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
             bounds: Bounds {

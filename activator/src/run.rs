@@ -132,7 +132,8 @@ pub async fn start(
     let registered = telemetry::Metrics::default();
     let metrics = Metrics::new(&registered);
     let health = Arc::new(Health::new(started));
-    let pools = Pools::start(options.idle_connections_per_pod, roots, infrastructure.clone());
+    let idle = (options.idle_connections_per_pod, options.idle_connections);
+    let pools = Pools::start(idle, roots, infrastructure.clone());
     let config = Config { token: options.stat_token.clone(), ..Config::default() };
     let link = DurableSender::start(vec![options.stat_url.clone()], resolver, config, infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
@@ -214,11 +215,16 @@ impl Activator {
 
     /// Drains and stops. See the module's text.
     pub async fn stop(mut self) {
+        let Options { linger, drain, .. } = self.options;
+        tracing::info!(?linger, "draining: readiness fails, everything is still served");
         self.health.set_draining();
-        tokio::time::sleep(self.options.linger).await;
-        let cut = self.server.drain(self.options.drain).await;
-        if cut > 0 {
-            tracing::warn!(cut, bound = ?self.options.drain, "connections were still busy after the drain's bound");
+        tokio::time::sleep(linger).await;
+        tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");
+        match self.server.drain(drain).await {
+            0 => tracing::info!("drained"),
+            cut => {
+                tracing::warn!(cut, bound = ?drain, "connections were still busy after the drain's bound, and were cut")
+            }
         }
         self.infrastructure.cancel();
         self.observed.flushed().await;

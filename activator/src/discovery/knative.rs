@@ -1,19 +1,19 @@
 //! In place of Knative's activator: Revisions, core/v1 Endpoints and private Services, with no rights beyond upstream's.
-//! What a Revision comes to is told in [`super::revision`]. `mesh-compatibility-mode` of `config-network` is followed live
-//! (upstream reads it once).
+//! What a Revision comes to is told in [`super::revision`]. `mesh-compatibility-mode` and `enable-mesh-pod-addressability` of
+//! `config-network` are followed live (upstream reads them once).
 //!
 //! # Not here
 //!
-//! System-internal TLS, pod addressability through a mesh (`enable-mesh-pod-addressability`), full duplex (always on).
+//! System-internal TLS, full duplex (always on).
 
 use super::mirror::{Change, Mirror, name_of};
-use super::revision::{rules, spec};
+use super::revision::{passthrough, rules, spec};
 use super::slices::{Entry, Index, ObjectName, Owner, Ports, Side};
 use super::{Event, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::backend::Protocol;
-use common::config::{MeshMode, NetworkConfig};
+use common::config::NetworkConfig;
 use common::names;
 use common_api::Revision;
 use common_runtime::watching::watch;
@@ -39,7 +39,7 @@ pub(crate) async fn run(
     events: mpsc::Sender<Event>,
 ) {
     let mut adapter = Adapter {
-        mesh: network.borrow().mesh_mode,
+        network: network.borrow().clone(),
         probe_timeout,
         known: HashMap::new(),
         services: HashMap::new(),
@@ -58,7 +58,7 @@ struct Known {
 }
 
 struct Adapter {
-    mesh: MeshMode,
+    network: Arc<NetworkConfig>,
     probe_timeout: Duration,
     known: HashMap<RevisionKey, Known>,
     services: HashMap<ObjectName, (RevisionKey, Service)>,
@@ -102,8 +102,8 @@ impl Adapter {
                     Change::Listed => self.set_listed(2).await?,
                 },
                 Ok(()) = network.changed() => {
-                    let mesh = network.borrow_and_update().mesh_mode;
-                    self.set_mesh(mesh).await?;
+                    let network = network.borrow_and_update().clone();
+                    self.set_network(network).await?;
                 }
                 () = self.events.closed() => return Err(Closed),
             }
@@ -111,7 +111,7 @@ impl Adapter {
     }
 
     async fn revision(&mut self, revision: &Revision) -> Result<(), Closed> {
-        let (spec, trusts_probe) = spec(revision, self.mesh, self.probe_timeout);
+        let (spec, trusts_probe) = spec(revision, &self.network, self.probe_timeout);
         let (key, protocol) = (spec.key.clone(), spec.backend.protocol);
         let former = self.known.insert(key.clone(), Known { spec: spec.clone(), trusts_probe });
         let first = former.is_none_or(|former| former.spec.backend.protocol != protocol);
@@ -129,15 +129,17 @@ impl Adapter {
         Ok(())
     }
 
-    /// Another mesh mode: every revision's pods are judged anew. What is believed stays in use meanwhile.
-    async fn set_mesh(&mut self, mesh: MeshMode) -> Result<(), Closed> {
-        if mesh == self.mesh {
+    /// Another mesh: every revision's pods are judged anew. What is believed stays in use meanwhile.
+    async fn set_network(&mut self, network: Arc<NetworkConfig>) -> Result<(), Closed> {
+        let mesh = |network: &NetworkConfig| (network.mesh_mode, network.mesh_pod_addressability);
+        if mesh(&network) == mesh(&self.network) {
             return Ok(());
         }
-        tracing::info!(from = ?self.mesh, to = ?mesh, "mesh mode");
-        self.mesh = mesh;
+        tracing::info!(mode = ?network.mesh_mode, addressable = network.mesh_pod_addressability, "mesh");
+        self.network = network;
         for known in self.known.values_mut() {
-            known.spec.rules = rules(mesh, known.trusts_probe, self.probe_timeout);
+            known.spec.rules = rules(&self.network, known.trusts_probe, self.probe_timeout);
+            known.spec.passthrough = passthrough(&known.spec.key, &self.network);
             self.events.send(Event::Revision(Box::new(known.spec.clone()))).await.map_err(|_| Closed)?;
         }
         Ok(())
@@ -212,6 +214,7 @@ fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {
 mod tests {
     use super::*;
     use activator_core::backends::Fallback;
+    use common::config::MeshMode;
     use serde_json::json;
 
     /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
@@ -219,7 +222,7 @@ mod tests {
     async fn the_mesh_mode_is_followed() {
         let (events, mut told) = mpsc::channel(16);
         let mut adapter = Adapter {
-            mesh: MeshMode::Auto,
+            network: Arc::default(),
             probe_timeout: Duration::from_millis(300),
             known: HashMap::new(),
             services: HashMap::new(),
@@ -241,9 +244,15 @@ mod tests {
         .expect("a revision");
         assert!(adapter.revision(&app).await.is_ok());
         assert_eq!(fallback(), Fallback::WhenUnaddressable);
-        assert!(adapter.set_mesh(MeshMode::Enabled).await.is_ok());
+        let enabled = NetworkConfig { mesh_mode: MeshMode::Enabled, ..NetworkConfig::default() };
+        assert!(adapter.set_network(Arc::new(enabled.clone())).await.is_ok());
         assert_eq!(fallback(), Fallback::Always);
         assert!(adapter.revision(&app).await.is_ok());
         assert_eq!(fallback(), Fallback::Always);
+        let addressable = NetworkConfig { mesh_pod_addressability: true, ..enabled };
+        assert!(adapter.set_network(Arc::new(addressable)).await.is_ok());
+        assert_eq!(fallback(), Fallback::Never, "never beside addressable pods");
+        let known = adapter.known.values().next().expect("app");
+        assert_eq!(known.spec.passthrough.as_ref().expect("a host"), "app-00001-private.ns");
     }
 }

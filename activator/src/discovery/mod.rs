@@ -15,6 +15,7 @@ use activator_core::Destination;
 use activator_core::backends::Rules;
 use common::RevisionKey;
 use common::backend::Backend;
+use http::HeaderValue;
 use std::collections::BTreeSet;
 
 /// Events that may wait to be applied. The adapters wait for room, which the watches behind them bear; tests never
@@ -87,6 +88,8 @@ pub struct Spec {
     pub outbound: Outbound,
     /// When an address is believed.
     pub rules: Rules,
+    /// The host that a mesh routes by, where it lets pods be reached by address: for probes and requests.
+    pub passthrough: Option<HeaderValue>,
     /// `serving.knative.dev/configuration`, for metrics.
     pub configuration: String,
     /// `serving.knative.dev/service`, for metrics.
@@ -117,6 +120,7 @@ impl Spec {
             contract,
             outbound: Outbound::Declared,
             rules: Rules { proof, ..Rules::default() },
+            passthrough: None,
             backend,
         }
     }

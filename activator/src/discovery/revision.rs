@@ -7,6 +7,10 @@
 //! | exec readiness probe on the serving container, or a startup probe on any | a pod must be ready besides its probe |
 //!
 //! The serving container is the only one, or the first with ports.
+//!
+//! With `enable-mesh-pod-addressability` probes and requests carry the private Service's name as their host and
+//! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled` upstream then probes nothing and serves
+//! nothing; here pods are probed as in mode `auto`.)
 
 use super::mirror::name_of;
 use super::{Outbound, Spec};
@@ -14,9 +18,10 @@ use crate::forward::headers::Contract;
 use activator_core::backends::{Fallback, Proof, Rules};
 use common::RevisionKey;
 use common::backend::{Backend, Probe, Protocol};
-use common::config::MeshMode;
+use common::config::{MeshMode, NetworkConfig};
 use common::names;
 use common_api::Revision;
+use http::HeaderValue;
 use k8s_openapi::api::core::v1::Container;
 use kube::ResourceExt;
 use std::time::Duration;
@@ -28,7 +33,7 @@ const TIMEOUT_SECONDS: i64 = 300;
 const MAX_HELD: u32 = 10_000;
 
 /// What a Revision comes to, and whether its queue-proxy's probe says all.
-pub(super) fn spec(revision: &Revision, mesh: MeshMode, probe_timeout: Duration) -> (Spec, bool) {
+pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: Duration) -> (Spec, bool) {
     let (namespace, name) = name_of(revision);
     let containers = &revision.spec.containers;
     let serving = serving_container(containers);
@@ -37,11 +42,13 @@ pub(super) fn spec(revision: &Revision, mesh: MeshMode, probe_timeout: Duration)
     let total = revision.spec.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_SECONDS);
     let label = |name: &str| revision.labels().get(name).cloned().unwrap_or_default();
     let trusts_probe = trusts_probe(containers, serving);
+    let key = RevisionKey::new(namespace, name.as_str());
     let spec = Spec {
-        key: RevisionKey::new(namespace, name.as_str()),
+        passthrough: passthrough(&key, network),
+        key,
         contract: Contract::Knative,
         outbound: Outbound::AsInbound,
-        rules: rules(mesh, trusts_probe, probe_timeout),
+        rules: rules(network, trusts_probe, probe_timeout),
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),
         backend: Backend {
@@ -67,7 +74,8 @@ pub(super) fn spec(revision: &Revision, mesh: MeshMode, probe_timeout: Duration)
 }
 
 /// How a revision's pods are judged.
-pub(super) fn rules(mesh: MeshMode, trusts_probe: bool, probe_timeout: Duration) -> Rules {
+pub(super) fn rules(network: &NetworkConfig, trusts_probe: bool, probe_timeout: Duration) -> Rules {
+    let mesh = network.mesh_mode;
     let proof = match (mesh, trusts_probe) {
         (MeshMode::Disabled, true) => Proof::ReadyOrProbe,
         (MeshMode::Disabled, false) => Proof::Ready,
@@ -75,11 +83,18 @@ pub(super) fn rules(mesh: MeshMode, trusts_probe: bool, probe_timeout: Duration)
         (_, false) => Proof::ProbeAndReady,
     };
     let fallback = match mesh {
+        _ if network.mesh_pod_addressability => Fallback::Never,
         MeshMode::Auto => Fallback::WhenUnaddressable,
         MeshMode::Enabled => Fallback::Always,
         MeshMode::Disabled => Fallback::Never,
     };
     Rules { proof, fallback, answer_timeout: probe_timeout }
+}
+
+/// The host that a mesh routes by, if pods are addressed through it.
+pub(super) fn passthrough(key: &RevisionKey, network: &NetworkConfig) -> Option<HeaderValue> {
+    let host = || HeaderValue::try_from(format!("{}.{}", names::private_service(key.name()), key.namespace())).ok();
+    network.mesh_pod_addressability.then(host)?
 }
 
 fn serving_container(containers: &[Container]) -> Option<&Container> {
@@ -111,7 +126,8 @@ mod tests {
     }
 
     fn read(given: serde_json::Value, mesh: MeshMode) -> Spec {
-        spec(&revision(given), mesh, Duration::from_millis(300)).0
+        let network = NetworkConfig { mesh_mode: mesh, ..NetworkConfig::default() };
+        spec(&revision(given), &network, Duration::from_millis(300)).0
     }
 
     #[test]

@@ -51,6 +51,9 @@ use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+/// Tells a mesh to send to the pod that the connection goes to.
+pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
+
 /// How often an HTTP/2 pod may turn the same request away.
 const UNPROCESSED_MAX: usize = 4;
 
@@ -64,6 +67,8 @@ pub(crate) struct Prepared {
     contract: Contract,
     protocol: Protocol,
     upgrade: Option<(HeaderValue, OnUpgrade)>,
+    /// The host in place of the pod's address.
+    passthrough: Option<HeaderValue>,
 }
 
 impl Prepared {
@@ -76,6 +81,7 @@ impl Prepared {
         contract: Contract,
         protocol: Protocol,
         peer: &crate::exchange::Peer,
+        passthrough: Option<HeaderValue>,
     ) -> Result<Box<Self>, Refusal> {
         if request.method() == Method::CONNECT {
             return Err(Refusal::Malformed(
@@ -90,7 +96,10 @@ impl Prepared {
         if body.is_empty() {
             head.headers.remove(TRAILER);
         }
-        Ok(Box::new(Self { head, body, contract, protocol, upgrade: asked.zip(on_upgrade) }))
+        if passthrough.is_some() {
+            head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
+        }
+        Ok(Box::new(Self { head, body, contract, protocol, upgrade: asked.zip(on_upgrade), passthrough }))
     }
 
     /// Sends the request to the pod behind `pool` and waits for the response's head.
@@ -99,7 +108,8 @@ impl Prepared {
     /// Dropping the future aborts the exchange: the pod's connection or stream is closed.
     pub(crate) async fn send(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let scheme = if pool.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-        headers::address(&mut self.head, self.contract, &pool.host, self.protocol, scheme)
+        let host = self.passthrough.as_ref().unwrap_or(&pool.host);
+        headers::address(&mut self.head, self.contract, host, self.protocol, scheme)
             .map_err(|refusal| Failure::Final { refusal, evidence: Evidence::None })?;
         match self.protocol {
             _ if self.upgrade.is_some() => self.send_upgrade(pool).await,
@@ -256,7 +266,8 @@ impl Prepared {
     }
 
     fn rest(&self) -> Rest {
-        Rest { contract: self.contract, protocol: self.protocol, upload: self.body.upload() }
+        let passthrough = self.passthrough.clone();
+        Rest { contract: self.contract, protocol: self.protocol, upload: self.body.upload(), passthrough }
     }
 }
 
@@ -265,6 +276,7 @@ struct Rest {
     contract: Contract,
     protocol: Protocol,
     upload: Option<Arc<Upload>>,
+    passthrough: Option<HeaderValue>,
 }
 
 impl Rest {
@@ -274,7 +286,8 @@ impl Rest {
 
     fn with(self, request: Request<RequestBody>) -> Box<Prepared> {
         let (head, body) = request.into_parts();
-        Box::new(Prepared { head, body, contract: self.contract, protocol: self.protocol, upgrade: None })
+        let Self { contract, protocol, passthrough, .. } = self;
+        Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough })
     }
 
     /// The pod was found gone while its answer was waited for. `copy` is the head of a repeatable request.

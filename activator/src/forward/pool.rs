@@ -7,6 +7,8 @@
 //!
 //! - At most `idle_max` idle HTTP/1.1 connections (upstream: 100 for each address); the surplus is closed on return.
 //! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle.
+//! - At most so many idle ones to all addresses (upstream: 1000): the sweep closes those that stand idle for longest. A count
+//!   that every request moved would be the one thing that all cores share.
 //! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program.
 //! - At most [`DIALS_MAX`] connects under way: released at once, thousands of held requests would overflow the pod's
 //!   accept queue and wait for retransmissions. Whoever waits takes a connection that came back meanwhile.
@@ -244,6 +246,17 @@ impl Pool {
         self.idle.lock().is_empty() && self.http2.lock().iter().all(Http2::is_closed)
     }
 
+    /// Since when each idle connection is idle.
+    fn idle_since(&self) -> Vec<Instant> {
+        self.idle.lock().iter().map(|connection| connection.idle_since).collect()
+    }
+
+    /// Closes what is idle since before `then`.
+    fn close_idle_before(&self, then: Instant) {
+        let old: Vec<Box<Http1>> = self.idle.lock().extract_if(.., |connection| connection.idle_since < then).collect();
+        drop(old);
+    }
+
     fn sweep(&self, now: Instant) {
         let old: Vec<Box<Http1>> = {
             let mut idle = self.idle.lock();
@@ -262,6 +275,7 @@ impl Pool {
 /// The pools of all addresses.
 pub(crate) struct Pools {
     idle_max: usize,
+    idle_total_max: usize,
     /// The authorities of pods' certificates, where requests to them are encrypted.
     roots: Option<Roots>,
     pub(crate) watch: Arc<Watch>,
@@ -270,10 +284,14 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// None yet. Sweeps for as long as the returned value lives, and until `shutdown`.
-    pub(crate) fn start(idle_max: usize, roots: Option<Roots>, shutdown: CancellationToken) -> Arc<Self> {
+    pub(crate) fn start(
+        (idle_max, idle_total_max): (usize, usize),
+        roots: Option<Roots>,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
         let watch = Arc::<Watch>::default();
         tokio::spawn(watch.clone().run(shutdown.clone()));
-        let pools = Arc::new(Self { idle_max, roots, watch, by_address: DashMap::new() });
+        let pools = Arc::new(Self { idle_max, idle_total_max, roots, watch, by_address: DashMap::new() });
         tokio::spawn(sweep(Arc::downgrade(&pools), shutdown));
         pools
     }
@@ -303,11 +321,24 @@ impl Pools {
     /// a pool for a pod that was removed just before.
     fn sweep(&self, now: Instant) {
         let all: Vec<Arc<Pool>> = self.by_address.iter().map(|entry| entry.value().clone()).collect();
-        for pool in all {
+        for pool in &all {
             pool.sweep(now);
         }
+        self.bound_idle(&all);
+        drop(all);
         // Under the entry's lock nobody can get the pool, so a count of one stays one.
         self.by_address.retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.is_empty());
+    }
+
+    /// Closes the longest idle connections beyond the bound for all addresses.
+    fn bound_idle(&self, all: &[Arc<Pool>]) {
+        let mut since: Vec<Instant> = all.iter().flat_map(|pool| pool.idle_since()).collect();
+        if since.len() <= self.idle_total_max {
+            return;
+        }
+        let surplus = (since.len() - self.idle_total_max).min(since.len() - 1);
+        let (_, oldest_kept, _) = since.select_nth_unstable(surplus);
+        all.iter().for_each(|pool| pool.close_idle_before(*oldest_kept));
     }
 
     /// Forgets an address that no revision lists any more.
@@ -378,10 +409,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn all_addresses_together_are_bounded() {
+        let pools = Pools::start((10, 3), None, CancellationToken::new());
+        let mut kept = Vec::new();
+        for _ in 0..5 {
+            let listener = listen().await;
+            let pool = pools.get(listener.local_addr().expect("bound"), "ns");
+            pool.put(pool.http1().await.expect("accepted"));
+            kept.push((pool, listener));
+            tokio::time::sleep(Duration::from_millis(2)).await; // So that none is idle since the same instant.
+        }
+        pools.sweep(Instant::now());
+        let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.idle().is_some()).collect();
+        assert_eq!(left, [false, false, true, true, true], "the longest idle ones went");
+    }
+
+    #[tokio::test]
     async fn old_connections_are_closed_and_unused_addresses_forgotten() {
         let listener = listen().await;
         let address = listener.local_addr().expect("bound");
-        let pools = Pools::start(2, None, CancellationToken::new());
+        let pools = Pools::start((2, 10), None, CancellationToken::new());
         let pool = pools.get(address, "ns");
         pool.put(pool.http1().await.expect("accepted"));
         let (mut accepted, _) = listener.accept().await.expect("dialled");

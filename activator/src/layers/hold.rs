@@ -100,7 +100,7 @@ async fn exchange(shared: Arc<Shared>, call: Call) -> Result<Response<Guarded<Po
     let Call { request, peer, received, revision } = call;
     let live = revision.live();
     let protocol = live.protocol_for(request.version());
-    let prepared = Prepared::new(request, live.contract, protocol, &peer)?;
+    let prepared = Prepared::new(request, live.contract, protocol, &peer, live.passthrough.clone())?;
     drop(live);
     // Boxed, so that a request that waits above does not carry the room that sending needs.
     let sending = Box::pin(send(&shared, &revision, admitted, prepared));

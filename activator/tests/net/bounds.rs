@@ -213,6 +213,80 @@ async fn a_drain_finishes_what_is_in_flight() {
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
 }
 
+/// Goal: a drain's steps in their order: readiness fails while everything is still served; then the port is closed, HTTP/2 is
+/// told to go away and what runs there ends; a tunnel is waited for, up to the bound, and cut then.
+#[tokio::test]
+async fn a_drain_goes_step_by_step() {
+    let pod = Pod::start(|mut request: Request<hyper::body::Incoming>| async move {
+        if request.headers().contains_key("upgrade") {
+            let upgraded = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut io = hyper_util::rt::TokioIo::new(upgraded.await.expect("upgraded"));
+                let (mut read, mut write) = tokio::io::split(&mut io);
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+            let mut response = Response::new(rig::full(""));
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            response.headers_mut().insert("connection", "Upgrade".parse().expect("a value"));
+            response.headers_mut().insert("upgrade", "echo".parse().expect("a value"));
+            return response;
+        }
+        Response::new(request.into_body().boxed_unsync())
+    })
+    .await;
+    let rig = Rig::start_with(|options| {
+        options.linger = Duration::from_millis(400);
+        options.drain = Duration::from_millis(1_500);
+    })
+    .await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    let mut tunnel = rig.raw().await;
+    write(&mut tunnel, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\nearly").await;
+    read_until(&mut tunnel, "early").await;
+    let (upload, frames) = tokio::sync::mpsc::channel::<Frame<Bytes>>(1);
+    let frames = futures::stream::unfold(frames, |mut f| async move { f.recv().await.map(|frame| (frame, f)) });
+    let body = StreamBody::new(futures::StreamExt::map(frames, Ok::<_, std::convert::Infallible>)).boxed_unsync();
+    let mut streams = http2_client(rig.address).await;
+    upload.send(Frame::data(Bytes::from_static(b"one"))).await.expect("open");
+    let request = Request::post("http://app.ns/").body(body).expect("valid");
+    let mut running = patient(streams.send_request(request)).await.expect("a head").into_body();
+
+    let address = rig.address;
+    let mut kept = rig.raw().await;
+    let stopping = tokio::spawn(rig.activator.stop());
+    let health = "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1\r\n\r\n";
+    write(&mut kept, health).await;
+    let mut seen = read_until(&mut kept, "\r\n\r\n").await;
+    while seen.starts_with("HTTP/1.1 200") {
+        // The stopping task may not have run yet.
+        write(&mut kept, health).await;
+        seen = read_until(&mut kept, "\r\n\r\n").await;
+    }
+    assert!(seen.starts_with("HTTP/1.1 500"), "readiness fails first: {seen}");
+    let mut fresh = tokio::net::TcpStream::connect(address).await.expect("still served");
+    write(&mut fresh, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n").await;
+    assert!(rig::read_to_end(&mut fresh).await.starts_with("HTTP/1.1 200"), "and everything is served meanwhile");
+
+    // The listeners close; HTTP/2 is told.
+    rig::until(|| streams.is_closed() || std::net::TcpStream::connect(address).is_err()).await;
+    for word in ["two", "three"] {
+        upload.send(Frame::data(Bytes::from(word))).await.expect("the stream goes on");
+    }
+    drop(upload);
+    let mut received = Vec::new();
+    while let Some(frame) = patient(running.frame()).await {
+        received.extend(frame.expect("not cut").into_data().expect("data"));
+    }
+    assert_eq!(received, b"onetwothree");
+    rig::until(|| streams.is_closed()).await;
+
+    write(&mut tunnel, "still here").await;
+    read_until(&mut tunnel, "still here").await;
+    assert_eq!(rig::read_to_end(&mut tunnel).await, "", "cut at the bound");
+    patient(stopping).await.expect("no panic");
+}
+
 /// Goal: operators see what happens, under upstream's names, and a deleted revision is shown no longer.
 #[tokio::test]
 async fn the_admin_port_shows_metrics_and_revisions() {
