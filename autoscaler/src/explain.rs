@@ -1,7 +1,7 @@
 //! Why a revision has the scale it has: as JSON on the admin port, as a table for people.
 //!
 //! `GET /explain/NAMESPACE/NAME` answers with the latest decision, what it was made from, and the decisions before it as
-//! changes, oldest first, each voice in its turn: what the decider wished, and what the reconciler made of it (bounds, grace
+//! changes, oldest first, each voice in its turn: what the decider wished, what came of load and metrics together, and what the reconciler made of it (bounds, grace
 //! period, awaited proof, refusals). `autoscaler why NAMESPACE/NAME` asks for that and prints a table, latest first.
 //!
 //! HorizontalPodAutoscalers that are evaluated here are explained in the same place ([`hpa::explain`]).
@@ -154,6 +154,7 @@ fn table(document: &Value) -> String {
         let cell = |key: &str| entry.get(key).map_or_else(|| "-".to_owned(), text);
         let (desired, why) = match entry.get("because") {
             Some(because) => ("-".to_owned(), action(entry, because)),
+            None if entry.get("metric").is_some() => (cell("desired"), blended(entry)),
             None => (cell("desired"), decision(entry)),
         };
         let _ = writeln!(
@@ -185,6 +186,23 @@ fn decision(entry: &Value) -> String {
         (_, true) => format!("{} (panicking)", text(&entry["rule"])),
         (_, false) => text(&entry["rule"]),
     }
+}
+
+/// What became of load and metrics, such as `cpu resource asks for 5, ScaleUpLimit`.
+fn blended(entry: &Value) -> String {
+    let mut why = format!("{} asks for {}", text(&entry["metric"]), entry["asked"]);
+    for (key, nothing) in [("stabilization", "ReadyForNewScale"), ("limit", "DesiredWithinRange")] {
+        if entry[key] != nothing {
+            why = format!("{why}, {}", text(&entry[key]));
+        }
+    }
+    if entry["failing"] != 0 {
+        why = format!("{why}; {} of the metrics fail", entry["failing"]);
+    }
+    if entry["held"] == true {
+        why.push_str(", so nothing is taken away");
+    }
+    why
 }
 
 /// What the reconciler says, such as `replicas 0 -> 1, bounds 0..9: the load asks for it`.

@@ -4,6 +4,7 @@ pub mod announce;
 mod beside_knative;
 pub mod clock;
 pub mod collect;
+mod engine;
 pub mod explain;
 pub mod hpa;
 pub mod ingest;
@@ -15,5 +16,5 @@ pub mod run;
 pub mod scale;
 pub mod stateful_set;
 
-pub use options::{Options, ScaleEvent, StatTokens};
+pub use options::{Hpa, Options, ScaleEvent, StatTokens};
 pub use run::run;

@@ -21,6 +21,10 @@ struct Arguments {
     /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// Who looks at metrics that PodAutoscalers ask for: `engine` (this process; default in standalone) or `off`. Default:
+    /// `ZEROSCALE_HPA`.
+    #[arg(long, value_name = "WHO")]
+    hpa: Option<String>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -39,14 +43,15 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let Arguments { kubeconfig, command } = Arguments::parse();
+    let Arguments { kubeconfig, hpa, command } = Arguments::parse();
     if let Some(Command::Why { revision, admin }) = command {
         print!("{}", explain::why(admin, &revision).await?);
         return Ok(());
     }
     let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;
-    let mut options = Options::from_env(environment::process)?;
+    let flag = |name: &str| hpa.clone().filter(|_| name == "ZEROSCALE_HPA");
+    let mut options = Options::from_env(|name| flag(name).or_else(|| environment::process(name)))?;
     options.process.logs = Some(logs);
     let config = match kubeconfig {
         Some(path) => {

@@ -30,6 +30,8 @@ pub struct Options {
     pub admin: Option<SocketAddr>,
     /// Which member of a StatefulSet it is; none: revisions are shared by leases.
     pub stateful_set: Option<StatefulSet>,
+    /// Whether PodAutoscalers may be scaled by metrics.
+    pub hpa: Hpa,
     /// What both planes are told alike.
     pub process: ProcessOptions,
     /// Who may send stats, and what proves to other autoscalers that we may.
@@ -45,6 +47,34 @@ pub struct StatTokens {
     pub own: Option<TokenFile>,
     /// What is demanded of whoever sends stats.
     pub demand: Option<Demand>,
+}
+
+/// Who looks at the metrics of PodAutoscalers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hpa {
+    /// This process, without HorizontalPodAutoscaler objects. Standalone only, and the default there.
+    Engine,
+    /// Nobody here: class HPA is not served, and metrics in annotations have no effect.
+    Off,
+}
+
+impl Hpa {
+    /// What a mode does unless it is told otherwise.
+    pub fn default_of(mode: Mode) -> Self {
+        if mode == Mode::Standalone { Self::Engine } else { Self::Off }
+    }
+
+    fn from_env(get: impl Fn(&str) -> Option<String>, mode: Mode) -> Result<Self, EnvironmentError> {
+        let value = get("ZEROSCALE_HPA").unwrap_or_default();
+        let rule = match (value.as_str(), mode) {
+            ("", _) => return Ok(Self::default_of(mode)),
+            ("engine", Mode::Standalone) => return Ok(Self::Engine),
+            ("off", _) => return Ok(Self::Off),
+            ("engine", Mode::Knative) => "engine needs ZEROSCALE_MODE=standalone; here autoscaler-hpa serves class HPA",
+            _ => "must be engine or off",
+        };
+        Err(EnvironmentError { variable: "ZEROSCALE_HPA", value: Some(value), rule })
+    }
 }
 
 /// Called with each accepted change of replicas, from the task that made it; must not block.
@@ -67,7 +97,7 @@ pub struct ScaleEvent {
 
 impl Options {
     /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`,
-    /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`), `ZEROSCALE_MODE`, and `ZEROSCALE_LISTEN_ADDRESS` for machines where
+    /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`), `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`), and `ZEROSCALE_LISTEN_ADDRESS` for machines where
     /// several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to other autoscalers;
     /// `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for ([`crate::ingest::admission`]). `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
     ///
@@ -98,6 +128,7 @@ impl Options {
             stat_listen: SocketAddr::new(listen, common::names::STAT_PORT),
             admin: Some(SocketAddr::new(metrics_host, metrics)),
             stateful_set: StatefulSet::from_env(&get)?,
+            hpa: Hpa::from_env(&get, mode)?,
             process: ProcessOptions::from_env(&get)?,
             stat_tokens,
             on_scale: None,
@@ -132,6 +163,7 @@ impl fmt::Debug for Options {
             .field("admin", &self.admin)
             .field("stateful_set", &self.stateful_set)
             .field("stat_tokens", &self.stat_tokens)
+            .field("hpa", &self.hpa)
             .finish_non_exhaustive()
     }
 }
@@ -144,6 +176,20 @@ mod tests {
     fn read(pairs: &[(&str, &str)]) -> Result<Options, EnvironmentError> {
         let map: BTreeMap<_, _> = pairs.iter().copied().collect();
         Options::from_env(|name| map.get(name).map(|value| (*value).to_owned()))
+    }
+
+    #[test]
+    fn metrics_are_looked_at_in_standalone_unless_it_says_off() {
+        let base = [("POD_NAME", "a"), ("POD_IP", "10.0.0.1"), ("SYSTEM_NAMESPACE", "s")];
+        let hpa = |mode, value| {
+            let pairs: Vec<_> = base.into_iter().chain([("ZEROSCALE_MODE", mode), ("ZEROSCALE_HPA", value)]).collect();
+            read(&pairs).map(|options| options.hpa).map_err(|error| error.to_string())
+        };
+        assert_eq!((hpa("standalone", ""), hpa("standalone", "off")), (Ok(Hpa::Engine), Ok(Hpa::Off)));
+        assert_eq!((hpa("knative", ""), hpa("standalone", "engine")), (Ok(Hpa::Off), Ok(Hpa::Engine)));
+        for (mode, value) in [("knative", "engine"), ("standalone", "delegate")] {
+            assert!(hpa(mode, value).is_err_and(|error| error.contains("ZEROSCALE_HPA")), "{mode} {value}");
+        }
     }
 
     #[test]

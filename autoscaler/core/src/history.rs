@@ -1,7 +1,7 @@
 //! Why a revision has the scale it has: its latest decisions and what was made of them, as changes.
 //!
-//! Two voices share one ring, in the order in which they changed their minds: the decider, each tick, and the reconciler
-//! that acts on it ([`Action`]). An equal entry extends the last one of the same voice, so that an hour of calm is two
+//! Three voices share one ring, in the order in which they changed their minds: the decider, each tick; load and metrics
+//! together, where metrics are looked at ([`Blended`]); and the reconciler that acts on it ([`Action`]). An equal entry extends the last one of the same voice, so that an hour of calm is two
 //! entries. Equal decisions have the same desired scale, rule, mode and sign of the excess burst capacity (or the same
 //! thing unknown). Equal actions want the same for the same cause, and the later one has written nothing. An entry keeps
 //! the inputs of its first decision: they explain the change.
@@ -10,10 +10,12 @@
 //! before the first decision, and space grows by a few entries at a time.
 
 mod action;
+mod blended;
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, Cause, Obstacle};
+pub use blended::Blended;
 
 use std::collections::VecDeque;
 
@@ -21,6 +23,7 @@ use common::time::Timestamp;
 use serde::Serialize;
 
 use crate::decider::{Decision, Rule, Unknown};
+use crate::engine::Answer;
 
 /// Most entries kept for a revision.
 pub const ENTRIES_MAX: usize = 64;
@@ -32,7 +35,7 @@ const GROWTH: usize = 4;
 const _: () = assert!(size_of::<Entry>() * ENTRIES_MAX + size_of::<History>() <= BYTES_MAX);
 
 /// A run of equal decisions, or of equal actions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// Time of the first, Unix seconds.
@@ -47,7 +50,7 @@ pub struct Entry {
 }
 
 /// What was decided or done, in few bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Outcome {
     /// So many pods.
@@ -75,6 +78,8 @@ pub enum Outcome {
         /// Why.
         unknown: Unknown,
     },
+    /// What became of load and metrics.
+    Blended(Blended),
     /// What the reconciler did.
     Action(Action),
 }
@@ -104,15 +109,28 @@ impl Outcome {
                 Self::Scale { desired: a, excess_burst_capacity: e, panicking: p, rule: r, .. },
                 Self::Scale { desired: b, excess_burst_capacity: f, panicking: q, rule: s, .. },
             ) => a == b && (*e >= 0) == (*f >= 0) && p == q && r == s,
+            (Self::Blended(a), Self::Blended(b)) => a.is_confirmed_by(b),
             (Self::Action(a), Self::Action(b)) => a.is_confirmed_by(b),
             _ => false,
         }
     }
 
-    /// Whether the reconciler says this, not the decider.
-    fn is_action(&self) -> bool {
-        matches!(self, Self::Action(_))
+    /// Who says this.
+    fn voice(&self) -> Voice {
+        match self {
+            Self::Scale { .. } | Self::Unknown { .. } => Voice::Decider,
+            Self::Blended(_) => Voice::Blend,
+            Self::Action(_) => Voice::Reconciler,
+        }
     }
+}
+
+/// Who says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Decider,
+    Blend,
+    Reconciler,
 }
 
 /// The latest decisions and actions of one revision. See the [module](self).
@@ -137,8 +155,13 @@ impl History {
         self.add(now, Outcome::Action(action))
     }
 
+    /// Adds what became of load and metrics at `now`. Whether it was a change.
+    pub fn blend(&mut self, now: Timestamp, answer: &Answer) -> bool {
+        Blended::of(answer).is_some_and(|blended| self.add(now, Outcome::Blended(blended)))
+    }
+
     fn add(&mut self, now: Timestamp, outcome: Outcome) -> bool {
-        let same_voice = |entry: &&mut Entry| entry.outcome.is_action() == outcome.is_action();
+        let same_voice = |entry: &&mut Entry| entry.outcome.voice() == outcome.voice();
         let last = self.entries.iter_mut().rev().find(same_voice);
         if let Some(last) = last.filter(|last| last.outcome.equals(&outcome)) {
             last.lasted_secs = u32::try_from(now.as_secs().saturating_sub(last.since)).unwrap_or(last.lasted_secs);

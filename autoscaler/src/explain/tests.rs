@@ -10,7 +10,9 @@ use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
 use crate::scale::{Attention, Deciders, Initial, Surroundings};
 use autoscaler_core::bounds::Bounds;
+use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Obstacle};
+use autoscaler_core::hpa::decision::{Limit, Stabilization};
 use autoscaler_core::scale_to_zero::Reason;
 use common::ownership::{Holder, bucket_names};
 use common::time::Timestamp;
@@ -97,6 +99,30 @@ async fn what_was_done_about_it_is_told_too() {
     assert_eq!(explained().expect("it stays known why").lines().count(), 5);
     multiscaler.forget(&key);
     assert_eq!(explained(), None);
+}
+
+/// Goal: where metrics are looked at, the table names the one that won, and what was made of its wish.
+#[tokio::test]
+async fn the_metric_that_won_is_named() {
+    let (multiscaler, key) = (multiscaler(), RevisionKey::new("ns", "hello"));
+    multiscaler.ensure(&key, subject(), Initial::Adopted(0));
+    let answer = Answer {
+        desired: Some(6),
+        metric: "cpu resource".into(),
+        measured: true,
+        asked: 9,
+        failing: 0,
+        held: false,
+        stabilization: Stabilization::Ready,
+        limit: Limit::ScaleUp,
+    };
+    multiscaler.blended(&key, &answer);
+    multiscaler.blended(&key, &Answer { failing: 2, held: true, limit: Limit::WithinRange, asked: 0, ..answer });
+    let explanation = multiscaler.explain(&key).expect("a loop");
+    let table = table(&document(&key, &explanation));
+    let rows: Vec<_> = table.lines().skip(2).collect();
+    assert!(rows[1].contains("      6 ") && rows[1].ends_with("  cpu resource asks for 9, ScaleUpLimit"), "{table}");
+    assert!(rows[0].ends_with("cpu resource asks for 0; 2 of the metrics fail, so nothing is taken away"), "{table}");
 }
 
 /// Goal: an instance that does not own a revision says who does.

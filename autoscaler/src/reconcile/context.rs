@@ -8,8 +8,10 @@ use super::kpa::probe::Prober;
 use super::world::store::{Store, key_of};
 use super::world::{Queues, World};
 use crate::clock::Clock;
+use crate::engine::Engine;
 use crate::options::Options;
 use crate::scale::Ports;
+use autoscaler_core::engine::{self, Plan};
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::config::{AutoscalerConfig, DeploymentConfig};
@@ -36,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) ports: Ports,
     /// Probes of the path.
     pub(crate) prober: Prober,
+    /// Looks at metrics; none where no PodAutoscaler is scaled by them.
+    pub(crate) engine: Option<Engine>,
     /// Kubernetes Events.
     pub(crate) recorder: Recorder,
     /// Wall-clock time.
@@ -57,6 +61,8 @@ pub(crate) struct Accepted {
     pub(crate) object: Arc<PodAutoscaler>,
     /// Its annotations of our own.
     pub(crate) settings: Arc<Settings>,
+    /// What it asks the metrics for; none: its load alone scales it.
+    pub(crate) plan: Option<Arc<Plan>>,
 }
 
 impl Context {
@@ -78,14 +84,15 @@ impl Context {
     ) -> Result<(Accepted, Option<FieldErrors>), FieldErrors> {
         if !self.is_standalone() {
             let settings = Arc::new(Settings::default());
-            return Ok((Accepted { object: object.clone(), settings }, None)); // The webhook has looked at it.
+            let accepted = Accepted { object: object.clone(), settings, plan: None };
+            return Ok((accepted, None)); // The webhook has looked at it.
         }
         let config = self.autoscaler_config.borrow().clone();
-        let served = annotations::is_kpa(object.annotations());
-        let class = |settings| if served { Ok(settings) } else { Err(unserved_class(object)) };
-        match object.validate_standalone(&config).and_then(class) {
-            Ok(settings) => {
-                let accepted = Accepted { object: object.clone(), settings: Arc::new(settings) };
+        let served = if self.serves(object) { Ok(()) } else { Err(unserved_class(object)) };
+        let read = all_errors(served, all_errors(object.validate_standalone(&config), self.plan(object)));
+        match read {
+            Ok(((), (settings, plan))) => {
+                let accepted = Accepted { object: object.clone(), settings: Arc::new(settings), plan };
                 self.accepted.insert(key.clone(), accepted.clone());
                 Ok((accepted, None))
             }
@@ -99,11 +106,33 @@ impl Context {
         }
     }
 
+    /// Whether this controller scales PodAutoscalers of that class.
+    pub(crate) fn serves(&self, object: &PodAutoscaler) -> bool {
+        let annotations = object.annotations();
+        annotations::is_kpa(annotations) || (annotations::is_hpa(annotations) && self.engine.is_some())
+    }
+
+    /// What the metrics are asked for, where somebody looks at them.
+    fn plan(&self, object: &PodAutoscaler) -> Result<Option<Arc<Plan>>, FieldErrors> {
+        if self.engine.is_none() {
+            return Ok(None);
+        }
+        let plan = engine::plan::read(object.annotations()).map_err(|found| {
+            let mut errors = FieldErrors::new();
+            errors.extend("metadata.annotations.", found);
+            errors
+        })?;
+        Ok(plan.map(Arc::new))
+    }
+
     /// Stops deciding and measuring for a revision, and forgets what was measured.
     pub(crate) fn forget(&self, key: &Key) {
         self.ports.deciders.remove(key);
         self.ports.collection.remove(key);
         self.prober.forget(key);
+        if let Some(engine) = &self.engine {
+            engine.forget(key);
+        }
     }
 
     /// Forgets a revision wholly: it is gone, or somebody else's.
@@ -182,6 +211,18 @@ impl Context {
     /// Whoever writes what only needs to be led.
     pub(crate) fn writer(&self) -> Writer<'_> {
         Writer { client: &self.client, leadership: &*self.ports.leadership }
+    }
+}
+
+/// Both, or the errors of both.
+fn all_errors<A, B>(a: Result<A, FieldErrors>, b: Result<B, FieldErrors>) -> Result<(A, B), FieldErrors> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(errors), Ok(_)) | (Ok(_), Err(errors)) => Err(errors),
+        (Err(mut errors), Err(others)) => {
+            errors.extend("", others);
+            Err(errors)
+        }
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) mod world;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::Engine;
+use crate::options::Hpa;
 use crate::run::Wiring;
 use common::RevisionKey as Key;
 use common_runtime::environment::Mode;
@@ -79,11 +81,15 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) -> anyhow::Result<
 fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
     let Wiring { options, client, resolver, ports, clock, metrics: _, autoscaler_config, deployment_config } = wiring;
     let queues = Queues::default();
-    let world = World::new(client.clone(), options.mode, &options.system_namespace, queues.clone(), shutdown.clone());
+    let rules = (options.mode, options.hpa);
+    let world = World::new(client.clone(), rules, &options.system_namespace, queues.clone(), shutdown.clone());
     let probed = queues.autoscalers.clone();
     let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Lane::Normal));
     let recorder = Recorder::start(client.clone(), shutdown.clone());
+    let engine =
+        (options.hpa == Hpa::Engine).then(|| Engine::new(client.clone(), clock.clone(), ports.attention.clone()));
     Context {
+        engine,
         client,
         options,
         world,

@@ -21,6 +21,7 @@ pub mod multiscaler;
 
 pub use attention::Attention;
 
+use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
 use common::RevisionKey;
 use common::scaling::{Aggregation, DeciderSpec};
@@ -64,6 +65,9 @@ pub trait Deciders: Send + Sync + 'static {
     /// Told what was made of the latest answer, or why nothing: for the history. A revision that has no loop has a
     /// history nevertheless, from the first action on.
     fn acted(&self, _key: &RevisionKey, _action: Action) {}
+
+    /// Told what became of load and metrics together: for the history.
+    fn blended(&self, _key: &RevisionKey, _answer: &Answer) {}
 
     /// Ends the loop and its metrics; the history stays. Unknown keys are ignored.
     fn remove(&self, key: &RevisionKey);

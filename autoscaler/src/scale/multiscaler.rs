@@ -27,6 +27,7 @@ use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
+use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Entry, History};
 use autoscaler_core::inform::Status;
 use autoscaler_core::multiscaler::Wheel;
@@ -155,7 +156,7 @@ impl Multiscaler {
 
     /// All that is known of a revision's decisions.
     pub fn explain(&self, key: &RevisionKey) -> Option<Explanation> {
-        let entries = |history: &History| history.entries().copied().collect();
+        let entries = |history: &History| history.entries().cloned().collect();
         let Some(entry) = self.get(key) else {
             let history = self.unlooped.get(key)?;
             return Some(Explanation { present: None, history: entries(&history) });
@@ -301,6 +302,13 @@ impl Deciders for Multiscaler {
             Some(entry) => entry.lock().history.act(now, action),
             None => self.unlooped.entry(key.clone()).or_default().act(now, action),
         };
+    }
+
+    fn blended(&self, key: &RevisionKey, answer: &Answer) {
+        let now = self.sources.clock.now();
+        if let Some(entry) = self.get(key) {
+            entry.lock().history.blend(now, answer);
+        }
     }
 
     fn remove(&self, key: &RevisionKey) {

@@ -20,6 +20,8 @@ pub struct Workload {
     pub protocol: &'static str,
     /// Readiness probe of the container, as Kubernetes JSON.
     pub readiness: Option<Value>,
+    /// Processor time that the container requests, such as `100m`.
+    pub cpu: Option<&'static str>,
 }
 
 impl Workload {
@@ -33,6 +35,7 @@ impl Workload {
             container_concurrency: 0,
             protocol: "http1",
             readiness: None,
+            cpu: None,
         }
         .annotate("autoscaling.knative.dev/window", "6s")
     }
@@ -61,6 +64,12 @@ impl Workload {
         self
     }
 
+    /// Sets the processor time that the container requests.
+    pub fn cpu(mut self, request: &'static str) -> Self {
+        self.cpu = Some(request);
+        self
+    }
+
     /// The Deployment. `program` is the path of the sample program.
     pub fn deployment(&self, program: &str) -> Value {
         let env: Vec<Value> = self.env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
@@ -73,6 +82,9 @@ impl Workload {
         }
         if let Some(readiness) = &self.readiness {
             container["readinessProbe"] = readiness.clone();
+        }
+        if let Some(cpu) = self.cpu {
+            container["resources"] = json!({"requests": {"cpu": cpu}});
         }
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",

@@ -62,6 +62,18 @@ impl World {
         self.cluster.shutdown().await;
     }
 
+    /// Whether the API server knows what pods use. Ours does; one that stays may not, since it asks kubelets, which our
+    /// node is none of.
+    ///
+    /// # Errors
+    /// It is ours and does not, or it does not answer.
+    pub async fn has_metrics(&self) -> anyhow::Result<bool> {
+        let groups = self.cluster.client().list_api_groups().await?;
+        let known = groups.groups.iter().any(|group| group.name == "metrics.k8s.io");
+        anyhow::ensure!(known || self.is_external, "the embedded API server serves no metrics.k8s.io");
+        Ok(known)
+    }
+
     /// A client of the service `name`.
     pub fn load(&self, entry: Entry, name: &str) -> Load {
         Load::new(self.entry(entry), format!("{name}.{}", self.namespace))

@@ -177,6 +177,7 @@ async fn a_stat_becomes_a_patch() {
         admin: None,
         stateful_set: None,
         stat_tokens: Default::default(),
+        hpa: autoscaler::Hpa::Engine,
         process: Default::default(),
         on_scale: Some(Arc::new(move |event| {
             let _ = events.send(event.clone());

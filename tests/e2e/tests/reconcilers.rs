@@ -74,6 +74,7 @@ impl Cluster {
             admin: None,
             stateful_set: None,
             stat_tokens: Default::default(),
+            hpa: autoscaler::Hpa::Engine,
             process: Default::default(),
             on_scale: None,
         };

@@ -26,16 +26,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::scaling::Bounds;
-use common::time::Timestamp;
-use serde::{Serialize, Serializer};
-
 use super::plan::LoadRole;
 use crate::hpa::behavior::{self, Rules};
 use crate::hpa::combine::{Combined, Outcome};
 use crate::hpa::decision::{Demand, Limit, Stabilization};
 use crate::hpa::memory::Memory;
 use crate::hpa::spec::Behavior;
+use common::scaling::Bounds;
+use common::time::Timestamp;
 
 /// How long the highest recommendation holds, if a behavior does not say; upstream's.
 pub const DOWNSCALE_STABILIZATION: Duration = Duration::from_secs(300);
@@ -85,17 +83,13 @@ pub struct Input<'a> {
 }
 
 /// A wish, and how it came about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Pods, bounds not applied; none: unknown.
-    #[serde(skip)]
     pub desired: Option<i32>,
     /// What asked for the most.
-    #[serde(serialize_with = "text")]
     pub metric: Arc<str>,
     /// Whether that was a metric, not the load.
-    #[serde(skip)]
     pub measured: bool,
     /// How many pods it asked for.
     pub asked: i32,
@@ -104,23 +98,9 @@ pub struct Answer {
     /// Fewer were asked for, and that is not believed.
     pub held: bool,
     /// What stabilization did.
-    #[serde(serialize_with = "stabilization")]
     pub stabilization: Stabilization,
     /// What limited it.
-    #[serde(serialize_with = "limit")]
     pub limit: Limit,
-}
-
-fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(text)
-}
-
-fn stabilization<S: Serializer>(what: &Stabilization, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(what.reason())
-}
-
-fn limit<S: Serializer>(what: &Limit, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(what.reason())
 }
 
 /// What is remembered of one revision.

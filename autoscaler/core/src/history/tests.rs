@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::bounds::Bounds;
 use crate::decider::{Inputs, Recommendation};
+use crate::hpa::decision::{Limit, Stabilization};
 use crate::scale_to_zero::Reason;
 
 fn scale(desired: i32, stable: f64) -> Decision {
@@ -33,7 +34,7 @@ fn an_equal_decision_extends_the_last_entry() {
     assert!(history.record(secs(110), &Decision::Unknown(Unknown::Pods)));
     let seen: Vec<_> = history.entries().map(|e| (e.since, e.lasted_secs, e.decisions)).collect();
     assert_eq!(seen, [(100, 2, 2), (104, 0, 1), (106, 2, 2), (110, 0, 1)]);
-    let first = history.entries().next().expect("an entry").outcome;
+    let first = &history.entries().next().expect("an entry").outcome;
     assert!(matches!(first, Outcome::Scale { stable: 50.0, .. }), "the inputs that made the change: {first:?}");
 }
 
@@ -72,7 +73,8 @@ fn decisions_and_actions_extend_their_own_entries_only() {
     }
     assert!(history.act(secs(106), action(1, true, Reason::Desired)), "somebody changed them, and they were put back");
     assert!(history.act(secs(108), action(0, false, Reason::GracePeriod)));
-    let seen: Vec<_> = history.entries().map(|e| (e.since, e.lasted_secs, e.outcome.is_action())).collect();
+    let seen: Vec<_> =
+        history.entries().map(|e| (e.since, e.lasted_secs, e.outcome.voice() == Voice::Reconciler)).collect();
     assert_eq!(seen, [(100, 4, false), (100, 4, true), (106, 0, true), (108, 0, true)]);
 }
 
@@ -137,6 +139,33 @@ fn entries_are_flat_json() {
     assert_eq!(serde_json::Value::from(json), expected);
 }
 
+/// Goal: the metric that won is named, and the same answer again is no news.
+#[test]
+fn load_and_metrics_have_a_voice_of_their_own() {
+    let answer = |desired, metric: &str, failing| Answer {
+        desired,
+        metric: metric.into(),
+        measured: true,
+        asked: 4,
+        failing,
+        held: false,
+        stabilization: Stabilization::Ready,
+        limit: Limit::WithinRange,
+    };
+    let mut history = History::new();
+    assert!(!history.blend(secs(0), &answer(None, "cpu", 0)), "nothing is known");
+    assert!(history.record(secs(1), &scale(1, 50.0)));
+    assert!(history.blend(secs(1), &answer(Some(4), "cpu", 0)));
+    assert!(history.act(secs(1), action(4, true, Reason::Metrics)));
+    assert!(!history.blend(secs(3), &Answer { asked: 5, ..answer(Some(4), "cpu", 0) }));
+    assert!(history.blend(secs(5), &answer(Some(4), "memory", 0)));
+    assert!(history.blend(secs(7), &answer(Some(4), "memory", 2)));
+    let json: Vec<_> = history.entries().map(|e| serde_json::to_value(e).expect("plain values")).collect();
+    assert_eq!(json[1]["metric"], "cpu");
+    assert_eq!((&json[1]["asked"], &json[1]["desired"], &json[1]["lastedSecs"]), (&4.into(), &4.into(), &2.into()));
+    assert_eq!((&json[1]["stabilization"], &json[4]["failing"]), (&"ReadyForNewScale".into(), &2.into()));
+}
+
 #[test]
 fn space_grows_with_the_entries() {
     let mut history = History::new();
@@ -166,7 +195,7 @@ proptest! {
                 history.record(secs(now), &scale(desired, 1.0));
                 Outcome::of(&scale(desired, 1.0))
             };
-            let last = history.entries().rfind(|entry| entry.outcome.is_action() == acts).expect("just recorded");
+            let last = history.entries().rfind(|entry| (entry.outcome.voice() == Voice::Reconciler) == acts).expect("just recorded");
             prop_assert!(last.outcome.equals(&outcome), "{:?}", last);
             prop_assert_eq!(last.since + i64::from(last.lasted_secs), now);
             prop_assert!(history.entries().len() <= ENTRIES_MAX);

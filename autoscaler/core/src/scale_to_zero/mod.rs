@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::active::Active;
 use crate::bounds::Bounds;
+use crate::engine::Answer;
 use crate::path_mode::PathMode;
 
 /// Added to the progress deadline before an activation is given up.
@@ -127,6 +128,10 @@ pub enum Reason {
     Unknown,
     /// The desired scale, as it is.
     Desired,
+    /// The desired scale, and it is a metric's.
+    Metrics,
+    /// A metric failed, so what there is stays.
+    MetricFailed,
     /// The desired scale, cut or raised to the bounds.
     Bounds,
     /// Not reduced, since the decider has just taken over.
@@ -154,11 +159,22 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The same, where a wish was made of load and metrics: whose it was.
+    pub fn of_answer(self, answer: &Answer) -> Self {
+        match self {
+            Self::Desired if answer.held => Self::MetricFailed,
+            Self::Desired if answer.measured => Self::Metrics,
+            other => other,
+        }
+    }
+
     /// Words for an operator.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Unknown => "the load is not known",
             Self::Desired => "the load asks for it",
+            Self::Metrics => "a metric asks for it",
+            Self::MetricFailed => "a metric cannot be measured, so nothing is taken away",
             Self::Bounds => "the load asks for it, within min-scale and max-scale",
             Self::Warming => "the load is not known well enough to scale down",
             Self::ScaleToZeroDisabled => "scale to zero is disabled",

@@ -1,7 +1,8 @@
 //! PodAutoscalers of a class that this controller does not serve.
 //!
-//! In a Knative install they are none of its business. In standalone nobody else reconciles class HPA, so its status says
-//! that it is not served, and what to do; silence would look like a fault. Other foreign classes belong to controllers that
+//! In a Knative install they are none of its business. In standalone class HPA is served unless `ZEROSCALE_HPA=off` says
+//! otherwise; nobody else reconciles it there, so then its status says that it is not served, and what to do: silence would
+//! look like a fault. Other foreign classes belong to controllers that
 //! we do not know, and hear nothing from us.
 //!
 //! A PodAutoscaler that was taken up before its class was edited stays ours: the edit is refused, as any that breaks a rule,
@@ -20,7 +21,7 @@ use kube::ResourceExt;
 use std::sync::Arc;
 
 /// What is wrong with a class, and what to do.
-pub(crate) const NOT_SERVED: &str = "is not served in standalone yet: use kpa.autoscaling.knative.dev, or a \
+pub(crate) const NOT_SERVED: &str = "is not served here (ZEROSCALE_HPA=off): use kpa.autoscaling.knative.dev, or a \
                                      HorizontalPodAutoscaler of your own without a PodAutoscaler";
 /// Reason: nobody reconciles this class here.
 pub(crate) const CLASS_NOT_SERVED: &str = "ClassNotServed";

@@ -1,11 +1,11 @@
-//! The PodAutoscaler controller of class KPA: from an object and a decision to replicas, path and status.
+//! The PodAutoscaler controller of class KPA, and in standalone of class HPA: from an object and a decision to replicas, path and status.
 //!
 //! # Order
 //!
 //! 1. Standalone looks whether it may act at all ([`standalone`]), and marks what it takes up. In a Knative install nothing
 //!    happens before the ServerlessService has named its private Service.
 //! 2. The decider is told what there is to decide, the pod index what there is to count.
-//! 3. Bounds, scale to zero and its probe ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome, and **the
+//! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome, and **the
 //!    replicas patch is the first write**: a request is waiting for it. Upstream reconciles the Metric before.
 //! 4. Metric, then path mode and number of activators, written to the ServerlessService.
 //! 5. Status. It is written even if something failed.
@@ -22,10 +22,11 @@
 //!
 //! # Not here
 //!
-//! Class HPA ([`foreign`] says so in the status); metrics, which are recorded where decisions are.
+//! What nobody serves ([`foreign`] says so in the status); the process's own metrics, which are recorded where decisions are.
 
 mod conditions;
 pub(crate) mod foreign;
+mod metrics;
 pub(crate) mod objects;
 mod parameters;
 pub(crate) mod probe;
@@ -65,16 +66,18 @@ pub(crate) use standalone::claimant;
 
 /// Condition that only informs: an annotation has no effect.
 pub(crate) const SETTINGS_HONORED: &str = "SettingsHonored";
+/// Condition that only informs: all metrics that were asked for can be measured.
+pub(crate) const METRICS_MEASURED: &str = "MetricsMeasured";
 /// Condition that only informs: every host is ours.
 pub(crate) const HOSTS_OWNED: &str = "HostsOwned";
 /// Activators of a PodAutoscaler whose Services are not there yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
 
-/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA, and what was taken up stays ours
-/// whatever its class becomes.
+/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA, class HPA is ours where metrics are
+/// looked at, and what was taken up stays ours whatever its class becomes.
 pub(crate) fn is_ours(cx: &Context, object: &PodAutoscaler) -> bool {
     match annotations::CLASS.text(object.annotations()) {
-        Some(class) => class == annotations::CLASS_KPA || (cx.is_standalone() && standalone::has_finalizer(object)),
+        Some(_) => cx.serves(object) || (cx.is_standalone() && standalone::has_finalizer(object)),
         None => cx.is_standalone(),
     }
 }
@@ -175,6 +178,7 @@ impl Pass<'_> {
             }
         };
         self.notices(&prepared);
+        self.metrics_notice(&prepared);
         self.act(&prepared).await?;
         if let Some(broken) = &prepared.broken {
             self.refuse(broken);
@@ -214,6 +218,7 @@ impl Pass<'_> {
             pods: PodSet::Revision(revision),
             public_service: None,
             broken: None,
+            metrics: None,
             lost_hosts: vec![],
         }))
     }
@@ -223,7 +228,11 @@ impl Pass<'_> {
         let config = cx.autoscaler_config.borrow().clone();
         let deployment = cx.deployment_config.borrow().clone();
         let initialized = self.status.is_scale_target_initialized();
-        let parameters = parameters::resolve(&prepared.object, &config, &deployment, prepared.adoption, initialized);
+        let mut parameters =
+            parameters::resolve(&prepared.object, &config, &deployment, prepared.adoption, initialized);
+        if cx.is_standalone() && cx.engine.is_none() {
+            parameters.ignore_metrics(prepared.object.annotations());
+        }
         let serverless = cx.world.serverless.get(key);
         self.status.metrics_service_name = match prepared.adoption {
             Some(_) => names::private_service(key.name()),
@@ -291,7 +300,9 @@ impl Pass<'_> {
         };
         cx.ports.deciders.observe(key, surroundings);
         let decision = cx.ports.deciders.status(key);
-        let desired = decision.and_then(|decision| decision.desired);
+        let load = decision.and_then(|decision| decision.desired);
+        let answer = self.blend(prepared, parameters, current, load);
+        let desired = answer.as_ref().map_or(load, |answer| answer.desired);
         let active = self.active();
         // Standalone never takes silence for a wish: a target that is up stays as it is, bounds aside, until the
         // first decision.
@@ -325,14 +336,15 @@ impl Pass<'_> {
         if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, target_of_probe) {
             cx.prober.ask(key, probed);
         }
-        let planned = Action::planned(outcome.want, current, parameters.bounds, outcome.reason);
+        let reason = answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer));
+        let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
         match outcome.patch {
             None => self.acted(planned),
             Some(_) if !may_scale(prepared, serverless) => {
                 self.acted(Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
             }
             Some(to) => {
-                let why = outcome.reason.explain();
+                let why = reason.explain();
                 let patched = scale::patch(cx, key, &self.object, &prepared.target_key, target, to, why).await;
                 self.acted(match &patched {
                     Ok(()) => Action { patched: true, ..planned },
@@ -340,6 +352,7 @@ impl Pass<'_> {
                 });
                 patched.map_err(Error::during("error scaling target"))?;
                 cx.ports.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
+                self.scaled(prepared, current, to);
             }
         }
         if let Some(after) = outcome.requeue {

@@ -9,8 +9,9 @@
 //! - The path is probed before the last pod goes, even where the activators never leave it.
 
 use autoscaler_core::bounds;
+use autoscaler_core::engine::plan;
 use autoscaler_core::scale_to_zero::ACTIVATION_TIMEOUT_BUFFER;
-use common::annotations;
+use common::annotations::{self, Annotations};
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::scaling::{Bounds, BurstCapacity, DeciderSpec};
 use common_api::PodAutoscaler;
@@ -42,6 +43,17 @@ pub(crate) struct Parameters {
     pub(crate) ignored: Option<String>,
 }
 
+impl Parameters {
+    /// Names an annotation that asks for metrics where nobody looks at them.
+    pub(crate) fn ignore_metrics(&mut self, annotations: &Annotations) {
+        let asked = [annotations::METRICS, annotations::BEHAVIOR].into_iter().find_map(|key| key.entry(annotations));
+        if let Some((name, _)) = asked {
+            let why = "has no effect: ZEROSCALE_HPA is off, so nobody looks at metrics";
+            self.ignored.get_or_insert_with(|| format!("{name} {why}"));
+        }
+    }
+}
+
 /// How standalone took up a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Adoption {
@@ -61,7 +73,9 @@ pub(crate) fn resolve(
 ) -> Parameters {
     let annotations = object.annotations();
     let reachable = object.is_reachable();
-    let mut decider = annotations::decider_spec(annotations, config, object.spec.container_concurrency, reachable);
+    // A target of class HPA is its metric's.
+    let load = plan::load_annotations(annotations);
+    let mut decider = annotations::decider_spec(&load, config, object.spec.container_concurrency, reachable);
     let mut ignored = None;
     if let Some(adoption) = adoption {
         if annotations::INITIAL_SCALE.int32(annotations).is_none() {

@@ -14,6 +14,7 @@ use super::super::world::targets::{TargetError, TargetKey};
 use super::super::world::{controller, public_service};
 use super::parameters::Adoption;
 use crate::scale::PodSet;
+use autoscaler_core::engine::Plan as MetricsPlan;
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
 use common::names;
@@ -76,6 +77,8 @@ pub(crate) struct Prepared {
     pub(crate) public_service: Option<String>,
     /// What is wrong with the present version, if a former one is in force.
     pub(crate) broken: Option<Refusal>,
+    /// What it asks the metrics for; none: its load alone scales it.
+    pub(crate) metrics: Option<Arc<MetricsPlan>>,
     /// Hosts that belong to an older PodAutoscaler, with its name.
     pub(crate) lost_hosts: Vec<(String, Key)>,
 }
@@ -142,6 +145,7 @@ pub(crate) fn plan(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>) -> Resu
         public_service: Some(name.to_owned()),
         broken: broken.map(|errors| Refusal { reason: INVALID, message: errors.to_string() }),
         lost_hosts: lost_hosts.collect(),
+        metrics: accepted.plan.clone(),
         object: accepted.object.clone(),
         target_key,
         target,

@@ -70,7 +70,7 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
         Ok((accepted, _)) => (accepted, true),
         // What is borrowed goes back even if nobody knows any more what was asked for.
         Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
-            (Accepted { object: autoscaler.clone(), settings: Arc::default() }, false)
+            (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None }, false)
         }
         Err(_) => return Ok(()), // Its PodAutoscaler's status says what is wrong.
     };

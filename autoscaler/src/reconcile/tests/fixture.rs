@@ -7,11 +7,14 @@ use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
 use super::super::world::{Queues, World};
 use crate::clock::Clock;
-use crate::options::{Options, ScaleEvent};
+use crate::engine::Engine;
+use crate::hpa::fixture::Mock;
+use crate::options::{Hpa, Options, ScaleEvent};
 use crate::scale::{
     Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, Leadership, PodCounts,
     PodSet, Pods, Ports, Subject, Surroundings,
 };
+use autoscaler_core::engine;
 use autoscaler_core::history::Action;
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
@@ -35,6 +38,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower_test::mock::{self, Handle};
 
+/// How the pods are listed, and their usage, with each look.
+const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&resourceVersion=0&\
+                    resourceVersionMatch=NotOlderThan";
+pub(super) const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
+
 /// What the reconcilers are told and have told.
 #[derive(Default)]
 pub(super) struct Fakes {
@@ -49,6 +57,7 @@ pub(super) struct Fakes {
     pub(super) lease_ends: Mutex<bool>,
     pub(super) led_by_another: Mutex<bool>,
     pub(super) acted: Mutex<Option<Action>>,
+    pub(super) blended: Mutex<Option<engine::Answer>>,
     pub(super) scaled: Mutex<Vec<(i32, i32)>>,
 }
 
@@ -64,6 +73,9 @@ impl Deciders for Fakes {
     }
     fn acted(&self, _: &Key, action: Action) {
         *self.acted.lock() = Some(action);
+    }
+    fn blended(&self, _: &Key, answer: &engine::Answer) {
+        *self.blended.lock() = Some(answer.clone());
     }
     fn remove(&self, _: &Key) {
         *self.deciding.lock() = None;
@@ -128,6 +140,8 @@ pub(super) struct Fixture {
     pub(super) cx: Context,
     pub(super) fakes: Arc<Fakes>,
     pub(super) key: Key,
+    /// Whom the engine asks.
+    pub(super) metrics: Mock,
     server: Handle<Request<Body>, Response<Body>>,
 }
 
@@ -155,11 +169,22 @@ impl Fixture {
             admin: None,
             stateful_set: None,
             stat_tokens: Default::default(),
+            hpa: Hpa::default_of(mode),
             process: Default::default(),
             on_scale: Some(Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)))),
         };
+        let (clock, attention, metrics) = (Clock::starting_at(NOW), Attention::new(), Mock::default());
+        let engine =
+            (mode == Mode::Standalone).then(|| Engine::new(metrics.client(), clock.clone(), attention.clone()));
         let cx = Context {
-            world: World::new(client.clone(), mode, "system", queues.clone(), shutdown.clone()),
+            engine,
+            world: World::new(
+                client.clone(),
+                (mode, Hpa::default_of(mode)),
+                "system",
+                queues.clone(),
+                shutdown.clone(),
+            ),
             recorder: Recorder::start(Client::new(unheard, "default"), shutdown.clone()),
             prober: Prober::new(Arc::new(Fixed(public)), shutdown, |_| {}),
             client,
@@ -170,15 +195,45 @@ impl Fixture {
                 collection: fakes.clone(),
                 pods: fakes.clone(),
                 leadership: fakes.clone(),
-                attention: Attention::new(),
+                attention,
             },
-            clock: Clock::starting_at(NOW),
+            clock,
             autoscaler_config: watch::channel(Arc::new(AutoscalerConfig::default())).1,
             deployment_config: watch::channel(Arc::new(DeploymentConfig::default())).1,
             accepted: DashMap::new(),
             retiring: DashMap::new(),
         };
-        Self { cx, fakes, key: Key::new("ns", "hello"), server }
+        Self { cx, fakes, key: Key::new("ns", "hello"), metrics, server }
+    }
+
+    /// One that looks at no metrics.
+    pub(super) fn without_engine(mut self) -> Self {
+        self.cx.engine = None;
+        self.cx.options.hpa = Hpa::Off;
+        self
+    }
+
+    /// What pods and `metrics.k8s.io` say from now on: processor time of each pod, in thousandths.
+    pub(super) fn pods_use(&self, cpu: &[u32]) {
+        let of = |build: &dyn Fn(usize, u32) -> Value| -> Value {
+            let items: Vec<_> = cpu.iter().enumerate().map(|(n, cpu)| build(n, *cpu)).collect();
+            json!({"metadata": {}, "items": items})
+        };
+        let name = |n: usize| json!({"name": format!("p{n}"), "namespace": "ns", "labels": {"app": "hello"}});
+        let pods = of(&|n, _| {
+            let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": ago(600)});
+            let request = json!({"requests": {"cpu": "100m"}});
+            json!({
+                "metadata": name(n), "spec": {"containers": [{"name": "app", "resources": request}]},
+                "status": {"phase": "Running", "startTime": ago(600), "conditions": [ready]},
+            })
+        });
+        let usage = of(&|n, cpu| {
+            let usage = json!({"cpu": format!("{cpu}m"), "memory": "1Mi"});
+            let containers = json!([{"name": "app", "usage": usage}]);
+            json!({"metadata": name(n), "timestamp": ago(0), "window": "1s", "containers": containers})
+        });
+        self.metrics.now(PODS, 200, pods).now(USAGE, 200, usage);
     }
 
     /// Plays the API server for as long as `work` takes: each request must be the next of the script, and all of the

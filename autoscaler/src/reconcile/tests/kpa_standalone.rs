@@ -107,7 +107,7 @@ pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
 }
 
 /// Everything that a settled revision has.
-fn settled(f: &Fixture, annotations: Value, status: Value, replicas: i32) {
+pub(super) fn settled(f: &Fixture, annotations: Value, status: Value, replicas: i32) {
     f.put_autoscaler(autoscaler(annotations, status));
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("", "pa"));
@@ -126,21 +126,21 @@ pub(super) fn public_service(owner: &str) -> Value {
     })
 }
 
-async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
 }
 
 /// What the history was told last: wanted, patched, why.
-fn acted(f: &Fixture) -> (Option<i32>, bool, Cause) {
+pub(super) fn acted(f: &Fixture) -> (Option<i32>, bool, Cause) {
     let action = f.fakes.acted.lock().expect("an action");
     (action.wanted, action.patched, action.because)
 }
 
-fn put_status() -> Exchange {
+pub(super) fn put_status() -> Exchange {
     expect(&format!("PUT {PA}/status"))
 }
 
-fn patched(to: i32) -> Exchange {
+pub(super) fn patched(to: i32) -> Exchange {
     let body = json!([{"op": "add", "path": "/spec/replicas", "value": to}]);
     expect(&format!("PATCH {SCALE}"))
         .with(move |sent| assert_eq!(*sent, body))
@@ -452,13 +452,13 @@ async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
         object["metadata"]["annotations"] = json!({CLASS: class});
         object
     };
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::new(Mode::Standalone).without_engine();
     f.put_autoscaler(with_class("hpa.autoscaling.knative.dev"));
     f.put_target(3);
     let script = vec![put_status().with(|body| {
         assert_condition(body, "Ready", "False", "ClassNotServed");
         let message = condition(body, "Ready").2;
-        assert!(message.contains("hpa.autoscaling.knative.dev is not served in standalone yet"), "{message}");
+        assert!(message.contains("hpa.autoscaling.knative.dev is not served here (ZEROSCALE_HPA=off)"), "{message}");
     })];
     pass(&mut f, script).await.expect("a pass");
     pass(&mut f, vec![]).await.expect("said already");
@@ -475,7 +475,7 @@ async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
 /// Goal: what was taken up and then given another class still wakes by its former version, says why, and can be deleted.
 #[tokio::test]
 async fn a_class_edited_after_the_take_up_is_refused_and_the_former_version_stays() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::new(Mode::Standalone).without_engine();
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("a settled pass");

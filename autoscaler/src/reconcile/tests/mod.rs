@@ -3,5 +3,6 @@
 mod fixture;
 mod kpa_knative;
 mod kpa_standalone;
+mod metrics;
 mod retire;
 mod sks;

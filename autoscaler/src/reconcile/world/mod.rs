@@ -22,6 +22,7 @@ pub(crate) mod store;
 pub(crate) mod targets;
 
 use super::queue::{Lane, Queue};
+use crate::options::Hpa;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::names;
@@ -73,6 +74,7 @@ pub(crate) struct World {
 /// From events to keys.
 struct Routes {
     mode: Mode,
+    hpa: Hpa,
     /// `activator-service`.
     activators: Key,
     queues: Queues,
@@ -89,13 +91,14 @@ impl World {
     /// A world that knows nothing yet; [`World::follow`] fills it.
     pub(crate) fn new(
         client: Client,
-        mode: Mode,
+        (mode, hpa): (Mode, Hpa),
         system_namespace: &str,
         queues: Queues,
         shutdown: CancellationToken,
     ) -> Self {
         let routes = Arc::new(Routes {
             mode,
+            hpa,
             activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
             queues,
             links: Links::default(),
@@ -228,7 +231,8 @@ impl Routes {
         }
         // What cannot be read is refused by the reconciler; until it is put right the object claims nothing but its name.
         let settings = Settings::read(autoscaler.annotations()).unwrap_or_default();
-        let claims = annotations::is_kpa(autoscaler.annotations());
+        let of = autoscaler.annotations();
+        let claims = annotations::is_kpa(of) || (annotations::is_hpa(of) && self.hpa == Hpa::Engine);
         Refers {
             created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             target,

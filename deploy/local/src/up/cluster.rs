@@ -353,6 +353,7 @@ impl Shared {
                 own: Some(accounts::stat_token(&self.folder, &id.name())),
                 demand: Some(accounts::demand()),
             },
+            hpa: autoscaler::Hpa::Engine,
             process: Default::default(),
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {

@@ -1,0 +1,92 @@
+//! One revision's looks: pods and metrics, one after the other, every period.
+//!
+//! The first look comes at once. A look that takes longer than a period delays the next one and is not made up for. Pods
+//! are listed from the API server's cache with each look: a watch of all pods would cost every autoscaler, used or not.
+
+use super::{Sources, State, Subject};
+use crate::hpa::pods::trimmed;
+use crate::hpa::sources::{PATIENCE, readings};
+use autoscaler_core::engine::blend::Measured;
+use autoscaler_core::hpa::combine::combine;
+use autoscaler_core::hpa::measure::Scene;
+use autoscaler_core::hpa::options::{Gates, Options};
+use autoscaler_core::hpa::pod::Pod;
+use autoscaler_core::hpa::request::{Request, request};
+use autoscaler_core::hpa::tolerance::Tolerances;
+use common::RevisionKey as Key;
+use common_runtime::trouble::Trouble;
+use k8s_openapi::api::core::v1 as core;
+use kube::Api;
+use kube::api::{ListParams, VersionMatch};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+pub(super) struct Look {
+    key: Key,
+    subject: Subject,
+    sources: Sources,
+    state: Arc<Mutex<State>>,
+    requests: Vec<Option<Request>>,
+}
+
+impl Look {
+    pub(super) fn new(key: Key, subject: Subject, sources: Sources, state: Arc<Mutex<State>>) -> Self {
+        let requests = subject.plan.metrics.iter().map(|metric| request(metric, &subject.selector)).collect();
+        Self { key, subject, sources, state, requests }
+    }
+
+    pub(super) async fn run(self) {
+        let mut ticks = interval(self.subject.plan.period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut trouble = Trouble::with(format!("a metric of {}", self.key));
+        loop {
+            ticks.tick().await;
+            let measured = self.look().await;
+            match &measured.why {
+                Some((_, why)) => trouble.failed(why),
+                None => trouble.over(),
+            }
+            self.state.lock().measured = Some(measured);
+            self.sources.attention.push(&self.key);
+        }
+    }
+
+    async fn look(&self) -> Measured {
+        let (pods, answers) = tokio::join!(
+            timeout(PATIENCE, self.pods()),
+            readings(&*self.sources.metrics, self.key.namespace(), &self.requests)
+        );
+        let pods = match pods {
+            Ok(Ok(pods)) => pods,
+            Ok(Err(error)) => return self.failed(format!("the pods cannot be listed: {error}")),
+            Err(_) => return self.failed(format!("the pods were not listed within {PATIENCE:?}")),
+        };
+        let pods: Vec<&Pod> = pods.iter().collect();
+        let answers: Vec<_> = answers.into_iter().map(|(answer, _)| answer).collect();
+        let (plan, options) = (&self.subject.plan, Options::default());
+        let scene = Scene {
+            now: self.sources.clock.now(),
+            options: &options,
+            tolerances: Tolerances::of(plan.behavior.as_ref(), &options, Gates::default()),
+            namespace: self.key.namespace(),
+            spec_replicas: self.state.lock().replicas,
+            status_replicas: i32::try_from(pods.len()).unwrap_or(i32::MAX),
+            pods: &pods,
+        };
+        Measured::of(&combine(&scene, &plan.metrics, &answers))
+    }
+
+    async fn pods(&self) -> kube::Result<Vec<Pod>> {
+        let api: Api<core::Pod> = Api::namespaced(self.sources.client.clone(), self.key.namespace());
+        let cached = ListParams::default().labels(&self.subject.selector).match_any();
+        debug_assert_eq!(cached.version_match, Some(VersionMatch::NotOlderThan));
+        Ok(api.list(&cached).await?.items.iter().map(trimmed).collect())
+    }
+
+    /// Nothing can be said of any metric.
+    fn failed(&self, why: String) -> Measured {
+        let failed = u16::try_from(self.requests.len()).unwrap_or(u16::MAX);
+        Measured { wish: None, failed, why: Some(("FailedListPods", why)) }
+    }
+}

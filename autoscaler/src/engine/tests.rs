@@ -1,0 +1,142 @@
+//! Looks against an API server made of answers, in paused time.
+
+use super::*;
+use crate::hpa::fixture::Mock;
+use autoscaler_core::engine::plan;
+use common::scaling::Bounds;
+use common::time::Timestamp;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&resourceVersion=0&\
+                    resourceVersionMatch=NotOlderThan";
+const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
+
+fn subject(period: &str) -> Subject {
+    let annotations = [
+        (
+            "zeroscale.dev/metrics",
+            "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 100m}}}",
+        ),
+        ("zeroscale.dev/behavior", "{scaleUp: {}, scaleDown: {stabilizationWindowSeconds: 0}}"),
+        ("zeroscale.dev/period", period),
+    ];
+    let annotations = annotations.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let plan = plan::read(&annotations).expect("valid").expect("a plan");
+    Subject { plan: Arc::new(plan), selector: "app=hello".into() }
+}
+
+fn pods(count: usize) -> Value {
+    let pod = |n| {
+        json!({
+            "metadata": {"name": format!("p{n}"), "namespace": "ns", "labels": {"app": "hello"}},
+            "spec": {"containers": [{"name": "app"}]},
+            "status": {
+                "phase": "Running", "startTime": "2023-11-14T21:00:00Z",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2023-11-14T21:00:00Z"}],
+            },
+        })
+    };
+    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": (0..count).map(pod).collect::<Vec<_>>()})
+}
+
+fn usage(cpu: &[&str]) -> Value {
+    let item = |(n, cpu): (usize, &&str)| {
+        json!({
+            "metadata": {"name": format!("p{n}"), "namespace": "ns"}, "timestamp": "2023-11-14T22:13:20Z", "window": "1s",
+            "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}],
+        })
+    };
+    let items: Vec<_> = cpu.iter().enumerate().map(item).collect();
+    json!({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items})
+}
+
+struct World {
+    engine: Engine,
+    feed: Attention,
+    mock: Mock,
+    key: Key,
+    behavior: Option<Behavior>,
+}
+
+impl World {
+    fn new() -> Self {
+        let (mock, feed) = (Mock::default(), Attention::new());
+        let engine = Engine::new(mock.client(), Clock::starting_at(NOW), feed.clone());
+        Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior: subject("1s").plan.behavior.clone() }
+    }
+
+    fn answer(&self, current: i32, load: i32) -> Answer {
+        let input = Input {
+            now: self.engine.sources.clock.now(),
+            current,
+            bounds: Bounds::default(),
+            load: Some(load),
+            load_name: "concurrency",
+            role: plan::LoadRole::Counts,
+            measured: None,
+            behavior: self.behavior.as_ref(),
+        };
+        self.engine.answer(&self.key, &input).expect("followed")
+    }
+}
+
+/// Goal: a look finds what the pods use, comes again after a period, and a failed one takes nothing away.
+#[tokio::test(start_paused = true)]
+async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
+    let world = World::new();
+    world.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).refuses(USAGE, 500, "busy");
+    world.engine.follow(&world.key, subject("3s"), 2);
+    assert_eq!(world.answer(2, 1).desired, Some(2), "not looked yet");
+    let start = tokio::time::Instant::now();
+    assert_eq!(world.feed.next().await, world.key);
+    let answer = world.answer(2, 1);
+    assert_eq!((answer.desired, answer.asked, &*answer.metric), (Some(5), 5, "cpu resource"), "500m over 100m");
+    assert_eq!(world.engine.failure(&world.key), None);
+
+    world.feed.next().await;
+    assert_eq!(start.elapsed().as_secs(), 3, "a period later");
+    let answer = world.answer(5, 0);
+    assert_eq!((answer.desired, answer.failing, answer.held), (Some(5), 1, true));
+    let (reason, why) = world.engine.failure(&world.key).expect("a failure");
+    assert!(reason == "FailedGetResourceMetric" && why.contains("busy"), "{reason}: {why}");
+}
+
+/// Goal: a sleeping revision is not looked at, and wakes by its load alone.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_looked_at_without_replicas() {
+    let world = World::new();
+    world.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
+    world.engine.follow(&world.key, subject("1s"), 1);
+    world.feed.next().await;
+    assert_eq!(world.answer(1, 0).desired, Some(0));
+    world.engine.follow(&world.key, subject("1s"), 0);
+    world.mock.asked();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.mock.asked(), [""; 0]);
+    assert_eq!(world.answer(0, 3).desired, Some(3));
+    world.engine.follow(&world.key, subject("1s"), 3);
+    assert_eq!(world.answer(3, 0).desired, Some(3), "what was found before the sleep does not count");
+    world.engine.forget(&world.key);
+    world.mock.asked();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.mock.asked(), [""; 0], "forgotten");
+}
+
+/// Goal: an edited plan is looked at anew, an equal one goes on.
+#[tokio::test(start_paused = true)]
+async fn only_another_subject_begins_again() {
+    let world = World::new();
+    world.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
+    world.engine.follow(&world.key, subject("60s"), 1);
+    world.feed.next().await;
+    world.mock.asked();
+    world.engine.follow(&world.key, subject("60s"), 1);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.mock.asked(), [""; 0]);
+    world.engine.follow(&world.key, subject("30s"), 1);
+    assert_eq!(world.answer(1, 0).desired, Some(1), "not looked yet");
+    world.feed.next().await;
+    assert_eq!(world.answer(1, 0).desired, Some(0));
+}

@@ -1,0 +1,87 @@
+//! Up and down with the processor time that pods really use, and together with requests.
+
+use e2e::world::{ASLEEP, SOON};
+use e2e::{Entry, Load, Outcome, Workload, World};
+use kube::Client;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const PERIOD: &str = "zeroscale.dev/period";
+const BEHAVIOR: &str = "zeroscale.dev/behavior";
+const CPU: &str = "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 60m}}}";
+
+/// Twenty requests a second, each of 12 ms of processor time: 240 thousandths of a processor, however busy the machine.
+fn compute(load: &Load) -> (JoinHandle<Outcome>, CancellationToken) {
+    let (load, stop) = (load.clone(), CancellationToken::new());
+    let until = stop.clone();
+    (tokio::spawn(async move { load.open(20.0, "/?cpu_ms=12", until).await }), stop)
+}
+
+/// Processor time of all pods of `app`, in billionths, as `metrics.k8s.io` says.
+async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64> {
+    let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector=app%3D{app}");
+    let list: Value = client.request(http::Request::get(path).body(Vec::new())?).await?;
+    anyhow::ensure!(list["kind"] == "PodMetricsList", "{list}");
+    let containers = list["items"].as_array().into_iter().flatten().flat_map(|pod| pod["containers"].as_array());
+    let cpu = containers.flatten().filter_map(|container| container["usage"]["cpu"].as_str()?.strip_suffix('n'));
+    Ok(cpu.filter_map(|nanos| nanos.parse::<u64>().ok()).sum())
+}
+
+/// Goal: class HPA without a HorizontalPodAutoscaler object: real processor time brings pods, and its end takes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    if !world.has_metrics().await? {
+        eprintln!("this API server knows nothing of what pods use");
+        world.end().await;
+        return Ok(());
+    }
+    let workload = Workload::new("cpu")
+        .cpu("100m")
+        .annotate("autoscaling.knative.dev/class", "hpa.autoscaling.knative.dev")
+        .annotate("autoscaling.knative.dev/target", 60) // Percent of the request.
+        .annotate("autoscaling.knative.dev/max-scale", 3)
+        .annotate(BEHAVIOR, "{scaleDown: {stabilizationWindowSeconds: 1}}")
+        .annotate(PERIOD, "1s");
+    world.deploy(&workload).await?;
+    let load = world.load(Entry::Ingress, "cpu");
+    assert_eq!(load.get("/").await?.status, 200, "woken by a request, whatever the metrics");
+    let (computing, stop) = compute(&load);
+    world.until(ASLEEP, "three ready pods", async || Ok(world.ready_pods("cpu").await? == 3)).await?;
+    let namespace = &world.namespace;
+    let busy = async || Ok(used(&world.cluster.client(), namespace, "cpu").await? > 100_000_000);
+    world.until(SOON, "more than a tenth of a processor in metrics.k8s.io", busy).await?;
+    stop.cancel();
+    computing.await?.none_lost()?;
+    world.until(ASLEEP, "at most one replica", async || Ok(world.replicas("cpu").await? <= 1)).await?;
+    world.end().await;
+    Ok(())
+}
+
+/// Goal: processor time and concurrency together: the larger wins, silence puts it to sleep, a request wakes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn load_and_processor_time_together_reach_zero_and_wake() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    if !world.has_metrics().await? {
+        eprintln!("this API server knows nothing of what pods use");
+        world.end().await;
+        return Ok(());
+    }
+    let workload = Workload::new("both")
+        .annotate("autoscaling.knative.dev/target", 100) // A handful of requests in flight asks for one pod.
+        .annotate("autoscaling.knative.dev/max-scale", 2)
+        .annotate("zeroscale.dev/metrics", CPU)
+        .annotate(BEHAVIOR, "{scaleDown: {stabilizationWindowSeconds: 1}}")
+        .annotate(PERIOD, "1s");
+    world.deploy(&workload).await?;
+    let load = world.load(Entry::Activator, "both");
+    let (computing, stop) = compute(&load);
+    world.until(ASLEEP, "two ready pods", async || Ok(world.ready_pods("both").await? == 2)).await?;
+    stop.cancel();
+    computing.await?.none_lost()?;
+    world.until_asleep("both").await?;
+    assert_eq!(load.get("/").await?.status, 200, "and it wakes");
+    world.end().await;
+    Ok(())
+}
