@@ -16,3 +16,4 @@ mod rig;
 mod silence;
 mod tls;
 mod tools;
+mod waking;

@@ -8,7 +8,7 @@
 //!
 //! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network is
 //! not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before any
-//! round trip was measured, 100 ms. An address that has waited long gets longer, in case the network is slow.
+//! round trip was measured, 100 ms. The answer has four round trips in any case. An address that has waited long gets longer, in case the network is slow.
 
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ const PAUSE_DIVISOR: u32 = 50;
 const CONNECT_ROUND_TRIPS: u32 = 16;
 const CONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 const CONNECT_UNMEASURED: Duration = Duration::from_millis(100);
+/// Round trips that an answer is granted whatever the configuration says (Knative's 300 ms never wake a pod that is further
+/// away than that), and the bound of what comes out.
+const ANSWER_ROUND_TRIPS: u32 = 4;
+const ANSWER_FAR_MAX: Duration = Duration::from_secs(2);
 /// The part of the time waited that a connection may take in any case.
 const CONNECT_DIVISOR: u32 = 10;
 
@@ -53,7 +57,8 @@ impl RoundTrip {
     /// For a probe of an address that has waited so long.
     pub(super) fn timeouts(self, waited: Duration, answer: Duration) -> Timeouts {
         let connect = self.0.map_or(CONNECT_UNMEASURED, |smooth| smooth.saturating_mul(CONNECT_ROUND_TRIPS));
-        Timeouts { connect: connect.max(waited / CONNECT_DIVISOR).clamp(CONNECT.0, CONNECT.1), answer }
+        let far = self.0.map_or(Duration::ZERO, |smooth| smooth.saturating_mul(ANSWER_ROUND_TRIPS).min(ANSWER_FAR_MAX));
+        Timeouts { connect: connect.max(waited / CONNECT_DIVISOR).clamp(CONNECT.0, CONNECT.1), answer: answer.max(far) }
     }
 }
 
@@ -72,6 +77,16 @@ mod tests {
             assert_eq!(pause(ms(waited)), ms(expected), "{waited} ms");
         }
         assert_eq!(pause(ms(75)), Duration::from_micros(1500), "not in whole milliseconds");
+    }
+
+    #[test]
+    fn a_far_pods_answer_is_given_some_round_trips_too() {
+        for (round_trip, expected) in [(1, 300), (75, 300), (200, 800), (2_000, 2_000)] {
+            let mut measured = RoundTrip::default();
+            measured.measure(ms(round_trip));
+            assert_eq!(measured.timeouts(ms(0), ms(300)).answer, ms(expected), "{round_trip} ms");
+        }
+        assert_eq!(RoundTrip::default().timeouts(ms(0), ms(300)).answer, ms(300), "nothing measured yet");
     }
 
     #[test]

@@ -1,0 +1,74 @@
+//! Pods that come, and the requests that wait for them.
+
+use crate::rig::{self, Pod, Rig, listen, patient, read_until, write};
+use activator::discovery::{Event, Listing, Spec};
+use common::backend::Probe;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Goal: a request that was admitted and found its pod gone goes back to the head of the queue, before those that came later.
+#[tokio::test]
+async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let first = Pod::saying("first").await;
+    let left = first.address;
+    rig.pods(&[left]).await;
+    assert_eq!(rig.get("app.ns", "/before").await.body, "first");
+    first.kill().await;
+    let mut clients = Vec::new();
+    for (waiting, path) in (1..).zip(["/1", "/2", "/3"]) {
+        let mut client = rig.raw().await;
+        write(&mut client, &format!("POST {path} HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody")).await;
+        // The first is admitted, finds nobody, and waits again; from then on the revision is closed.
+        rig.until(|load| load.queued == waiting && load.in_flight == 0).await;
+        clients.push(client);
+    }
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = order.clone();
+    let next = Pod::start(move |request: Request<Incoming>| {
+        seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.uri().path().to_owned());
+        async { Response::new(rig::full("next")) }
+    })
+    .await;
+    rig.pods(&[left, next.address]).await;
+    for client in &mut clients {
+        read_until(client, "next").await;
+    }
+    assert_eq!(*order.lock().unwrap_or_else(PoisonError::into_inner), ["/1", "/2", "/3"]);
+}
+
+/// Goal: a pod whose probe hangs delays neither its sibling nor another revision. Method: when both are answered, the probe
+/// still hangs.
+#[tokio::test]
+async fn a_probe_that_hangs_delays_nobody() {
+    let rig = Rig::start().await;
+    let known = async |name: &str, pods: &[std::net::SocketAddr]| {
+        let mut spec = Spec::standalone("ns", rig::backend(name));
+        spec.backend.probe = Probe::Http { path: "/ready".into(), port: None, headers: vec![] };
+        spec.rules.answer_timeout = rig::PATIENCE;
+        rig.tell(Event::Revision(Box::new(spec))).await;
+        let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
+        rig.tell(Event::Pods { key: rig::key(name), listing }).await;
+        rig::until(|| rig.activator.load(&rig::key(name)).is_some()).await;
+    };
+    let (hanging, good, other) = (listen().await, Pod::saying("good").await, Pod::saying("other").await);
+    let address = hanging.local_addr().expect("bound");
+    known("app", &[address]).await;
+    let (hung, _) = patient(hanging.accept()).await.expect("probed");
+    known("app", &[address, good.address]).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, "good");
+    known("other", &[other.address]).await;
+    assert_eq!(rig.get("other.ns", "/").await.body, "other");
+
+    let mut probe = [0; 4096];
+    let is_over = loop {
+        match hung.try_read(&mut probe) {
+            Ok(0) => break true,
+            Ok(_) => {}
+            Err(_) => break false,
+        }
+    };
+    assert!(!is_over, "the probe was given up before");
+}
