@@ -1,6 +1,7 @@
 //! The autoscaler: receives stats, decides for each revision, patches replicas, switches the path.
 
 pub mod announce;
+pub mod api_rate;
 mod beside_knative;
 pub mod clock;
 pub mod collect;

@@ -2,10 +2,10 @@
 //!
 //! Settings come from Knative's environment variables and `ZEROSCALE_MODE`; see [`autoscaler::Options::from_env`].
 //!
-//! Not here: upstream's flags for API rate limits (there is no client-side limit) and its klog set (`RUST_LOG`).
+//! Not here: upstream's klog flags (`RUST_LOG`).
 
 use anyhow::Context;
-use autoscaler::{Options, explain};
+use autoscaler::{Options, api_rate, explain};
 use clap::{Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
@@ -25,6 +25,12 @@ struct Arguments {
     /// `ZEROSCALE_HPA`.
     #[arg(long, value_name = "WHO")]
     hpa: Option<String>,
+    /// Writes to the API server each second; 0: as many as upstream's processes that do the same (`KUBE_API_QPS`).
+    #[arg(long, value_parser = api_rate::parse_qps)]
+    kube_api_qps: Option<f64>,
+    /// Writes to the API server at once; 0: likewise (`KUBE_API_BURST`).
+    #[arg(long)]
+    kube_api_burst: Option<u32>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -43,7 +49,7 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let Arguments { kubeconfig, hpa, command } = Arguments::parse();
+    let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
     if let Some(Command::Why { revision, admin }) = command {
         print!("{}", explain::why(admin, &revision).await?);
         return Ok(());
@@ -53,6 +59,7 @@ async fn main() -> anyhow::Result<()> {
     let flag = |name: &str| hpa.clone().filter(|_| name == "ZEROSCALE_HPA");
     let mut options = Options::from_env(|name| flag(name).or_else(|| environment::process(name)))?;
     options.process.logs = Some(logs);
+    options.api_rate = api_rate::with(options.api_rate, options.mode, kube_api_qps, kube_api_burst);
     let config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;

@@ -1,7 +1,9 @@
 //! What an autoscaler must be told, and how the environment tells it.
 
+use crate::api_rate;
 use crate::ingest::admission::Demand;
 use crate::stateful_set::StatefulSet;
+use autoscaler_core::pace::Rate;
 use common::RevisionKey;
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};
@@ -36,6 +38,8 @@ pub struct Options {
     pub process: ProcessOptions,
     /// Who may send stats, and what proves to other autoscalers that we may.
     pub stat_tokens: StatTokens,
+    /// How fast the API server is written to; none: as fast as upstream's processes that do the same may.
+    pub api_rate: Option<Rate>,
     /// Told of every replicas patch that was answered.
     pub on_scale: Option<OnScale>,
 }
@@ -131,6 +135,7 @@ impl Options {
             hpa: Hpa::from_env(&get, mode)?,
             process: ProcessOptions::from_env(&get)?,
             stat_tokens,
+            api_rate: api_rate::from_env(&get, mode)?,
             on_scale: None,
         })
     }
@@ -164,6 +169,7 @@ impl fmt::Debug for Options {
             .field("stateful_set", &self.stateful_set)
             .field("stat_tokens", &self.stat_tokens)
             .field("hpa", &self.hpa)
+            .field("api_rate", &self.api_rate)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,9 @@
 //! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
 //! 2. The API server's version is checked.
 //! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
-//! 4. Configuration is read and watched from then on; leases are the exception, read once as upstream does.
+//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. Leases are the
+//!    exception: read once as upstream does, since a change that some replicas know of and others do not would make two owners.
+//!    For the same reason a map of theirs that breaks a rule ends the process: defaults might not be what its peers go by.
 //! 5. Watches, leases, ticks and scrapes begin; the stat server accepts.
 //! 6. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //!
@@ -137,7 +139,9 @@ where
         }
     }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
-    let (shares, released) = campaign(&client, &options, &configs.election.borrow().clone(), &tokens.leases);
+    let election = Result::clone(&configs.election.borrow());
+    let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
+    let (shares, released) = campaign(&client, &options, &election, &tokens.leases);
     let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
     let seen = observe::Plane {
         who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
@@ -191,7 +195,8 @@ impl Tokens {
 struct Configs {
     autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
     deployment: watch::Receiver<Arc<DeploymentConfig>>,
-    election: watch::Receiver<Arc<LeaderElectionConfig>>,
+    /// For the start.
+    election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
     network: watch::Receiver<Arc<NetworkConfig>>,
     observability: watch::Receiver<Arc<ObservabilityConfig>>,
 }
@@ -203,8 +208,8 @@ impl Configs {
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);
         let network = maps.subscribe(config::NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
-        let parse = move |data: &BTreeMap<String, String>| election_config(mode, data);
-        let default = parse(&BTreeMap::new()).unwrap_or_default();
+        let parse = move |data: &BTreeMap<String, String>| Ok::<_, ConfigError>(election_config(mode, data));
+        let default = election_config(mode, &BTreeMap::new());
         let names = &options.process.config_maps;
         let observability =
             maps.subscribe(&names.observability, ObservabilityConfig::default(), ObservabilityConfig::from_map);
@@ -212,7 +217,7 @@ impl Configs {
         if let Some(logs) = &options.process.logs {
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
         }
-        let election = maps.subscribe(config::LEADER_ELECTION, default, parse);
+        let election = maps.subscribe(&names.leader_election, default, parse);
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
         Self { autoscaler, deployment, election, network, observability }
     }

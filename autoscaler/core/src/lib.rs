@@ -14,7 +14,7 @@
 //!
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
 //! [`history::History`] keeps why each revision has the scale it has. [`hpa`] is another controller's rules, Kubernetes'
-//! HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider.
+//! HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`pace`] says which write goes first.
 //!
 //! # Not here
 //!
@@ -31,6 +31,7 @@ pub mod max_window;
 pub mod metrics;
 pub mod multiscaler;
 pub mod num_activators;
+pub mod pace;
 pub mod path_mode;
 pub mod pod_counts;
 pub mod sample;

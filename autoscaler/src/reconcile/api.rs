@@ -4,8 +4,10 @@
 //! longer call back, because it stands still, is given up by the API server itself.
 
 use super::error::{Error, code};
+use super::turns::Turns;
 use super::world::store::{Store, key_of};
 use crate::scale::Leadership;
+use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -61,10 +63,12 @@ pub(crate) struct Writer<'a> {
     pub(crate) client: &'a Client,
     /// Whether this process leads it.
     pub(crate) leadership: &'a dyn Leadership,
+    /// Where writes take turns, and the line that these stand in.
+    pub(crate) turns: Option<(&'a Turns, Line)>,
 }
 
 impl Writer<'_> {
-    /// Every write on behalf of a revision: begun only while our lease is certain to outlast it, and given up before the
+    /// Every write on behalf of a revision, when it is its turn: begun only while our lease is certain to outlast it, and given up before the
     /// lease ends, here and by the API server.
     ///
     /// # Errors
@@ -75,6 +79,9 @@ impl Writer<'_> {
         doing: &str,
         write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if let Some((turns, line)) = self.turns {
+            turns.next(line).await;
+        }
         let guard = self.leadership.begin_write(revision).ok_or(Error::LeaseEnds)?;
         let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
         let within = left.min(WRITE_TIMEOUT);

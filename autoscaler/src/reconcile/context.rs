@@ -5,6 +5,7 @@ use super::error::Error;
 use super::events::Recorder;
 use super::kpa::foreign::NOT_SERVED;
 use super::kpa::probe::Prober;
+use super::turns::Turns;
 use super::world::store::{Store, key_of};
 use super::world::{Queues, World};
 use crate::clock::Clock;
@@ -12,6 +13,7 @@ use crate::engine::Engine;
 use crate::options::Options;
 use crate::scale::Ports;
 use autoscaler_core::engine::{self, Plan};
+use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::config::{AutoscalerConfig, DeploymentConfig};
@@ -40,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) prober: Prober,
     /// Looks at metrics; none where no PodAutoscaler is scaled by them.
     pub(crate) engine: Option<Engine>,
+    /// Whose turn it is to write.
+    pub(crate) turns: Turns,
     /// Kubernetes Events.
     pub(crate) recorder: Recorder,
     /// Wall-clock time.
@@ -161,7 +165,7 @@ impl Context {
         doing: &str,
     ) -> Result<K, Error> {
         tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "create");
-        self.write(revision, doing, async |api| api.create(store, object, doing).await).await
+        self.write(revision, Line::Object, doing, async |api| api.create(store, object, doing).await).await
     }
 
     /// Replaces an object on behalf of a revision that is ours to write for.
@@ -176,7 +180,7 @@ impl Context {
         doing: &str,
     ) -> Result<K, Error> {
         tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "replace");
-        self.write(revision, doing, async |api| api.replace(store, object, doing).await).await
+        self.write(revision, Line::Object, doing, async |api| api.replace(store, object, doing).await).await
     }
 
     /// Deletes an object on behalf of a revision that is ours to write for.
@@ -191,10 +195,10 @@ impl Context {
         doing: &str,
     ) -> Result<(), Error> {
         tracing::debug!(object = %key, kind = %K::kind(&()), "delete");
-        self.write(revision, doing, async |api| api.delete(store, key, doing).await).await
+        self.write(revision, Line::Object, doing, async |api| api.delete(store, key, doing).await).await
     }
 
-    /// Every write on behalf of a revision: begun only while our lease is certain to outlast it, and given up before the
+    /// Every write on behalf of a revision, when it is its line's turn: begun only while our lease is certain to outlast it, and given up before the
     /// lease ends, here and by the API server.
     ///
     /// # Errors
@@ -202,15 +206,17 @@ impl Context {
     pub(crate) async fn write<T>(
         &self,
         revision: &Key,
+        line: Line,
         doing: &str,
         write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.writer().write(revision, doing, write).await
+        Writer { turns: Some((&self.turns, line)), ..self.writer() }.write(revision, doing, write).await
     }
 
     /// Whoever writes what only needs to be led.
     pub(crate) fn writer(&self) -> Writer<'_> {
-        Writer { client: &self.client, leadership: &*self.ports.leadership }
+        let turns = Some((&self.turns, Line::Object));
+        Writer { client: &self.client, leadership: &*self.ports.leadership, turns }
     }
 }
 

@@ -4,6 +4,8 @@
 //! next is dropped, with a log line: they are a convenience, and the log has the same news. Written as core/v1 Events, the
 //! only kind that upstream's roles allow.
 
+use super::turns::Turns;
+use autoscaler_core::pace::{Line, Rate};
 use common::RevisionKey as Key;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -34,6 +36,11 @@ pub(crate) enum Severity {
 impl Recorder {
     /// Starts the task that writes; it ends with `shutdown`.
     pub(crate) fn start(client: Client, shutdown: CancellationToken) -> Self {
+        Self::in_turn(client, Turns::new(Rate::AUTOSCALER), shutdown)
+    }
+
+    /// Starts it for a process whose writes take turns.
+    pub(crate) fn in_turn(client: Client, turns: Turns, shutdown: CancellationToken) -> Self {
         let (events, mut waiting) = mpsc::channel::<Event>(WAITING_MAX);
         tokio::spawn(async move {
             loop {
@@ -42,6 +49,10 @@ impl Recorder {
                     () = shutdown.cancelled() => None,
                 };
                 let Some(event) = event else { return };
+                tokio::select! {
+                    () = turns.next(Line::Event) => {}
+                    () = shutdown.cancelled() => return,
+                }
                 let namespace = event.metadata.namespace.clone().unwrap_or_default();
                 let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
                 if let Err(error) = api.create(&PostParams::default(), &event).await {

@@ -9,6 +9,12 @@
 //! Each controller has one [`queue`], fed by the [`world`]'s watches and the attention feed, and a few workers. Only the
 //! leader of a revision acts on it, and it looks at its lease before each write.
 //!
+//! # What goes first
+//!
+//! A decision comes through the urgent lane, whose passes only scale ([`kpa::hurry`]) and leave all else to a pass in the
+//! normal lane. Some workers serve nothing but that lane, and of all writes those that wake a sleeping service are the first
+//! in line for the API server ([`turns`]): whatever else there is to write, no request is held for it.
+//!
 //! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object can
 //! stop the others.
 
@@ -21,11 +27,13 @@ mod metric;
 pub(crate) mod queue;
 mod sks;
 pub(crate) mod status;
+mod turns;
 pub(crate) mod world;
 
 #[cfg(test)]
 mod tests;
 
+use crate::api_rate;
 use crate::engine::Engine;
 use crate::options::Hpa;
 use crate::run::Wiring;
@@ -39,16 +47,20 @@ use futures::FutureExt;
 use kpa::probe::Prober;
 use queue::{Lane, Queue};
 use std::future::Future;
+use std::iter;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use turns::Turns;
 use world::{Queues, World};
 
-/// Workers for each controller. A worker spends its time waiting for the API server, so a few more than cores.
-const WORKERS: usize = 8;
+/// Workers for each controller. A worker spends its time waiting for the API server or for its turn, so many more than cores.
+const WORKERS: usize = 16;
+/// Workers that scale and do nothing else: as many services wake at the same time.
+const URGENT_WORKERS: usize = 32;
 /// How long a key may fail before it is told at warn.
 const QUIET: Duration = Duration::from_secs(5);
 /// Longest duration of one reconcile; what is left undone is done by the next.
@@ -64,14 +76,28 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) -> anyhow::Result<
     let mut tasks = JoinSet::new();
     tasks.spawn(attend(cx.clone(), shutdown.clone()));
     tasks.spawn(sweep(cx.clone(), shutdown.clone()));
+    let scale = |cx: Arc<Context>, key: Key, lane: Lane| async move {
+        match lane {
+            Lane::Urgent => {
+                kpa::hurry(&cx, &key).await?;
+                cx.queues.autoscalers.add(key, Lane::Normal);
+                Ok(())
+            }
+            Lane::Normal | Lane::Slow => kpa::reconcile(&cx, &key).await,
+        }
+    };
+    for only in iter::repeat_n(Some(Lane::Urgent), URGENT_WORKERS).chain(iter::repeat_n(None, WORKERS)) {
+        let source = Source { kind: "PodAutoscaler", queue: cx.queues.autoscalers.clone(), only };
+        tasks.spawn(worker(source, cx.clone(), shutdown.clone(), scale));
+    }
     for _ in 0..WORKERS {
-        let work = |cx: Arc<Context>, key: Key| async move { kpa::reconcile(&cx, &key).await };
-        tasks.spawn(worker("PodAutoscaler", cx.clone(), cx.queues.autoscalers.clone(), shutdown.clone(), work));
-        let work = |cx: Arc<Context>, key: Key| async move { metric::reconcile(&cx, &key).await };
-        tasks.spawn(worker("Metric", cx.clone(), cx.queues.metrics.clone(), shutdown.clone(), work));
+        let work = |cx: Arc<Context>, key: Key, _| async move { metric::reconcile(&cx, &key).await };
+        let source = Source { kind: "Metric", queue: cx.queues.metrics.clone(), only: None };
+        tasks.spawn(worker(source, cx.clone(), shutdown.clone(), work));
         if cx.options.mode == Mode::Standalone {
-            let work = |cx: Arc<Context>, key: Key| async move { sks::reconcile(&cx, &key).await };
-            tasks.spawn(worker("ServerlessService", cx.clone(), cx.queues.serverless.clone(), shutdown.clone(), work));
+            let work = |cx: Arc<Context>, key: Key, _| async move { sks::reconcile(&cx, &key).await };
+            let source = Source { kind: "ServerlessService", queue: cx.queues.serverless.clone(), only: None };
+            tasks.spawn(worker(source, cx.clone(), shutdown.clone(), work));
         }
     }
     while tasks.join_next().await.is_some() {}
@@ -85,9 +111,10 @@ fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
     let world = World::new(client.clone(), rules, &options.system_namespace, queues.clone(), shutdown.clone());
     let probed = queues.autoscalers.clone();
     let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Lane::Normal));
-    let recorder = Recorder::start(client.clone(), shutdown.clone());
     let engine =
         (options.hpa == Hpa::Engine).then(|| Engine::new(client.clone(), clock.clone(), ports.attention.clone()));
+    let turns = Turns::new(options.api_rate.unwrap_or(api_rate::default(options.mode)));
+    let recorder = Recorder::in_turn(client.clone(), turns.clone(), shutdown.clone());
     Context {
         engine,
         client,
@@ -96,6 +123,7 @@ fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
         queues,
         ports,
         prober,
+        turns,
         recorder,
         clock,
         autoscaler_config,
@@ -137,18 +165,27 @@ async fn changed<T>(value: &mut watch::Receiver<T>) {
     }
 }
 
-async fn worker<F, W>(kind: &'static str, cx: Arc<Context>, queue: Queue<Key>, shutdown: CancellationToken, work: W)
+/// Where a worker gets its keys.
+struct Source {
+    kind: &'static str,
+    queue: Queue<Key>,
+    /// The one lane that it serves; all, the fastest first, if there is none.
+    only: Option<Lane>,
+}
+
+async fn worker<F, W>(source: Source, cx: Arc<Context>, shutdown: CancellationToken, work: W)
 where
-    W: Fn(Arc<Context>, Key) -> F,
+    W: Fn(Arc<Context>, Key, Lane) -> F,
     F: Future<Output = Result<(), Error>>,
 {
+    let Source { kind, queue, only } = source;
     loop {
         // What is under way is never cut off: only the wait for the next key ends with the process.
         let item = tokio::select! {
-            item = queue.next() => item,
+            item = queue.next_in(only) => item,
             () = shutdown.cancelled() => return,
         };
-        let pass = AssertUnwindSafe(work(cx.clone(), item.key().clone())).catch_unwind();
+        let pass = AssertUnwindSafe(work(cx.clone(), item.key().clone(), item.lane())).catch_unwind();
         match tokio::time::timeout(RECONCILE_TIMEOUT, pass).await {
             Ok(Ok(Ok(()))) => drop(item),
             Ok(Ok(Err(error))) => {

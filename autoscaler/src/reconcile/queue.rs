@@ -44,6 +44,9 @@ pub(crate) enum Lane {
     Slow,
 }
 
+/// All lanes, in order.
+const LANES: [Lane; 3] = [Lane::Urgent, Lane::Normal, Lane::Slow];
+
 /// A shared queue; clones are handles to the same one.
 #[derive(Debug)]
 pub(crate) struct Queue<K: Ord> {
@@ -54,6 +57,8 @@ pub(crate) struct Queue<K: Ord> {
 struct Shared<K: Ord> {
     state: Mutex<State<K>>,
     wake: Notify,
+    /// For those who serve the urgent lane alone.
+    urgent: Notify,
 }
 
 #[derive(Debug)]
@@ -105,14 +110,14 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// An empty queue.
     pub(crate) fn new() -> Self {
         let state = State { lanes: Default::default(), entries: HashMap::new(), timers: BTreeSet::new() };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() }) }
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new(), urgent: Notify::new() }) }
     }
 
     /// Asks for `key` to be reconciled.
     pub(crate) fn add(&self, key: K, lane: Lane) {
         let queued = self.shared.state.lock().add(key, lane);
         if queued {
-            self.shared.wake.notify_one();
+            self.shared.tell(lane);
         }
     }
 
@@ -131,20 +136,28 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     ///
     /// Cancel safe: a key is only taken when this returns.
     pub(crate) async fn next(&self) -> Item<K> {
+        self.next_in(None).await
+    }
+
+    /// The next key of one lane; of any, the fastest first, if none is named.
+    ///
+    /// Cancel safe: a key is only taken when this returns.
+    pub(crate) async fn next_in(&self, only: Option<Lane>) -> Item<K> {
+        let arrived = if only == Some(Lane::Urgent) { &self.shared.urgent } else { &self.shared.wake };
         loop {
-            let notified = self.shared.wake.notified();
+            let notified = arrived.notified();
             let due = {
                 let mut state = self.shared.state.lock();
                 state.promote(Instant::now());
-                if let Some(key) = state.take() {
-                    if state.has_work() {
-                        self.shared.wake.notify_one(); // One wake-up may stand for several adds: pass it on.
+                if let Some((key, lane)) = state.take(only) {
+                    if state.has_work(only) {
+                        arrived.notify_one(); // One wake-up may stand for several adds: pass it on.
                     }
-                    return Item { queue: self.clone(), key, failed: false };
+                    return Item { queue: self.clone(), key, lane, failed: false };
                 }
                 state.timers.first().map(|(due, _)| *due)
             };
-            match due {
+            match due.filter(|_| only.is_none()) {
                 Some(due) => tokio::select! { () = notified => {}, () = tokio::time::sleep_until(due) => {} },
                 None => notified.await,
             }
@@ -178,7 +191,17 @@ impl<K: Ord + Hash + Clone> Queue<K> {
             None => state.forget_if_idle(key),
         }
         drop(state);
-        self.shared.wake.notify_one();
+        self.shared.tell(again.unwrap_or(Lane::Normal));
+    }
+}
+
+impl<K: Ord> Shared<K> {
+    /// A key came into a lane.
+    fn tell(&self, lane: Lane) {
+        if lane == Lane::Urgent {
+            self.urgent.notify_one();
+        }
+        self.wake.notify_one();
     }
 }
 
@@ -225,15 +248,15 @@ impl<K: Ord + Hash + Clone> State<K> {
         }
     }
 
-    fn take(&mut self) -> Option<K> {
-        for lane in [Lane::Urgent, Lane::Normal, Lane::Slow] {
+    fn take(&mut self, only: Option<Lane>) -> Option<(K, Lane)> {
+        for lane in LANES.into_iter().filter(|lane| only.is_none_or(|only| only == *lane)) {
             while let Some(key) = self.lanes[lane as usize].pop_front() {
                 let Some(entry) = self.entries.get_mut(&key) else { continue };
                 entry.places[lane as usize] = false;
                 if entry.queued == Some(lane) {
                     entry.queued = None;
                     entry.running = true;
-                    return Some(key);
+                    return Some((key, lane));
                 }
                 self.forget_if_idle(&key);
             }
@@ -241,8 +264,8 @@ impl<K: Ord + Hash + Clone> State<K> {
         None
     }
 
-    fn has_work(&self) -> bool {
-        self.lanes.iter().any(|lane| !lane.is_empty())
+    fn has_work(&self, only: Option<Lane>) -> bool {
+        LANES.iter().any(|lane| only.is_none_or(|only| only == *lane) && !self.lanes[*lane as usize].is_empty())
     }
 
     fn forget_if_idle(&mut self, key: &K) {
@@ -257,6 +280,7 @@ impl<K: Ord + Hash + Clone> State<K> {
 pub(crate) struct Item<K: Ord + Hash + Clone> {
     queue: Queue<K>,
     key: K,
+    lane: Lane,
     failed: bool,
 }
 
@@ -271,6 +295,11 @@ impl<K: Ord + Hash + Clone> Item<K> {
     /// The key.
     pub(crate) fn key(&self) -> &K {
         &self.key
+    }
+
+    /// The lane that it waited in.
+    pub(crate) fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// Gives the key back, to be tried again after a back-off.
@@ -330,6 +359,36 @@ mod tests {
         assert_eq!(*assert_ready!(second.poll()).key(), "a");
         drop(second);
         assert!(queue.shared.state.lock().entries.is_empty(), "a finished key leaves nothing behind");
+    }
+
+    /// Goal: who serves the urgent lane alone takes nothing else, hears of each key of it, and timers wake the others.
+    #[tokio::test(start_paused = true)]
+    async fn the_urgent_lane_has_workers_of_its_own() {
+        let queue = Names::new();
+        let mut urgent = task::spawn(queue.next_in(Some(Lane::Urgent)));
+        let mut any = task::spawn(queue.next());
+        assert_pending!(urgent.poll());
+        assert_pending!(any.poll());
+        queue.add("event", Lane::Normal);
+        assert!(any.is_woken() && !urgent.is_woken());
+        let event = assert_ready!(any.poll());
+        queue.add("poke", Lane::Urgent);
+        assert!(urgent.is_woken());
+        let poke = assert_ready!(urgent.poll());
+        assert_eq!(
+            (*poke.key(), poke.lane(), *event.key(), event.lane()),
+            ("poke", Lane::Urgent, "event", Lane::Normal)
+        );
+
+        let mut urgent = task::spawn(queue.next_in(Some(Lane::Urgent)));
+        assert_pending!(urgent.poll());
+        queue.add("poke", Lane::Urgent); // Served again when the worker that holds it is done.
+        queue.add_after("later", Duration::from_secs(1));
+        assert!(!urgent.is_woken());
+        drop(poke);
+        assert!(urgent.is_woken());
+        assert_eq!(*assert_ready!(urgent.poll()).key(), "poke");
+        assert_eq!(take(&queue).await, "later");
     }
 
     #[tokio::test(start_paused = true)]

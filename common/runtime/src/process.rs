@@ -36,13 +36,19 @@ pub struct ProcessOptions {
 pub struct ConfigMapNames {
     /// `CONFIG_LOGGING_NAME`, default `config-logging`.
     pub logging: String,
+    /// `CONFIG_LEADERELECTION_NAME`, default `config-leader-election`; the autoscalers alone read it.
+    pub leader_election: String,
     /// `CONFIG_OBSERVABILITY_NAME`, default `config-observability`.
     pub observability: String,
 }
 
 impl Default for ConfigMapNames {
     fn default() -> Self {
-        Self { logging: config::LOGGING.to_owned(), observability: config::OBSERVABILITY.to_owned() }
+        Self {
+            logging: config::LOGGING.to_owned(),
+            leader_election: config::LEADER_ELECTION.to_owned(),
+            observability: config::OBSERVABILITY.to_owned(),
+        }
     }
 }
 
@@ -87,6 +93,7 @@ impl ProcessOptions {
             kubernetes_min_version: Some(least),
             config_maps: ConfigMapNames {
                 logging: named("CONFIG_LOGGING_NAME", default.logging),
+                leader_election: named("CONFIG_LEADERELECTION_NAME", default.leader_election),
                 observability: named("CONFIG_OBSERVABILITY_NAME", default.observability),
             },
         })

@@ -152,6 +152,24 @@ async fn a_bucket_is_announced_by_its_holder() {
     assert_eq!(spec.ports.expect("ports")[0].port, 8080);
 }
 
+/// Goal: a map for the leases that breaks a rule ends the process, which names key, value and rule: with defaults it might
+/// disagree with its peers on who owns what.
+#[tokio::test]
+async fn leases_that_nobody_can_agree_on_are_refused_at_the_start() {
+    let (_server, client) = cluster().await;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-leader-election"},
+        "data": {"buckets": "11", "lease-duration": "20s"},
+    });
+    bare::create(&client, Some(SYSTEM), map).await.expect("created");
+    let listen = free_port().await;
+    let options = options(listen, None);
+    let ended = autoscaler::run(options, client, Arc::new(Dns), CancellationToken::new());
+    let error = timeout(PATIENCE, ended).await.expect("ends").expect_err("refused");
+    let text = format!("{error:#}");
+    assert_eq!(text, "config-leader-election: buckets = 11: must be from 1 to 10");
+}
+
 /// Goal: the first stat of a sleeping service becomes a patch of its Deployment, without a tick; the time is told.
 #[tokio::test]
 async fn a_stat_becomes_a_patch() {
@@ -167,22 +185,10 @@ async fn a_stat_becomes_a_patch() {
 
     let (events, mut scaled) = mpsc::unbounded_channel();
     let listen = free_port().await;
-    let options = autoscaler::Options {
-        pod_name: "as-0".into(),
-        pod_ip: listen.ip(),
-        system_namespace: SYSTEM.into(),
-        cluster_domain: "cluster.local".into(),
-        mode: Mode::Standalone,
-        stat_listen: listen,
-        admin: None,
-        stateful_set: None,
-        stat_tokens: Default::default(),
-        hpa: autoscaler::Hpa::Engine,
-        process: Default::default(),
-        on_scale: Some(Arc::new(move |event| {
-            let _ = events.send(event.clone());
-        })),
-    };
+    let tell: autoscaler::options::OnScale = Arc::new(move |event| {
+        let _ = events.send(event.clone());
+    });
+    let options = options(listen, Some(tell));
     let stop = CancellationToken::new();
     let running = tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Dns), stop.clone()));
     let urls = vec![format!("ws://{listen}")];
@@ -203,6 +209,25 @@ async fn a_stat_becomes_a_patch() {
     let lease: Api<Lease> = Api::namespaced(client, SYSTEM);
     let lease = lease.get(&bucket_names(4)[0]).await.expect("lease");
     assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).as_deref(), Some(""), "leases are released");
+}
+
+/// A standalone autoscaler.
+fn options(listen: SocketAddr, on_scale: Option<autoscaler::options::OnScale>) -> autoscaler::Options {
+    autoscaler::Options {
+        pod_name: "as-0".into(),
+        pod_ip: listen.ip(),
+        system_namespace: SYSTEM.into(),
+        cluster_domain: "cluster.local".into(),
+        mode: Mode::Standalone,
+        stat_listen: listen,
+        admin: None,
+        stateful_set: None,
+        stat_tokens: Default::default(),
+        hpa: autoscaler::Hpa::Engine,
+        api_rate: None,
+        process: Default::default(),
+        on_scale,
+    }
 }
 
 async fn free_port() -> SocketAddr {

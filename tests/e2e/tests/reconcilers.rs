@@ -75,6 +75,7 @@ impl Cluster {
             stateful_set: None,
             stat_tokens: Default::default(),
             hpa: autoscaler::Hpa::Engine,
+            api_rate: None,
             process: Default::default(),
             on_scale: None,
         };

@@ -102,7 +102,7 @@ impl Context {
     }
 
     fn writer(&self) -> Writer<'_> {
-        Writer { client: &self.client, leadership: &*self.leadership }
+        Writer { client: &self.client, leadership: &*self.leadership, turns: None }
     }
 
     fn sweep(&self) {

@@ -193,7 +193,7 @@ impl Controller {
     }
 
     async fn write_status(&self, key: &Key, held: &Held, status: &Status) -> Result<(), String> {
-        let writer = Writer { client: &self.client, leadership: &*self.leadership };
+        let writer = Writer { client: &self.client, leadership: &*self.leadership, turns: None };
         let object = HorizontalPodAutoscaler { status: Some(object::written(status)), ..held.object.clone() };
         let data = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };

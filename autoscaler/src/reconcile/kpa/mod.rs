@@ -127,6 +127,34 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     outcome.and(written)
 }
 
+/// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written; a pass must
+/// follow.
+///
+/// # Errors
+/// Whatever kept the replicas from being changed.
+pub(crate) async fn hurry(cx: &Context, key: &Key) -> Result<(), Error> {
+    let Some(object) = cx.world.autoscalers.get(key) else { return Ok(()) };
+    let gone = object.metadata.deletion_timestamp.is_some();
+    if gone || !cx.ports.leadership.owns(key) || !is_ours(cx, &object) {
+        return Ok(());
+    }
+    let (now, status) = (cx.clock.now(), object.status.clone().unwrap_or_default());
+    let mut pass = Pass { cx, key, now, object: object.clone(), status };
+    let prepared = if cx.is_standalone() {
+        match standalone::plan(cx, key, &object)? {
+            Plan::Go(prepared) if standalone::has_finalizer(&object) => *prepared,
+            _ => return Ok(()), // Not taken up yet, or refused.
+        }
+    } else if private_service(cx.world.serverless.get(key).as_deref()).is_empty() {
+        return Ok(());
+    } else {
+        let mut object = PodAutoscaler::clone(&object);
+        object.set_defaults(&cx.autoscaler_config.borrow().pod_autoscaler_class);
+        pass.prepare(Arc::new(object))?
+    };
+    pass.decide(&prepared).await.map(|_| ())
+}
+
 /// A pass under way.
 struct Pass<'a> {
     cx: &'a Context,
@@ -203,6 +231,11 @@ impl Pass<'_> {
             self.acted(Action::refused(Obstacle::NoPrivateService));
             return Ok(None);
         }
+        self.prepare(object).map(Some)
+    }
+
+    /// Of a Knative install's PodAutoscaler, what there is to scale.
+    fn prepare(&self, object: Arc<PodAutoscaler>) -> Result<Prepared, Error> {
         let target_key = TargetKey::of(self.key.namespace(), &object.spec.scale_target_ref)?;
         let target = self.cx.world.targets.get(&target_key).inspect_err(|error| {
             if !matches!(error, TargetError::NotListed { .. }) {
@@ -210,7 +243,7 @@ impl Pass<'_> {
             }
         })?;
         let revision = object.labels().get(names::REVISION).cloned().unwrap_or_default();
-        Ok(Some(Prepared {
+        Ok(Prepared {
             object,
             target_key,
             target,
@@ -220,10 +253,14 @@ impl Pass<'_> {
             broken: None,
             metrics: None,
             lost_hosts: vec![],
-        }))
+        })
     }
 
-    async fn act(&mut self, prepared: &Prepared) -> Result<(), Error> {
+    /// Steps 2 and 3 of the order, from what there is to what it came to.
+    async fn decide(
+        &mut self,
+        prepared: &Prepared,
+    ) -> Result<(Parameters, Option<Arc<ServerlessService>>, Decided), Error> {
         let (cx, key) = (self.cx, self.key);
         let config = cx.autoscaler_config.borrow().clone();
         let deployment = cx.deployment_config.borrow().clone();
@@ -243,6 +280,12 @@ impl Pass<'_> {
         if let Some(want) = decided.want {
             cx.ports.deciders.requested(key, want);
         }
+        Ok((parameters, serverless, decided))
+    }
+
+    async fn act(&mut self, prepared: &Prepared) -> Result<(), Error> {
+        let (cx, key) = (self.cx, self.key);
+        let (parameters, serverless, decided) = self.decide(prepared).await?;
         let counts = cx.ports.pods.counts(key);
         let scrape_target = if parameters.scraped { self.status.metrics_service_name.clone() } else { String::new() };
         self.ensure_metric(&prepared.object, &scrape_target)
@@ -270,7 +313,6 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Steps 2 and 3 of the order.
     async fn scale(
         &mut self,
         prepared: &Prepared,

@@ -6,6 +6,7 @@ use super::super::events::Severity;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
 use crate::options::ScaleEvent;
+use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common_api::PodAutoscaler;
 use json_patch::jsonptr::PointerBuf;
@@ -33,11 +34,12 @@ pub(crate) async fn patch(
     why: &str,
 ) -> Result<(), Error> {
     let from = target.current();
+    let line = if from == 0 { Line::Wake } else { Line::Scale };
     let name = target_key.object.name();
     let doing = format!("failed to apply scale {to} to scale target {name}");
     let path = DynamicObject::url_path(&target_key.resource(), Some(key.namespace()));
     let scaled: DynamicObject = cx
-        .write(key, &doing, async |api| {
+        .write(key, line, &doing, async |api| {
             let patch = Request::new(path).patch_subresource("scale", name, &PatchParams::default(), &replicas(to));
             api.send(patch).await.map_err(Error::api(doing.as_str()))
         })

@@ -16,6 +16,7 @@ use super::parameters::Adoption;
 use crate::scale::PodSet;
 use autoscaler_core::engine::Plan as MetricsPlan;
 use autoscaler_core::history::Obstacle;
+use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
@@ -223,7 +224,7 @@ async fn patch_metadata(
         let patched = api.merge::<PodAutoscaler>(key, &patch).await;
         patched.map_err(Error::api(format!("{doing} of {}", key.name())))
     };
-    let mut patched = cx.write(key, doing, write).await?;
+    let mut patched = cx.write(key, Line::Object, doing, write).await?;
     patched.metadata.managed_fields = None;
     let version = patched.metadata.resource_version.clone().unwrap_or_default();
     cx.world.autoscalers.offer(key, &version, patched.clone());

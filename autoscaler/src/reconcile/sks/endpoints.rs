@@ -5,6 +5,7 @@ use super::super::error::Error;
 use super::services::Common;
 use super::slices::{self, Route, Write};
 use super::{Pass, Public, adopt, backend};
+use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::Mode;
@@ -72,6 +73,6 @@ impl Pass<'_> {
     async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete = async |api: Bounded| api.remove::<Endpoints>(&key).await.map_err(Error::api(doing.as_str()));
-        self.cx.write(self.key, &doing, delete).await
+        self.cx.write(self.key, Line::Object, &doing, delete).await
     }
 }

@@ -3,6 +3,7 @@
 use super::super::context::Context;
 use super::super::events::Recorder;
 use super::super::kpa::probe::Prober;
+use super::super::turns::Turns;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
 use super::super::world::{Queues, World};
@@ -16,6 +17,7 @@ use crate::scale::{
 };
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
+use autoscaler_core::pace::Rate;
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::time::Timestamp;
@@ -170,12 +172,14 @@ impl Fixture {
             stateful_set: None,
             stat_tokens: Default::default(),
             hpa: Hpa::default_of(mode),
+            api_rate: None,
             process: Default::default(),
             on_scale: Some(Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)))),
         };
         let (clock, attention, metrics) = (Clock::starting_at(NOW), Attention::new(), Mock::default());
         let engine =
             (mode == Mode::Standalone).then(|| Engine::new(metrics.client(), clock.clone(), attention.clone()));
+        let turns = Turns::new(Rate::WITH_CONTROLLER);
         let cx = Context {
             engine,
             world: World::new(
@@ -185,7 +189,8 @@ impl Fixture {
                 queues.clone(),
                 shutdown.clone(),
             ),
-            recorder: Recorder::start(Client::new(unheard, "default"), shutdown.clone()),
+            recorder: Recorder::in_turn(Client::new(unheard, "default"), turns.clone(), shutdown.clone()),
+            turns,
             prober: Prober::new(Arc::new(Fixed(public)), shutdown, |_| {}),
             client,
             options,

@@ -106,6 +106,34 @@ pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
     })
 }
 
+/// Goal: in a hurry the replicas are all that is written; what is not taken up yet, refused, another's or on its way out waits
+/// for an ordinary pass.
+#[tokio::test]
+async fn in_a_hurry_nothing_but_the_replicas_is_written() {
+    let mut f = Fixture::new(Mode::Standalone);
+    let asleep = status("False", "NoTraffic", 60, 0, 0);
+    settled(&f, json!({}), asleep.clone(), 0);
+    f.decides(Some(2), -1);
+    f.play(vec![patched(2)], async |cx, key| kpa::hurry(cx, key).await).await.expect("scaled");
+    assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
+    f.play(vec![], async |cx, key| kpa::hurry(cx, key).await).await.expect("nothing is left to do");
+
+    let mut leaving = autoscaler(json!({}), asleep.clone());
+    leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
+    for object in [newborn(), leaving, autoscaler(json!({"autoscaling.knative.dev/min-scale": "x"}), asleep)] {
+        let mut f = Fixture::new(Mode::Standalone);
+        settled(&f, json!({}), Value::Null, 0);
+        f.put_autoscaler(object);
+        f.decides(Some(2), -1);
+        f.play(vec![], async |cx, key| kpa::hurry(cx, key).await).await.expect("left for later");
+    }
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("False", "NoTraffic", 60, 0, 0), 0);
+    f.decides(Some(2), -1);
+    *f.fakes.led_by_another.lock() = true;
+    f.play(vec![], async |cx, key| kpa::hurry(cx, key).await).await.expect("another's");
+}
+
 /// Everything that a settled revision has.
 pub(super) fn settled(f: &Fixture, annotations: Value, status: Value, replicas: i32) {
     f.put_autoscaler(autoscaler(annotations, status));

@@ -354,6 +354,7 @@ impl Shared {
                 demand: Some(accounts::demand()),
             },
             hpa: autoscaler::Hpa::Engine,
+            api_rate: None,
             process: Default::default(),
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {

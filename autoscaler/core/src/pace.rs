@@ -1,0 +1,148 @@
+//! How fast the API server is written to, and which write goes first.
+//!
+//! A bucket of tokens, as clients of Kubernetes have: [`Rate::burst`] at most, [`Rate::qps`] more each second, one for each
+//! write. Upstream serves it in order of arrival, so a request that is held for a sleeping service waits behind statuses.
+//! Here writes stand in [lines](Line): a faster one goes first, and a slower one leaves some tokens to the faster ones, so
+//! that a flood of statuses never delays a wake-up, and fifty wake-ups at once do not delay each other.
+
+use std::time::{Duration, Instant};
+
+/// Which line a write stands in; the first goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Line {
+    /// Replicas from zero: requests are being held.
+    Wake,
+    /// Any other change of replicas.
+    Scale,
+    /// Objects and their statuses.
+    Object,
+    /// Kubernetes Events.
+    Event,
+}
+
+impl Line {
+    /// Share of a full bucket that is left to faster lines.
+    fn leaves(self) -> f64 {
+        match self {
+            Self::Wake => 0.0,
+            Self::Scale => 0.25,
+            Self::Object => 0.5,
+            Self::Event => 0.75,
+        }
+    }
+}
+
+/// How fast a process may write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Writes each second in the long run; positive and finite.
+    pub qps: f64,
+    /// Writes at once; at least 1.
+    pub burst: u32,
+}
+
+impl Rate {
+    /// What upstream's autoscaler may do: 10 each second, 20 at once, with each of its four client sets.
+    pub const AUTOSCALER: Self = Self { qps: 40.0, burst: 80 };
+    /// Where the process does the part of Knative's controller as well, which may do 45 and 90 with each of four.
+    pub const WITH_CONTROLLER: Self = Self { qps: 220.0, burst: 440 };
+}
+
+/// The bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    rate: Rate,
+    tokens: f64,
+    at: Instant,
+}
+
+impl Pace {
+    /// A full bucket.
+    pub fn new(rate: Rate, now: Instant) -> Self {
+        Self { rate, tokens: f64::from(rate.burst), at: now }
+    }
+
+    /// Takes a token for a write of this line, if it may be sent now.
+    pub fn take(&mut self, line: Line, now: Instant) -> bool {
+        self.refill(now);
+        let enough = self.tokens >= self.needs(line);
+        if enough {
+            self.tokens -= 1.0;
+        }
+        enough
+    }
+
+    /// When a write of this line may be sent, if nothing else is sent before.
+    pub fn ready_at(&self, line: Line) -> Instant {
+        let missing = (self.needs(line) - self.tokens).max(0.0);
+        // Rounded up, so that a look at that time finds the token there.
+        self.at + Duration::from_secs_f64((missing / self.rate.qps).min(3600.0)) + Duration::from_nanos(1)
+    }
+
+    /// Tokens that must be there for a write of this line.
+    fn needs(&self, line: Line) -> f64 {
+        let burst = f64::from(self.rate.burst);
+        (1.0 + (burst * line.leaves()).floor()).min(burst)
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = (self.tokens + passed * self.rate.qps).min(f64::from(self.rate.burst));
+        self.at = self.at.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    fn taken(pace: &mut Pace, line: Line, now: Instant) -> u32 {
+        (0..).take_while(|_| pace.take(line, now)).count() as u32
+    }
+
+    /// Goal: each line leaves to the faster ones what is theirs, to the token.
+    #[test]
+    fn slower_lines_leave_tokens_to_faster_ones() {
+        let now = origin();
+        let mut pace = Pace::new(Rate { qps: 40.0, burst: 80 }, now);
+        let counts = [Line::Event, Line::Object, Line::Scale, Line::Wake].map(|line| taken(&mut pace, line, now));
+        assert_eq!(counts, [20, 20, 20, 20]);
+        let mut pace = Pace::new(Rate { qps: 40.0, burst: 80 }, now);
+        assert_eq!(taken(&mut pace, Line::Wake, now), 80);
+    }
+
+    /// Goal: the long run is the rate, a pause fills the bucket and no more, and the time told is when it works.
+    #[test]
+    fn tokens_come_back_at_the_rate() {
+        let (start, mut pace) = (origin(), Pace::new(Rate { qps: 10.0, burst: 4 }, origin()));
+        let start = start.max(pace.at);
+        taken(&mut pace, Line::Wake, start);
+        for (line, wait) in [(Line::Wake, 100), (Line::Scale, 200), (Line::Object, 300), (Line::Event, 400)] {
+            let ready = pace.ready_at(line);
+            let (least, most) = (Duration::from_millis(wait), Duration::from_millis(wait + 1));
+            assert!((start + least..start + most).contains(&ready), "{line:?} after {:?}", ready - start);
+            assert!(!pace.clone().take(line, ready - Duration::from_millis(1)), "{line:?}");
+            assert!(pace.clone().take(line, ready), "{line:?}");
+        }
+        let later = start + Duration::from_secs(3600);
+        assert_eq!(taken(&mut pace, Line::Wake, later), 4);
+        assert_eq!(taken(&mut pace, Line::Wake, later + Duration::from_millis(250)), 2);
+    }
+
+    /// Goal: a bucket of one token serves every line, and a clock that goes back gives nothing away.
+    #[test]
+    fn the_smallest_bucket_serves_all_and_time_that_goes_back_changes_nothing() {
+        let now = origin() + Duration::from_secs(10);
+        for line in [Line::Wake, Line::Scale, Line::Object, Line::Event] {
+            let mut pace = Pace::new(Rate { qps: 1.0, burst: 1 }, now);
+            assert!(pace.take(line, now) && !pace.take(line, now), "{line:?}");
+            assert!(!pace.take(line, now - Duration::from_secs(5)));
+            assert!(pace.take(line, pace.ready_at(line)), "{line:?}");
+        }
+    }
+}

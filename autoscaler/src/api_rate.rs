@@ -1,0 +1,84 @@
+//! How fast the API server may be written to: upstream's flags and variables, and what holds without them.
+//!
+//! Upstream's `--kube-api-qps` and `--kube-api-burst` (`KUBE_API_QPS`, `KUBE_API_BURST`) are overwritten in its autoscaler;
+//! here they count, for the whole process, which has one client where upstream has four client sets.
+
+use autoscaler_core::pace::Rate;
+use common_runtime::environment::{EnvironmentError, Mode, parsed};
+
+/// Must be said of a number that is refused.
+const RULE: &str = "must be a number that is not negative; 0: the default";
+
+/// What the process may do unless it is told otherwise: what upstream's processes that do the same may.
+pub fn default(mode: Mode) -> Rate {
+    match mode {
+        Mode::Knative => Rate::AUTOSCALER,
+        Mode::Standalone => Rate::WITH_CONTROLLER,
+    }
+}
+
+/// What the environment says.
+///
+/// # Errors
+/// A variable is no number, or negative.
+pub fn from_env(get: &impl Fn(&str) -> Option<String>, mode: Mode) -> Result<Option<Rate>, EnvironmentError> {
+    let refused = |variable: &'static str| EnvironmentError { variable, value: get(variable), rule: RULE };
+    let qps = parsed(get, "KUBE_API_QPS", 0.0, RULE)?;
+    let burst = parsed(get, "KUBE_API_BURST", 0, RULE)?;
+    if !is_rate(qps) {
+        return Err(refused("KUBE_API_QPS"));
+    }
+    Ok(with(None, mode, Some(qps), Some(burst)))
+}
+
+/// `rate` with what was set besides; 0 sets nothing.
+pub fn with(rate: Option<Rate>, mode: Mode, qps: Option<f64>, burst: Option<u32>) -> Option<Rate> {
+    let (qps, burst) = (qps.filter(|qps| *qps > 0.0), burst.filter(|burst| *burst > 0));
+    if qps.is_none() && burst.is_none() {
+        return rate;
+    }
+    let rate = rate.unwrap_or(default(mode));
+    Some(Rate { qps: qps.unwrap_or(rate.qps), burst: burst.unwrap_or(rate.burst) })
+}
+
+/// Reads a flag's number of writes each second.
+///
+/// # Errors
+/// It is no number, or negative.
+pub fn parse_qps(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|qps| is_rate(*qps)).ok_or_else(|| RULE.to_owned())
+}
+
+/// Up to a million each second, which nobody reaches.
+fn is_rate(qps: f64) -> bool {
+    (0.0..=1e6).contains(&qps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(qps: &str, burst: &str) -> Result<Option<Rate>, EnvironmentError> {
+        let get = |name: &str| Some(if name == "KUBE_API_QPS" { qps } else { burst }.to_owned());
+        from_env(&get, Mode::Knative)
+    }
+
+    #[test]
+    fn the_rate_is_upstreams_unless_it_is_set() {
+        assert_eq!((read("", ""), read("0", "0")), (Ok(None), Ok(None)));
+        assert_eq!(read("7.5", ""), Ok(Some(Rate { qps: 7.5, ..Rate::AUTOSCALER })));
+        assert_eq!(read("", "3"), Ok(Some(Rate { burst: 3, ..Rate::AUTOSCALER })));
+        let set = read("7.5", "3").expect("sound");
+        assert_eq!(with(set, Mode::Standalone, None, Some(9)), Some(Rate { qps: 7.5, burst: 9 }));
+        assert_eq!(with(None, Mode::Standalone, None, Some(9)), Some(Rate { burst: 9, ..Rate::WITH_CONTROLLER }));
+        for (qps, burst, wrong) in [
+            ("-1", "", "KUBE_API_QPS"),
+            ("NaN", "", "KUBE_API_QPS"),
+            ("inf", "", "KUBE_API_QPS"),
+            ("", "-1", "KUBE_API_BURST"),
+        ] {
+            assert_eq!(read(qps, burst).expect_err("refused").variable, wrong, "{qps} {burst}");
+        }
+        assert!(parse_qps("-0.5").is_err() && parse_qps("x").is_err() && parse_qps("2").is_ok());
+    }
+}

@@ -1,0 +1,114 @@
+//! How long sleeping services take to wake when all are called at once, beside what the control plane alone needs to scale
+//! as many Deployments: `cargo build --release -p e2e --bins --example wakes`, then `target/release/examples/wakes [N] [ROUNDS]`.
+//!
+//! Each round first patches N Deployments from 0 to 1 (all patches at once) and waits for a ready address of each in the
+//! EndpointSlices, then sends one request to each of N sleeping services and waits for the answers. Both run the same
+//! program in the same embedded cluster, in turns.
+
+use anyhow::Context;
+use e2e::{Entry, Workload, World};
+use futures::{StreamExt, TryStreamExt, future};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use local::up::UpOptions;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>());
+    let count = arguments.next().transpose()?.unwrap_or(50);
+    let rounds = arguments.next().transpose()?.unwrap_or(3);
+    let config = tempfile::NamedTempFile::new()?;
+    std::fs::write(config.path(), "scale-to-zero-grace-period: 6s\n")?;
+    let options = UpOptions { config_autoscaler: Some(config.path().to_owned()), ..UpOptions::default() };
+    let world = World::with(options).await?;
+
+    let services: Vec<_> = (0..count).map(|n| format!("wakes-{n}")).collect();
+    let plain: Vec<_> = (0..count).map(|n| format!("plain-{n}")).collect();
+    for (service, plain) in services.iter().zip(&plain) {
+        world.deploy(&Workload::new(service)).await?;
+        world.create::<Deployment>(Workload::new(plain).deployment(&e2e::world::program()?)).await?;
+        let ports = json!([{"port": 80, "targetPort": 8080}]);
+        let spec = json!({"selector": {"app": plain}, "ports": ports});
+        world.create::<Service>(json!({"metadata": {"name": plain}, "spec": spec})).await?;
+    }
+    for round in 1..=rounds {
+        let floor = control_plane(&world, &plain).await?;
+        let woken = wake(&world, &services).await?;
+        let line = |name: &str, times: &[Duration]| {
+            let of = |share| quantile(times, share).as_secs_f64() * 1e3;
+            println!("round {round} {name}: p50 {:.0} p95 {:.0} max {:.0} ms", of(0.5), of(0.95), of(1.0));
+        };
+        line("control plane alone", &floor);
+        line("requests answered  ", &woken);
+        let ratio = |share| quantile(&woken, share).as_secs_f64() / quantile(&floor, share).as_secs_f64();
+        println!("round {round} ratio: p50 {:.2} p95 {:.2}", ratio(0.5), ratio(0.95));
+    }
+    world.end().await;
+    Ok(())
+}
+
+/// Scales all from 0 to 1, and how long each took to have a ready address; they are asleep again afterwards.
+async fn control_plane(world: &World, names: &[String]) -> anyhow::Result<Vec<Duration>> {
+    let mut events = watcher(world.api::<EndpointSlice>(), watcher::Config::default()).touched_objects().boxed();
+    let start = Instant::now();
+    let watched = async {
+        let mut ready = BTreeMap::new();
+        while ready.len() < names.len() {
+            let slice = events.try_next().await?.context("the watch ended")?;
+            let serves = |ready: Option<bool>| ready == Some(true);
+            let mut endpoints = slice.endpoints.iter().flatten();
+            let is_ready = endpoints.any(|e| e.conditions.as_ref().is_some_and(|c| serves(c.ready)));
+            let service = slice.labels().get("kubernetes.io/service-name");
+            if let Some(name) = service.filter(|name| is_ready && names.contains(name)) {
+                ready.entry(name.clone()).or_insert_with(|| start.elapsed());
+            }
+        }
+        anyhow::Ok(ready.into_values().collect())
+    };
+    let (times, ()) = future::try_join(watched, scale(world, names, 1)).await?;
+    scale(world, names, 0).await?;
+    for name in names {
+        world.until_asleep(name).await?;
+    }
+    Ok(times)
+}
+
+async fn scale(world: &World, names: &[String], replicas: i32) -> anyhow::Result<()> {
+    let deployments = world.api::<Deployment>();
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    let params = PatchParams::default();
+    let patches = names.iter().map(|name| deployments.patch_scale(name, &params, &patch));
+    Ok(future::try_join_all(patches).await.map(|_| ())?)
+}
+
+/// Calls all at once, and how long each took to answer; they are asleep again afterwards.
+async fn wake(world: &World, names: &[String]) -> anyhow::Result<Vec<Duration>> {
+    let calls = names.iter().map(|name| {
+        let load = world.load(Entry::Activator, name);
+        async move {
+            let answer = load.get("/").await?;
+            anyhow::ensure!(answer.status == 200, "{name}: {} {:?}", answer.status, answer.body);
+            Ok(answer.took)
+        }
+    });
+    let times = future::try_join_all(calls).await?;
+    for name in names {
+        world.until_asleep(name).await?;
+    }
+    Ok(times)
+}
+
+fn quantile(times: &[Duration], share: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    let index = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(index.saturating_sub(1)).copied().unwrap_or_default()
+}
