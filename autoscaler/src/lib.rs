@@ -8,6 +8,7 @@ pub mod collect;
 mod engine;
 pub mod explain;
 pub mod hpa;
+pub mod import;
 pub mod ingest;
 pub mod leadership;
 pub mod options;

@@ -1,18 +1,19 @@
-//! `autoscaler`: the process, and `autoscaler why`, which asks a running one for its reasons.
+//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; and `autoscaler import`, which
+//! translates manifests of others.
 //!
 //! Settings come from Knative's environment variables and `ZEROSCALE_MODE`; see [`autoscaler::Options::from_env`].
 //!
 //! Not here: upstream's klog flags (`RUST_LOG`).
 
 use anyhow::Context;
-use autoscaler::{Options, api_rate, explain};
+use autoscaler::{Options, api_rate, explain, import};
 use clap::{Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::{environment, resolve};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Decides how many pods each revision should have.
 #[derive(Debug, Parser)]
@@ -45,14 +46,29 @@ enum Command {
         #[arg(long, default_value = "127.0.0.1:9090")]
         admin: SocketAddr,
     },
+    /// Print manifests of KEDA's HTTP add-on, HorizontalPodAutoscalers and Knative Services as ours, and what has no
+    /// equivalent.
+    Import {
+        /// Files of YAML documents; `-` reads standard input.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
-    if let Some(Command::Why { revision, admin }) = command {
-        print!("{}", explain::why(admin, &revision).await?);
-        return Ok(());
+    match command {
+        Some(Command::Why { revision, admin }) => {
+            print!("{}", explain::why(admin, &revision).await?);
+            return Ok(());
+        }
+        Some(Command::Import { files }) => {
+            let files = files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
+            print!("{}", import::render(&import::import(&files)?)?);
+            return Ok(());
+        }
+        None => {}
     }
     let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;
@@ -71,4 +87,12 @@ async fn main() -> anyhow::Result<()> {
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     tracing::info!(?options, "starting");
     autoscaler::run(options, client, resolver, shutdown).await
+}
+
+/// A file's name and text.
+fn read(file: &Path) -> anyhow::Result<(String, String)> {
+    let text =
+        if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    let name = file.display().to_string();
+    Ok((name.clone(), text.with_context(|| format!("{name} cannot be read"))?))
 }

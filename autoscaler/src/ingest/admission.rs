@@ -96,11 +96,18 @@ impl Refused {
     }
 }
 
+/// What is known of a token, and until when.
+#[derive(Clone)]
+struct Verdict {
+    peer: Result<Peer, Refused>,
+    until: Instant,
+}
+
 /// Decides who may send stats.
 pub struct Gate {
     demand: Demand,
     reviews: Api<TokenReview>,
-    verdicts: Mutex<HashMap<String, (Result<Peer, Refused>, Instant)>>,
+    verdicts: Mutex<HashMap<String, Verdict>>,
     refusals: Counter,
     told: Mutex<Option<Refused>>,
 }
@@ -145,25 +152,25 @@ impl Gate {
 
     async fn known(&self, token: &str) -> Result<Peer, Refused> {
         let now = Instant::now();
-        let kept = self.verdicts.lock().get(token).filter(|(_, until)| now < *until).cloned();
-        if let Some((verdict, _)) = kept {
-            return verdict;
+        let kept = self.verdicts.lock().get(token).filter(|verdict| now < verdict.until).cloned();
+        if let Some(verdict) = kept {
+            return verdict.peer;
         }
-        let verdict = match timeout(REVIEW_TIMEOUT, self.review(token)).await {
-            Ok(verdict) => verdict,
+        let peer = match timeout(REVIEW_TIMEOUT, self.review(token)).await {
+            Ok(peer) => peer,
             Err(_) => Err(Refused::Unknown("the API server does not answer".into())),
         };
-        if !matches!(verdict, Err(Refused::Unknown(_))) {
-            let until = Instant::now() + if verdict.is_ok() { GOOD_FOR } else { BAD_FOR };
+        if !matches!(peer, Err(Refused::Unknown(_))) {
+            let until = Instant::now() + if peer.is_ok() { GOOD_FOR } else { BAD_FOR };
             let mut verdicts = self.verdicts.lock();
             if verdicts.len() >= VERDICTS_MAX {
-                verdicts.retain(|_, (_, until)| now < *until);
+                verdicts.retain(|_, verdict| now < verdict.until);
             }
             if verdicts.len() < VERDICTS_MAX {
-                verdicts.insert(token.to_owned(), (verdict.clone(), until));
+                verdicts.insert(token.to_owned(), Verdict { peer: peer.clone(), until });
             }
         }
-        verdict
+        peer
     }
 
     async fn review(&self, token: &str) -> Result<Peer, Refused> {

@@ -1,0 +1,137 @@
+//! `autoscaler import`: manifests of others, as ours. Pure: documents in, documents out.
+//!
+//! | from | to |
+//! |---|---|
+//! | HTTPScaledObject (`http.keda.sh`), InterceptorRoute with its ScaledObject | a PodAutoscaler that adopts the Service |
+//! | HorizontalPodAutoscaler (`autoscaling`) | a PodAutoscaler with the metrics beside the load |
+//! | Service (`serving.knative.dev`) | a Deployment and a PodAutoscaler |
+//!
+//! Every field is taken out of the source as it is translated ([`source`]); what is left at the end has no equivalent, and
+//! is listed by its path. So nothing is lost in silence, whatever a manifest holds. Defaults that mean something else here
+//! are written out.
+//!
+//! # Not here
+//!
+//! Reading the cluster: a named port of a Service cannot be followed to its container. Ingresses, routes and domains.
+
+mod hpa;
+mod keda;
+mod knative;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use common::config::AutoscalerConfig;
+use common_api::PodAutoscaler;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use source::Source;
+use std::fmt::Write;
+
+/// What became of one manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// Kind and name of the source.
+    pub source: String,
+    /// Our objects.
+    pub objects: Vec<Value>,
+    /// What has no equivalent: a field, and why or what to do.
+    pub lost: Vec<(String, String)>,
+}
+
+/// Translates all documents of `files`, each a name and a text.
+///
+/// # Errors
+/// A text is no YAML, or a document is of a kind that is not known here; the error names file and document.
+pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
+    let mut documents = Vec::new();
+    for (file, text) in files {
+        for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
+            let origin = format!("{file}, document {}", index + 1);
+            let value = Value::deserialize(document).map_err(|error| anyhow::anyhow!("{origin}: no YAML: {error}"))?;
+            if !value.is_null() {
+                documents.push((origin, value));
+            }
+        }
+    }
+    let scaled = keda::scaled_objects(&documents);
+    let mut all = Vec::new();
+    for (origin, value) in documents {
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (kind, api_version, name) = (text("/kind"), text("/apiVersion"), text("/metadata/name"));
+        let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        anyhow::ensure!(!name.is_empty(), "{origin}: field metadata.name: must be set");
+        let mut from = Source::new(value);
+        let objects = match (group.as_str(), kind.as_str()) {
+            ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
+            ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &scaled),
+            ("keda.sh", "ScaledObject") if keda::route_of(&from).is_some() => continue, // With its route.
+            ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
+            ("serving.knative.dev", "Service") => knative::service(&mut from),
+            _ => anyhow::bail!(
+                "{origin}: {kind} of {api_version} is not known here; HTTPScaledObject, InterceptorRoute with its \
+                 ScaledObject, HorizontalPodAutoscaler and Knative's Service are"
+            ),
+        };
+        let mut lost = from.lost();
+        lost.extend(objects.iter().flat_map(refused));
+        all.push(Imported { source: format!("{kind} {name}"), objects, lost });
+    }
+    Ok(all)
+}
+
+/// The outcome as one YAML text: each object, after the list of what has no equivalent.
+///
+/// # Errors
+/// An object cannot be written as YAML.
+pub fn render(all: &[Imported]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for Imported { source, objects, lost } in all {
+        for (index, object) in objects.iter().enumerate() {
+            text.push_str("---\n");
+            if index == 0 {
+                writeln!(text, "# From {source}.")?;
+                if !lost.is_empty() {
+                    writeln!(text, "# No equivalent:")?;
+                }
+                for (field, why) in lost {
+                    writeln!(text, "#   {field}: {why}")?;
+                }
+            }
+            text.push_str(&serde_yaml_ng::to_string(object)?);
+        }
+    }
+    Ok(text)
+}
+
+/// Why our own PodAutoscaler would be refused: a value of the source that is out of our bounds.
+fn refused(object: &Value) -> Option<(String, String)> {
+    if object["kind"] != "PodAutoscaler" {
+        return None;
+    }
+    let named = |error: String| ("the PodAutoscaler below".to_owned(), format!("will be refused: {error}"));
+    match serde_json::from_value::<PodAutoscaler>(object.clone()) {
+        Err(error) => Some(named(error.to_string())),
+        Ok(ours) => ours.validate_standalone(&AutoscalerConfig::default()).err().map(|error| named(error.to_string())),
+    }
+}
+
+/// Annotations of a PodAutoscaler, by key.
+type Annotations = Map<String, Value>;
+
+/// A PodAutoscaler for a target.
+fn pod_autoscaler(name: &str, namespace: Option<String>, annotations: Annotations, target: Value) -> Value {
+    let mut metadata = json!({"name": name});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = namespace.into();
+    }
+    if !annotations.is_empty() {
+        metadata["annotations"] = annotations.into();
+    }
+    json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1",
+        "kind": "PodAutoscaler",
+        "metadata": metadata,
+        "spec": {"scaleTargetRef": target, "protocolType": "http1"},
+    })
+}

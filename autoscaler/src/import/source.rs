@@ -1,0 +1,127 @@
+//! A manifest that fields are taken out of, until only those are left that nobody wanted.
+
+use serde_json::Value;
+
+/// Metadata that a server or a client wrote for itself.
+const BOOKKEEPING: [&str; 9] = [
+    "/metadata/resourceVersion",
+    "/metadata/uid",
+    "/metadata/generation",
+    "/metadata/creationTimestamp",
+    "/metadata/managedFields",
+    "/metadata/selfLink",
+    "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration",
+    "/metadata/annotations/serving.knative.dev~1creator",
+    "/metadata/annotations/serving.knative.dev~1lastModifier",
+];
+
+/// One manifest.
+pub(super) struct Source {
+    rest: Value,
+    lost: Vec<(String, String)>,
+}
+
+impl Source {
+    pub(super) fn new(mut value: Value) -> Self {
+        if let Some(fields) = value.as_object_mut() {
+            for field in ["apiVersion", "kind", "status"] {
+                fields.remove(field);
+            }
+        }
+        let mut source = Self { rest: value, lost: Vec::new() };
+        for pointer in BOOKKEEPING {
+            source.take(pointer);
+        }
+        source
+    }
+
+    /// Takes out what is at a JSON pointer.
+    pub(super) fn take(&mut self, pointer: &str) -> Option<Value> {
+        let (parent, key) = pointer.rsplit_once('/')?;
+        let key = key.replace("~1", "/").replace("~0", "~");
+        match self.rest.pointer_mut(parent)? {
+            Value::Object(fields) => fields.remove(&key),
+            Value::Array(items) => {
+                let index = key.parse::<usize>().ok().filter(|index| *index < items.len())?;
+                Some(std::mem::take(&mut items[index]))
+            }
+            _ => None,
+        }
+        .filter(|value| !value.is_null())
+    }
+
+    /// Takes out a text; a number is its digits.
+    pub(super) fn text(&mut self, pointer: &str) -> Option<String> {
+        match self.take(pointer)? {
+            Value::String(text) => Some(text),
+            Value::Number(number) => Some(number.to_string()),
+            other => {
+                self.note(pointer, format!("{other} was expected to be a text or a number"));
+                None
+            }
+        }
+    }
+
+    /// Looks without taking.
+    pub(super) fn look(&self, pointer: &str) -> Option<&Value> {
+        self.rest.pointer(pointer)
+    }
+
+    /// Notes something about a field that was taken, or that the reader should look at.
+    pub(super) fn note(&mut self, pointer: &str, why: impl Into<String>) {
+        self.lost.push((path(pointer), why.into()));
+    }
+
+    /// Takes out a field of which nothing can be made, and says why, if it is there.
+    pub(super) fn lose(&mut self, pointer: &str, why: &str) {
+        if self.take(pointer).is_some() {
+            self.note(pointer, why);
+        }
+    }
+
+    /// What was noted, and every field that is left.
+    pub(super) fn lost(mut self) -> Vec<(String, String)> {
+        leaves(&self.rest, &mut String::new(), &mut self.lost);
+        self.lost
+    }
+}
+
+fn leaves(value: &Value, at: &mut String, found: &mut Vec<(String, String)>) {
+    let length = at.len();
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                at.push('/');
+                at.push_str(&key.replace('~', "~0").replace('/', "~1"));
+                leaves(value, at, found);
+                at.truncate(length);
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                at.push_str(&format!("/{index}"));
+                leaves(value, at, found);
+                at.truncate(length);
+            }
+        }
+        Value::Null => {}
+        value => found.push((path(at), format!("{value} has no equivalent"))),
+    }
+}
+
+/// A JSON pointer as people write it: `spec.rules[0].hosts`.
+fn path(pointer: &str) -> String {
+    let mut path = String::new();
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        if part.bytes().all(|byte| byte.is_ascii_digit()) {
+            path.push_str(&format!("[{part}]"));
+        } else {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(&part);
+        }
+    }
+    path
+}
