@@ -1,0 +1,204 @@
+//! The activator in place of Knative's, against the embedded API server: Revisions, private Services and core/v1 Endpoints as
+//! Knative's controllers write them, pods that answer as a queue-proxy does. Nothing of ours runs besides.
+
+use activator::Options;
+use common_runtime::environment::Mode;
+use common_runtime::resolve::Dns;
+use e2e::bare::{self, SYSTEM, create};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A queue-proxy: its readiness, and the probes it has seen.
+#[derive(Clone)]
+struct QueueProxy {
+    address: SocketAddr,
+    ready: Arc<AtomicBool>,
+    probes: Arc<AtomicUsize>,
+}
+
+impl QueueProxy {
+    async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let pod = Self { address, ready: Arc::default(), probes: Arc::default() };
+        let serving = pod.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let pod = serving.clone();
+                tokio::spawn(async move {
+                    let service = hyper::service::service_fn(move |request| {
+                        let answer = pod.answer(&request);
+                        async move { Ok::<_, Infallible>(answer) }
+                    });
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        pod
+    }
+
+    /// Dispatches as Knative's does: probes by their user agent, all else to the program, which shows what it got.
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let text = |name: &str| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let (status, body) = if text("user-agent").starts_with("Knative-Activator-Probe") {
+            self.probes.fetch_add(1, Ordering::SeqCst);
+            match (text("k-network-probe"), self.ready.load(Ordering::SeqCst)) {
+                ("queue", true) => (StatusCode::OK, "queue".to_owned()),
+                ("queue", false) => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
+                (other, _) => (StatusCode::BAD_REQUEST, format!("unexpected probe header value: {other}")),
+            }
+        } else {
+            let names = ["host", "k-original-host", "k-proxy-request", "k-passthrough-lb", "knative-serving-revision"];
+            (StatusCode::OK, names.map(|name| format!("{name}={}", text(name))).join("\n"))
+        };
+        let mut response = Response::new(Full::from(body));
+        *response.status_mut() = status;
+        response
+    }
+}
+
+fn labels(kind: &str) -> Value {
+    json!({
+        "networking.internal.knative.dev/serviceType": kind,
+        "networking.internal.knative.dev/serverlessservice": "app-00001",
+        "serving.knative.dev/revision": "app-00001", "serving.knative.dev/revisionUID": "1234",
+        "serving.knative.dev/configuration": "app", "serving.knative.dev/service": "app",
+    })
+}
+
+/// What Knative's controllers have made of a Revision whose only pod is not ready yet.
+async fn knative(client: &Client, pod: SocketAddr) -> anyhow::Result<()> {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "revisions.serving.knative.dev"},
+        "spec": {"group": "serving.knative.dev", "scope": "Namespaced",
+            "names": {"kind": "Revision", "plural": "revisions", "singular": "revision", "listKind": "RevisionList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+    });
+    create(client, None, definition).await?;
+    for name in ["config-network", "config-observability", "config-logging"] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}});
+        create(client, Some(SYSTEM), map).await?;
+    }
+    create(client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})).await?;
+    let revision = json!({
+        "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
+        "metadata": {"name": "app-00001", "labels": labels("")},
+        "spec": {"containerConcurrency": 1, "timeoutSeconds": 20,
+            "containers": [{"image": "app", "ports": [{"containerPort": 8080}]}]},
+    });
+    create(client, Some("ns"), revision).await?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "app-00001-private", "labels": labels("Private")},
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8012}], "selector": {"app": "app-00001"}},
+    });
+    create(client, Some("ns"), service).await?;
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "app-00001-private", "labels": labels("Private")},
+        "subsets": [{"notReadyAddresses": [{"ip": pod.ip().to_string()}], "ports": [{"name": "http", "port": pod.port()}]}],
+    });
+    create(client, Some("ns"), endpoints).await
+}
+
+/// A request as Knative's ingress sends it on: status line and the rest.
+async fn get(address: SocketAddr, revision: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: app.example.com\r\nKnative-Serving-Namespace: ns\r\nKnative-Serving-Revision: {revision}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+async fn eventually(what: &str, test: impl AsyncFn() -> bool) {
+    let holds = async {
+        while !test().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, holds).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Goal: a request named by the ingress's headers is held, wakes up with its queue-proxy although Kubernetes calls the pod
+/// unready, arrives by Knative's contract, follows `config-network` live, and a deleted Revision is unknown.
+#[tokio::test(flavor = "multi_thread")]
+async fn knatives_objects_and_headers_lead_to_a_queue_proxy() -> anyhow::Result<()> {
+    let (_server, client) = bare::start("127.201.128.0/17").await?;
+    let pod = QueueProxy::start().await;
+    knative(&client, pod.address).await?;
+
+    // `run` does not say where it listens: an address that nobody else takes.
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    let address = SocketAddr::from(([127, 202, high, low.max(1)], 18_012));
+    let mut options = Options::new("activator-0", address.ip(), Mode::Knative);
+    (options.http1, options.h2c) = (address, SocketAddr::new(address.ip(), 0));
+    (options.stat_url, options.linger) = ("ws://127.0.0.1:9".into(), Duration::ZERO);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(activator::run(options, client.clone(), Arc::new(Dns), shutdown.clone()));
+    eventually("it knows its revisions", async || {
+        get(address, "nobody").await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 404"))
+    })
+    .await;
+
+    let held = tokio::spawn(async move { get(address, "app-00001").await });
+    eventually("the pod is probed while it is not ready", async || pod.probes.load(Ordering::SeqCst) > 2).await;
+    assert!(!held.is_finished(), "held");
+    pod.ready.store(true, Ordering::SeqCst);
+    let answer = tokio::time::timeout(PATIENCE, held).await???;
+    let contract = format!(
+        "host={}\nk-original-host=app.example.com\nk-proxy-request=activator\nk-passthrough-lb=\nknative-serving-revision=",
+        pod.address
+    );
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(&contract), "{answer}");
+
+    // A mesh in which pods are addressable, live; a value that is none, which changes nothing; and none again.
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
+    for (value, through) in [("true", true), ("perhaps", true), ("false", false)] {
+        let data = json!({"data": {"enable-mesh-pod-addressability": value}});
+        maps.patch("config-network", &PatchParams::default(), &Patch::Merge(&data)).await?;
+        eventually("requests carry what the mesh routes by, or do not", async || {
+            let answer = get(address, "app-00001").await.unwrap_or_default();
+            let carries = answer.contains("host=app-00001-private.ns\n") && answer.contains("k-passthrough-lb=true\n");
+            answer.starts_with("HTTP/1.1 200") && carries == through
+        })
+        .await;
+    }
+
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("serving.knative.dev", "v1", "Revision"), "revisions");
+    let revisions: Api<DynamicObject> = Api::namespaced_with(client.clone(), "ns", &kind);
+    revisions.delete("app-00001", &DeleteParams::default()).await?;
+    eventually("a deleted Revision is unknown", async || {
+        get(address, "app-00001")
+            .await
+            .is_ok_and(|answer| answer.starts_with("HTTP/1.1 404") && answer.ends_with("\"app-00001\" not found\n"))
+    })
+    .await;
+    shutdown.cancel();
+    tokio::time::timeout(PATIENCE, running).await??
+}
