@@ -1,3 +1,5 @@
+//! The exporter against collectors that the tests play: what is sent, and what becomes of it when one does not answer.
+
 use super::*;
 use bytes::Bytes;
 use common::config::OtlpProtocol;
