@@ -38,11 +38,11 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print why a revision has the scale it has.
+    /// Print why a revision, or a HorizontalPodAutoscaler, has the scale it has.
     Why {
-        /// NAMESPACE/NAME of the PodAutoscaler.
+        /// NAMESPACE/NAME of the PodAutoscaler, or of the HorizontalPodAutoscaler.
         revision: String,
-        /// Admin address of the autoscaler that owns it.
+        /// Admin address of the autoscaler (or autoscaler-hpa) that owns it.
         #[arg(long, default_value = "127.0.0.1:9090")]
         admin: SocketAddr,
     },

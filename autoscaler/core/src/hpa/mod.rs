@@ -31,6 +31,7 @@
 //! | the current replicas are those of the scale's status | those of its spec |
 //! | none becomes one: "Current number of replicas must be greater than 0" | 0 stays 0: scaling is disabled |
 //! | desired 0 becomes 1 | `minReplicas` decides |
+//! | growth goes to twice the replicas at most, or 4 | so it does without a `behavior`; with one its policies decide |
 //! | one failing metric stops everything | the others may scale up |
 //! | within tolerance: distance from 1 at most the tolerance, so 1.1 with 0.1 scaled | an interval with both ends, so it holds |
 //! | missing pods use all of their request | or the target, if that is more |

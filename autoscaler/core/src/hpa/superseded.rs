@@ -117,6 +117,13 @@ fn the_minimum_decides_whether_nothing_becomes_one() {
 }
 
 #[test]
+fn growth_is_limited_by_policies_where_there_is_a_behavior() {
+    let unlimited = || world((1, 100), 3, vec![cpu(1)]).using(&[900; 3]);
+    assert_eq!(unlimited().pass().desired, 6, "twice");
+    assert_eq!(unlimited().behaving(None, None).pass().desired, 7, "four more, by the default policies");
+}
+
+#[test]
 fn one_failing_metric_does_not_stop_the_others() {
     let mut world = busy();
     world.spec.metrics.insert(0, bogus());

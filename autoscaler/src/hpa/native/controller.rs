@@ -296,8 +296,8 @@ impl ScaleSource for Led<'_> {
             };
             let within = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
             let result = self.scales.write_within(read, replicas, within.min(WRITE_TIMEOUT)).await;
-            if result == WriteResult::Written {
-                guard.answered();
+            if !matches!(result, WriteResult::Failed(_)) {
+                guard.answered(); // A failure may be silence.
             }
             result
         }

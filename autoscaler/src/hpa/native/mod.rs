@@ -1,5 +1,8 @@
 //! The HorizontalPodAutoscaler controller in place of Kubernetes' own: one pass over each object every sync period.
 //!
+//! Kubernetes' own is to be switched off (`--controllers=*,-horizontal-pod-autoscaler-controller` of its controller manager);
+//! as long as it is not, nothing is done here ([`foreign`]).
+//!
 //! # Cadence
 //!
 //! An object's key is queued one sync period after the object appears or changes, and again one period after each pass,
