@@ -14,7 +14,8 @@
 //!
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
 //! [`history::History`] keeps why each revision has the scale it has. [`hpa`] is another controller's rules, Kubernetes'
-//! HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`pace`] says which write goes first.
+//! HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`pace`] says which write goes first,
+//! [`contest`] how often a scale that somebody undoes is asked for again.
 //!
 //! # Not here
 //!
@@ -22,6 +23,7 @@
 
 pub mod active;
 pub mod bounds;
+pub mod contest;
 pub mod decider;
 pub mod engine;
 pub mod history;

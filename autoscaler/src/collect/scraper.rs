@@ -20,7 +20,7 @@
 //!
 //! # Bounds
 //!
-//! 3 s for each answer, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once (others skip a turn), one kept
+//! 3 s for each answer, 5 s for all of a sample, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once (others skip a turn), one kept
 //! connection for each pod, some ten questions to a Service for each sample.
 
 mod client;
@@ -48,7 +48,7 @@ use tokio_util::task::TaskTracker;
 
 pub use client::{BODY_MAX, PORT};
 
-/// Revisions scraped at once: at 3 s for a pod that does not answer, enough for 80 such revisions a second.
+/// Revisions scraped at once: at 5 s for one whose pods hang, enough for 50 such revisions a second.
 pub const SCRAPES_MAX: usize = 256;
 /// Parts of the second that revisions are spread over.
 pub const PHASES: usize = 20;

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::options::Options;
 use crate::scale::Ports;
+use autoscaler_core::contest::Contest;
 use autoscaler_core::engine::{self, Plan};
 use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
@@ -54,6 +55,8 @@ pub(crate) struct Context {
     pub(crate) deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
     /// The last version of each PodAutoscaler that broke no rule.
     pub(crate) accepted: DashMap<Key, Accepted>,
+    /// Whether somebody else changes the replicas that we ask for.
+    pub(crate) contests: DashMap<Key, Contest>,
     /// When the return of a target began.
     pub(crate) retiring: DashMap<Key, Instant>,
 }
@@ -150,6 +153,7 @@ impl Context {
         self.forget(key);
         self.ports.pods.untrack(key);
         self.accepted.remove(key);
+        self.contests.remove(key);
         self.retiring.remove(key);
     }
 

@@ -129,6 +129,7 @@ fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
         autoscaler_config,
         deployment_config,
         accepted: DashMap::new(),
+        contests: DashMap::new(),
         retiring: DashMap::new(),
     }
 }

@@ -87,6 +87,8 @@ pub enum Obstacle {
     LeaseEnding,
     /// The API server did not accept the change, or could not be reached.
     NotAccepted,
+    /// Somebody else changes the replicas back, again and again.
+    Contested,
 }
 
 impl Obstacle {
@@ -102,6 +104,7 @@ impl Obstacle {
             Self::GivenBack => "the target is given back",
             Self::LeaseEnding => "not yet: the lease may end within two seconds",
             Self::NotAccepted => "the API server did not accept it; tried again",
+            Self::Contested => "not yet: somebody else keeps changing the replicas",
         }
     }
 }

@@ -50,6 +50,9 @@ pub(super) enum ScrapeError {
     /// A pod has answered that had answered before.
     #[error("did not receive stat from an unscraped pod")]
     Unscraped,
+    /// Not all that were asked have answered when the time for the whole was over.
+    #[error("not all had answered within {0:?}")]
+    Late(Duration),
 }
 
 impl ScrapeError {

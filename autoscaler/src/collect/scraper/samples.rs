@@ -2,6 +2,9 @@
 //!
 //! What was answered counts even if somebody did not answer: one bad pod must not blind a small revision. Upstream drops
 //! the whole second then. When everybody answers the result is the same.
+//!
+//! Each way of asking ends after [`SAMPLE_TIMEOUT`], whoever has not answered by then: many pods that hang, one asked in place
+//! of the other, must not keep what the others have told from being counted.
 
 use super::client::{Http, ScrapeError, Service};
 use autoscaler_core::sample::{self, Candidates};
@@ -12,9 +15,13 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Questions to a Service after which a worker gives up, if the last one told nothing.
 const TRIES_MAX: usize = 10;
+
+/// Longest time for one sample: one pod that hangs can be replaced by another, and that is all.
+pub(super) const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a scrape has found.
 #[derive(Debug, Default)]
@@ -36,8 +43,19 @@ pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, throu
     let mut rest = order.into_iter();
     let mut asked: FuturesUnordered<_> = rest.by_ref().take(needed).map(|ip| http.pod(ip, through)).collect();
     let (mut found, mut mesh_like) = (Samples { needed, ..Samples::default() }, true);
-    while let Some(answer) = asked.next().await {
+    let deadline = Instant::now() + SAMPLE_TIMEOUT;
+    loop {
+        let answer = match timeout_at(deadline, asked.next()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => break,
+            Err(_) => Err(ScrapeError::Late(SAMPLE_TIMEOUT)),
+        };
         match answer {
+            Err(late @ ScrapeError::Late(_)) => {
+                mesh_like = false;
+                found.error = Some(late);
+                break;
+            }
             Ok(stat) => found.stats.push(stat),
             Err(failed) => {
                 mesh_like &= failed.is_mesh_like();
@@ -57,8 +75,13 @@ pub(super) async fn from_service(http: &Http, service: &Service, population: usi
     let answers = Mutex::new(Answers { needed, cutoff: window.as_secs_f64(), ..Answers::default() });
     let mut workers: FuturesUnordered<_> = (0..needed).map(|_| work(http, service, &answers)).collect();
     let mut error = None;
-    while let Some(outcome) = workers.next().await {
-        error = outcome.err().or(error);
+    let all = async {
+        while let Some(outcome) = workers.next().await {
+            error = outcome.err().or(error.take());
+        }
+    };
+    if timeout(SAMPLE_TIMEOUT, all).await.is_err() {
+        error = Some(ScrapeError::Late(SAMPLE_TIMEOUT));
     }
     drop(workers);
     let Answers { old: mut stats, young, .. } = answers.into_inner();

@@ -345,3 +345,34 @@ async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
     turns(1);
     assert_eq!(fixture.health(), CollectionHealth::Healthy);
 }
+
+/// Goal: pods that accept and never answer do not hold a sample up, however many there are to be asked in their place; neither
+/// does a Service that leads to such pods.
+/// Method: paused time, which runs on whenever everybody waits.
+#[tokio::test(start_paused = true)]
+async fn pods_that_hang_bound_a_sample() {
+    let hanging = TcpListener::bind("127.1.0.1:0").await.expect("bind");
+    let address = hanging.local_addr().expect("address");
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            open.push(hanging.accept().await);
+        }
+    });
+    let names = Names::default();
+    *names.0.lock() = Some(address);
+    let mut http = Http::new(Arc::new(names));
+    http.port = address.port();
+    let start = Instant::now();
+    let candidates = sample::Candidates { needed: 3, order: vec![address.ip(); 100] };
+    let direct = samples::from_pods(&http, candidates, None).await;
+    assert_eq!(start.elapsed(), samples::SAMPLE_TIMEOUT);
+    assert!(matches!(direct.error, Some(ScrapeError::Late(_))), "{direct:?}");
+    assert!(!direct.hidden && direct.stats.is_empty(), "hanging is not what a mesh does");
+
+    let service = Service { name: "a-private.ns.svc.cluster.local".into(), host: "a-private.ns".into() };
+    let start = Instant::now();
+    let indirect = samples::from_service(&http, &service, 100, Duration::from_secs(60)).await;
+    assert_eq!(start.elapsed(), samples::SAMPLE_TIMEOUT);
+    assert!(matches!(indirect.error, Some(ScrapeError::Late(_))), "{indirect:?}");
+}

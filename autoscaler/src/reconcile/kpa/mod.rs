@@ -42,6 +42,7 @@ use super::status as status_writer;
 use super::world::targets::{TargetError, TargetKey};
 use crate::scale::{Initial, PodSet, Subject, SubjectLabels, Surroundings};
 use autoscaler_core::active::Active;
+use autoscaler_core::contest::Verdict;
 use autoscaler_core::history::{Action, Cause, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
@@ -59,6 +60,7 @@ use parameters::Parameters;
 use probe::ProbeTarget;
 use standalone::{Plan, Prepared, Refusal};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 pub(crate) use objects::labels;
 use scale::COMPONENT;
@@ -385,6 +387,9 @@ impl Pass<'_> {
             Some(_) if !may_scale(prepared, serverless) => {
                 self.acted(Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
             }
+            Some(to) if self.is_contested(to) => {
+                self.acted(Action { because: Cause::Obstacle(Obstacle::Contested), ..planned });
+            }
             Some(to) => {
                 let why = reason.explain();
                 let patched = scale::patch(cx, key, &self.object, &prepared.target_key, target, to, why).await;
@@ -393,6 +398,7 @@ impl Pass<'_> {
                     Err(error) => Action { because: Cause::Obstacle(error.obstacle()), ..planned },
                 });
                 patched.map_err(Error::during("error scaling target"))?;
+                cx.contests.entry(key.clone()).or_default().asked(to, Instant::now().into_std());
                 cx.ports.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
                 self.scaled(prepared, current, to);
             }
@@ -405,6 +411,28 @@ impl Pass<'_> {
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             warming: decision.is_some_and(|decision| decision.warm_in.is_some()),
         })
+    }
+
+    /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again; the key comes back
+    /// when it is. Told once.
+    fn is_contested(&self, to: i32) -> bool {
+        let (cx, key) = (self.cx, self.key);
+        let contest = cx.contests.get(key).map(|contest| *contest).unwrap_or_default();
+        match contest.judge(to, Instant::now().into_std()) {
+            Verdict::Ask => false,
+            Verdict::AskAndTell => {
+                let message = format!(
+                    "Somebody else keeps changing the replicas, which should be {to}: they are asked for less and less often"
+                );
+                tracing::warn!(revision = %key, to, "somebody else keeps changing the replicas");
+                cx.recorder.say(COMPONENT, &*self.object, Severity::Warning, "ReplicasContested", message);
+                false
+            }
+            Verdict::Wait(left) => {
+                cx.queues.autoscalers.add_after(key.clone(), left);
+                true
+            }
+        }
     }
 
     /// Tells the history what came of this pass.

@@ -206,6 +206,7 @@ impl Fixture {
             autoscaler_config: watch::channel(Arc::new(AutoscalerConfig::default())).1,
             deployment_config: watch::channel(Arc::new(DeploymentConfig::default())).1,
             accepted: DashMap::new(),
+            contests: DashMap::new(),
             retiring: DashMap::new(),
         };
         Self { cx, fakes, key: Key::new("ns", "hello"), metrics, server }
@@ -301,6 +302,11 @@ impl Fixture {
 
     /// The Deployment `hello` with these replicas.
     pub(super) fn put_target(&self, replicas: i32) {
+        self.put_target_at(replicas, 60);
+    }
+
+    /// The same as that version.
+    pub(super) fn put_target_at(&self, replicas: i32, version: u64) {
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "hello", "namespace": "ns", "uid": "d"},
@@ -311,7 +317,7 @@ impl Fixture {
         }))
         .expect("a Deployment");
         let key = TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: self.key.clone() };
-        self.cx.world.targets.put(&key, "60", Some(Target::from_object(&object)));
+        self.cx.world.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
     }
 
     pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {

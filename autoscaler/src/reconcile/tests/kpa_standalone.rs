@@ -106,6 +106,25 @@ pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
     })
 }
 
+/// Goal: replicas that somebody else changes are put right at once, the first times; then a pause lies between, and the history
+/// says why. Another decision is not held up.
+#[tokio::test]
+async fn who_keeps_changing_the_replicas_is_not_fought_with() {
+    let mut f = Fixture::new(Mode::Standalone);
+    settled(&f, json!({}), status("True", "", 60, 1, 2), 1);
+    f.ready(1);
+    f.decides(Some(2), -1);
+    for turn in 0..5 {
+        f.put_target_at(1, 200 + turn);
+        let script = if turn < 4 { vec![patched(2)] } else { vec![] };
+        f.play(script, async |cx, key| kpa::hurry(cx, key).await).await.expect("no error");
+    }
+    let acted = f.fakes.acted.lock().expect("told");
+    assert_eq!(acted.because, Cause::Obstacle(Obstacle::Contested), "{acted:?}");
+    f.decides(Some(3), -1);
+    f.play(vec![patched(3)], async |cx, key| kpa::hurry(cx, key).await).await.expect("another decision");
+}
+
 /// Goal: in a hurry the replicas are all that is written; what is not taken up yet, refused, another's or on its way out waits
 /// for an ordinary pass.
 #[tokio::test]
