@@ -180,7 +180,9 @@ async fn live(world: &World, record: &Record) -> anyhow::Result<()> {
         "spec": {"selector": {"app": "adopt"}, "ports": [{"port": 80, "targetPort": 8080}]}});
     world.create::<Service>(service).await?;
     world.deploy(&Workload::new("adopt").replicas(1).annotate("zeroscale.dev/adopt-service", "true")).await?;
-    world.deploy(&Workload::new("plain")).await?;
+    let cpu = "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 1}}}";
+    let plain = Workload::new("plain").annotate("zeroscale.dev/metrics", cpu).annotate("zeroscale.dev/period", "1s");
+    world.deploy(&plain).await?;
     for name in ["adopt", "plain"] {
         let load = world.load(Entry::Activator, name);
         world.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
