@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
@@ -64,6 +64,7 @@ impl Gate {
 /// What became of a streamed request body, seen from the side.
 #[derive(Debug, Default)]
 pub(crate) struct Upload {
+    passed: AtomicU64,
     finished: AtomicBool,
     broken: AtomicBool,
     moved: Mutex<Option<Instant>>,
@@ -73,6 +74,11 @@ impl Upload {
     /// Whether all of it was handed on.
     pub(crate) fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
+    }
+
+    /// Bytes that were handed on so far.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
     }
 
     /// Whether it ended in an error: malformed framing, or a client that has gone.
@@ -128,7 +134,9 @@ impl Body for RequestBody {
                 }
                 let frame = std::task::ready!(Pin::new(&mut *body).poll_frame(cx));
                 match &frame {
-                    Some(Ok(_)) => {
+                    Some(Ok(frame)) => {
+                        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                        upload.passed.fetch_add(bytes, Ordering::Relaxed);
                         *upload.moved.lock() = Some(Instant::now());
                         if body.is_end_stream() {
                             upload.finished.store(true, Ordering::Release);
@@ -159,6 +167,12 @@ impl Body for RequestBody {
     }
 }
 
+/// What a body is kept with.
+pub(crate) trait Guard {
+    /// So many more bytes of data have passed.
+    fn passed(&mut self, _bytes: usize) {}
+}
+
 pin_project! {
     /// A body that keeps `guard` until its end, or until it is dropped, whichever comes first.
     pub(crate) struct Guarded<B, G> {
@@ -175,15 +189,17 @@ impl<B, G> Guarded<B, G> {
     }
 }
 
-impl<B: Body, G> Body for Guarded<B, G> {
+impl<B: Body<Data = Bytes>, G: Guard> Body for Guarded<B, G> {
     type Data = B::Data;
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
         let frame = std::task::ready!(this.body.poll_frame(cx));
-        if !matches!(frame, Some(Ok(_))) {
-            *this.guard = None;
+        match (&frame, this.guard.as_mut()) {
+            (Some(Ok(frame)), Some(guard)) => guard.passed(frame.data_ref().map_or(0, Bytes::len)),
+            (Some(Ok(_)), None) => {}
+            (Some(Err(_)) | None, _) => *this.guard = None,
         }
         Poll::Ready(frame)
     }

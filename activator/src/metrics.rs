@@ -1,25 +1,42 @@
 //! What the activator counts, under upstream's names.
 //!
-//! Handles are registered once for each revision and held by it; a request touches atomics and, once at its end, one
-//! histogram.
+//! Handles are registered once for each revision and held by it; a request touches atomics and, at its end, a few
+//! histograms, which it finds by method, status, version and scheme: few combinations in practice.
 //!
 //! | metric | type |
 //! |---|---|
 //! | `kn_revision_request_concurrency` | gauge, the last reported second's average |
 //! | `kn_revision_request_queued`, `kn_revision_request_active` | gauges |
-//! | `http_server_request_duration_seconds` | histogram, by method and status; until the body's end |
+//! | `http_server_request_duration_seconds` | histogram, until the body's end, holding included |
+//! | `http_server_request_body_size_bytes`, `http_server_response_body_size_bytes` | histograms of what was passed on |
+//! | `http_client_request_duration_seconds` | histogram, from the hand-over to a pod to its response's head |
+//! | `http_client_request_body_size_bytes` | histogram, of bodies whose length was told |
 //! | `kn_activator_stats_conn_reachable` | gauge, 0 or 1 |
 //! | `kn_activator_stats_conn_errors_total` | counter of lost connections |
-//! | `zeroscale_cold_start_phase_seconds` | histogram, by phase |
+//! | `zeroscale_held_seconds` | histogram of the time that requests waited for a place |
+//! | `zeroscale_cold_start_phase_seconds` | histogram, by revision and phase |
 //!
-//! # Not here
+//! # Who knows which phase of a cold start
 //!
-//! Body sizes, client-side durations, server address and port as labels (unbounded).
+//! | phase | known to | as |
+//! |---|---|---|
+//! | signal | the activator | `signal` |
+//! | scale | the autoscaler: from the stat that asked to the patch's answer | its own `zeroscale_cold_start_phase_seconds`, `scale` |
+//! | pod | nobody alone: the activator sees when an address appears | `scale_and_pod`, less the autoscaler's `scale` |
+//! | probe | the activator | `probe` |
+//! | forward | the activator: to the connection and back to the response's head | `forward` |
+//! | all of it | the activator | `total` |
+//!
+//! # Differences from Knative
+//!
+//! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many series
+//! as they like, the other grows with every pod. An exchange without an answer has no client series. A revision's series
+//! end with it.
 
 use crate::cold_start::ColdStart;
 use crate::discovery::Spec;
 use common_runtime::telemetry;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -27,6 +44,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -36,9 +54,16 @@ type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 /// Upstream's buckets for durations of requests, seconds.
 const DURATION_BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
+/// Upstream's buckets for bodies, bytes.
+const SIZE_BUCKETS: [f64; 15] =
+    [0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1000.0, 2500.0, 5000.0, 7500.0, 10000.0];
+
 /// Cold starts reach from milliseconds to minutes.
 const COLD_START_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+
+/// The phases of a cold start that are known here.
+const PHASES: [&str; 5] = ["signal", "scale_and_pod", "probe", "forward", "total"];
 
 /// All families of one activator. Cheap to clone.
 #[derive(Clone)]
@@ -46,13 +71,51 @@ pub(crate) struct Metrics {
     concurrency: Family<Labels, Gauge<f64, AtomicU64>>,
     queued: Family<Labels, Gauge>,
     active: Family<Labels, Gauge>,
-    duration: Histograms,
+    /// Duration, size of the request, size of the response.
+    server: [Histograms; 3],
+    /// Duration, size of the request.
+    client: [Histograms; 2],
+    held: Histograms,
     cold_start: Histograms,
     /// Whether the stat link is up.
     pub(crate) link_reachable: Gauge,
     /// Lost connections of the stat link.
     pub(crate) link_errors: Counter,
 }
+
+/// What an exchange is found by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// As asked; `_OTHER` for what HTTP does not define.
+    method: Method,
+    /// As spoken on that side.
+    version: Version,
+    /// Whether that side speaks TLS.
+    tls: bool,
+}
+
+impl Kind {
+    /// Of one side of an exchange.
+    pub(crate) fn new(method: &Method, version: Version, tls: bool) -> Self {
+        let method = match is_standard(method) {
+            true => method.clone(),
+            false => Method::from_bytes(b"_OTHER").unwrap_or(Method::GET),
+        };
+        Self { method, version, tls }
+    }
+}
+
+/// Histograms of one side of exchanges, by kind and status.
+struct Side<const N: usize> {
+    families: [Histograms; N],
+    base: Labels,
+    forgotten: AtomicBool,
+    seen: RwLock<SmallVec<[(Kind, StatusCode, [Histogram; N]); 2]>>,
+}
+
+/// Exchanges that no revision answers for.
+#[derive(Clone)]
+pub(crate) struct Unknown(Arc<Side<3>>);
 
 /// One revision's handles.
 pub(crate) struct RevisionMetrics {
@@ -65,8 +128,9 @@ pub(crate) struct RevisionMetrics {
     pub(crate) queued: Gauge,
     /// Requests at a pod.
     pub(crate) active: Gauge,
-    /// By method and status, as they first occur: few in practice.
-    duration: RwLock<SmallVec<[(Method, StatusCode, Histogram); 2]>>,
+    held: Histogram,
+    server: Side<3>,
+    client: Side<2>,
     forgotten: AtomicBool,
 }
 
@@ -74,9 +138,17 @@ impl Metrics {
     /// Registers all families.
     pub(crate) fn new(registry: &telemetry::Metrics) -> Self {
         let duration: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS);
+        let size: fn() -> Histogram = || Histogram::new(SIZE_BUCKETS);
         let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
-        let link: Gauge = Gauge::default();
-        let errors: Counter = Counter::default();
+        let seconds = |name: &str, help: &str, new| {
+            registry.register_with_unit(name, help, Unit::Seconds, Family::new_with_constructor(new))
+        };
+        let bytes = |name: &str, help: &str| {
+            registry.register_with_unit(name, help, Unit::Bytes, Family::new_with_constructor(size))
+        };
+        let peer = vec![("peer", "autoscaler".to_owned())];
+        let link: Family<Labels, Gauge> = Family::default();
+        let errors: Family<Labels, Counter> = Family::default();
         Self {
             concurrency: registry.register(
                 "kn_revision_request_concurrency",
@@ -85,28 +157,23 @@ impl Metrics {
             ),
             queued: registry.register("kn_revision_request_queued", "Requests held", Family::default()),
             active: registry.register("kn_revision_request_active", "Requests at a pod", Family::default()),
-            duration: registry.register_with_unit(
-                "http_server_request_duration",
-                "From a request's head to the end of its response",
-                Unit::Seconds,
-                Family::new_with_constructor(duration),
-            ),
-            cold_start: registry.register_with_unit(
-                "zeroscale_cold_start_phase",
-                "Phases of cold starts",
-                Unit::Seconds,
-                Family::new_with_constructor(cold_start),
-            ),
-            link_reachable: registry.register(
-                "kn_activator_stats_conn_reachable",
-                "Whether the connection to the autoscaler is up",
-                link,
-            ),
-            link_errors: registry.register(
-                "kn_activator_stats_conn_errors",
-                "Lost connections to the autoscaler",
-                errors,
-            ),
+            server: [
+                seconds("http_server_request_duration", "From a request's head to the end of its response", duration),
+                bytes("http_server_request_body_size", "Bodies of requests"),
+                bytes("http_server_response_body_size", "Bodies of responses"),
+            ],
+            client: [
+                seconds("http_client_request_duration", "From the hand-over to a pod to its response's head", duration),
+                bytes("http_client_request_body_size", "Bodies of requests to pods, of a length that was told"),
+            ],
+            held: seconds("zeroscale_held", "How long requests waited for a place", cold_start),
+            cold_start: seconds("zeroscale_cold_start_phase", "Phases of cold starts", cold_start),
+            link_reachable: registry
+                .register("kn_activator_stats_conn_reachable", "Whether the connection to the autoscaler is up", link)
+                .get_or_create_owned(&peer),
+            link_errors: registry
+                .register("kn_activator_stats_conn_errors", "Lost connections to the autoscaler", errors)
+                .get_or_create_owned(&peer),
         }
     }
 
@@ -120,10 +187,12 @@ impl Metrics {
         all.push(("kn_configuration_name", spec.configuration.clone()));
         all.push(("kn_service_name", spec.service.clone()));
         RevisionMetrics {
-            concurrency: self.concurrency.get_or_create(&all).clone(),
-            queued: self.queued.get_or_create(&revision).clone(),
-            active: self.active.get_or_create(&revision).clone(),
-            duration: RwLock::default(),
+            concurrency: self.concurrency.get_or_create_owned(&all),
+            queued: self.queued.get_or_create_owned(&revision),
+            active: self.active.get_or_create_owned(&revision),
+            held: self.held.get_or_create_owned(&revision),
+            server: Side::new(&self.server, &all),
+            client: Side::new(&self.client, &all),
             forgotten: AtomicBool::new(false),
             families: self.clone(),
             revision,
@@ -131,19 +200,16 @@ impl Metrics {
         }
     }
 
-    /// Records a cold start.
-    pub(crate) fn cold_start(&self, cold: &ColdStart) {
-        let phases = cold.phases();
-        for (phase, length) in [
-            ("signal", phases.signal),
-            ("scale", phases.scale),
-            ("probe", phases.probe),
-            ("release", phases.release),
-            ("answer", phases.answer),
-            ("total", cold.total()),
-        ] {
-            self.cold_start.get_or_create(&vec![("phase", phase.to_owned())]).observe(length.as_secs_f64());
-        }
+    /// The handles of exchanges that no revision answers for.
+    pub(crate) fn unknown(&self) -> Unknown {
+        Unknown(Arc::new(Side::new(&self.server, &Vec::new())))
+    }
+}
+
+impl Unknown {
+    /// Records an exchange that was refused. `response` is a body's length.
+    pub(crate) fn finished(&self, kind: &Kind, status: StatusCode, took: Duration) {
+        self.0.observe(kind, status, [took.as_secs_f64(), 0.0, 0.0]);
     }
 }
 
@@ -151,40 +217,109 @@ impl RevisionMetrics {
     /// The revision is gone and shown no longer. Requests that still run count on, unseen: its name may already be
     /// another's.
     pub(crate) fn forget(&self) {
-        let mut duration = self.duration.write();
         self.forgotten.store(true, Ordering::Release);
         self.families.concurrency.remove(&self.all);
         self.families.queued.remove(&self.revision);
         self.families.active.remove(&self.revision);
-        for (method, status, _) in duration.drain(..) {
-            self.families.duration.remove(&self.labels(&method, status));
+        self.families.held.remove(&self.revision);
+        for phase in PHASES {
+            self.families.cold_start.remove(&self.phase(phase));
         }
+        self.server.forget();
+        self.client.forget();
     }
 
-    fn labels(&self, method: &Method, status: StatusCode) -> Labels {
-        let shown = if is_standard(method) { method.as_str() } else { "_OTHER" };
-        let mut labels = self.all.clone();
-        labels.push(("http_request_method", shown.to_owned()));
-        labels.push(("http_response_status_code", status.as_u16().to_string()));
-        labels
+    /// Records a finished exchange, seen from the client. Bodies in bytes.
+    pub(crate) fn finished(&self, kind: &Kind, status: StatusCode, took: Duration, [request, response]: [u64; 2]) {
+        self.server.observe(kind, status, [took.as_secs_f64(), request as f64, response as f64]);
     }
 
-    /// Records a finished exchange.
-    pub(crate) fn finished(&self, method: &Method, status: StatusCode, took: Duration) {
-        let seconds = took.as_secs_f64();
-        if let Some((.., histogram)) = self.duration.read().iter().find(|(m, s, _)| m == method && *s == status) {
-            histogram.observe(seconds);
-            return;
-        }
-        let mut duration = self.duration.write();
+    /// Records a pod's answer. `length` is that of the request's body, if it was told.
+    pub(crate) fn answered(&self, kind: &Kind, status: StatusCode, took: Duration, length: Option<u64>) {
+        let told = length.map_or(f64::NAN, |length| length as f64);
+        self.client.observe(kind, status, [took.as_secs_f64(), told]);
+    }
+
+    /// Records how long a request waited for a place.
+    pub(crate) fn held(&self, waited: Duration) {
+        self.held.observe(waited.as_secs_f64());
+    }
+
+    /// Records a cold start.
+    pub(crate) fn cold_start(&self, cold: &ColdStart) {
         if self.forgotten.load(Ordering::Acquire) {
             return;
         }
-        let histogram = self.families.duration.get_or_create(&self.labels(method, status)).clone();
-        histogram.observe(seconds);
-        if is_standard(method) {
-            duration.push((method.clone(), status, histogram));
+        let p = cold.phases();
+        let lengths = [p.signal, p.scale, p.probe, p.release + p.answer, cold.total()];
+        for (phase, length) in PHASES.into_iter().zip(lengths) {
+            self.families.cold_start.get_or_create_owned(&self.phase(phase)).observe(length.as_secs_f64());
         }
+    }
+
+    fn phase(&self, phase: &str) -> Labels {
+        let mut labels = self.revision.clone();
+        labels.push(("phase", phase.to_owned()));
+        labels
+    }
+}
+
+impl<const N: usize> Side<N> {
+    fn new(families: &[Histograms; N], base: &Labels) -> Self {
+        Self {
+            families: families.clone(),
+            base: base.clone(),
+            forgotten: AtomicBool::new(false),
+            seen: RwLock::default(),
+        }
+    }
+
+    /// Observes each value; what is no number was not measured.
+    fn observe(&self, kind: &Kind, status: StatusCode, values: [f64; N]) {
+        let put = |histograms: &[Histogram; N]| {
+            for (histogram, value) in histograms.iter().zip(values) {
+                if !value.is_nan() {
+                    histogram.observe(value);
+                }
+            }
+        };
+        if let Some((.., histograms)) = self.seen.read().iter().find(|(k, s, _)| k == kind && *s == status) {
+            return put(histograms);
+        }
+        let mut seen = self.seen.write();
+        if self.forgotten.load(Ordering::Acquire) {
+            return;
+        }
+        let labels = self.labels(kind, status);
+        let histograms = self.families.each_ref().map(|family| family.get_or_create_owned(&labels));
+        put(&histograms);
+        seen.push((kind.clone(), status, histograms));
+    }
+
+    fn forget(&self) {
+        let mut seen = self.seen.write();
+        self.forgotten.store(true, Ordering::Release);
+        for (kind, status, _) in seen.drain(..) {
+            let labels = self.labels(&kind, status);
+            for family in &self.families {
+                family.remove(&labels);
+            }
+        }
+    }
+
+    fn labels(&self, kind: &Kind, status: StatusCode) -> Labels {
+        let version = match kind.version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2.0",
+            _ => "1.1",
+        };
+        let mut labels = self.base.clone();
+        labels.push(("http_request_method", kind.method.as_str().to_owned()));
+        labels.push(("http_response_status_code", status.as_u16().to_string()));
+        labels.push(("network_protocol_name", "http".to_owned()));
+        labels.push(("network_protocol_version", version.to_owned()));
+        labels.push(("url_scheme", if kind.tls { "https" } else { "http" }.to_owned()));
+        labels
     }
 }
 

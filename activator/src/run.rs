@@ -157,10 +157,17 @@ pub async fn start(
     });
 
     let budget = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
-    let hold = Hold::new(pools, budget.clone(), metrics, sink.clone(), options.on_cold_start.clone());
+    let hold = Hold::new(pools, budget.clone(), sink.clone(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
     let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
-    let lookup = Lookup::new(logged, registry.clone(), health.clone(), options.mode, options.cluster_domain.clone());
+    let lookup = Lookup::new(
+        logged,
+        registry.clone(),
+        health.clone(),
+        options.mode,
+        options.cluster_domain.clone(),
+        metrics.unknown(),
+    );
     let chain = Probe::new(lookup, health.clone());
 
     let pages = vec![explain::page(registry.clone())];

@@ -102,6 +102,15 @@ impl Prepared {
         Ok(Box::new(Self { head, body, contract, protocol, upgrade: asked.zip(on_upgrade), passthrough }))
     }
 
+    /// Its method, what the pods speak, and the length of its body, if it was told.
+    pub(crate) fn kind(&self) -> (Method, Version, Option<u64>) {
+        let version = match self.protocol {
+            Protocol::Http1 => Version::HTTP_11,
+            Protocol::H2c => Version::HTTP_2,
+        };
+        (self.head.method.clone(), version, http_body::Body::size_hint(&self.body).exact())
+    }
+
     /// Sends the request to the pod behind `pool` and waits for the response's head.
     ///
     /// # Cancel safety

@@ -18,12 +18,12 @@
 //! A client that goes away drops the future, and with it everything it holds; [`crate::server::departures`] notices also one
 //! whose body lies unread. Nothing of a body is read while its request waits.
 
-use crate::body::Guarded;
+use crate::body::{Guard, Guarded};
 use crate::cold_start::ColdStart;
 use crate::exchange::Call;
 use crate::forward::pool::{Pool, Pools};
 use crate::forward::{Evidence, Failure, PodBody, Prepared};
-use crate::metrics::{Metrics, Raised};
+use crate::metrics::{Kind, Raised};
 use crate::options::OnColdStart;
 use crate::refusal::Refusal;
 use crate::revision::Revision;
@@ -57,7 +57,6 @@ pub(crate) struct Hold {
 struct Shared {
     pools: Arc<Pools>,
     budget: Arc<HeldBytes>,
-    metrics: Metrics,
     sink: StatSink,
     on_cold_start: Option<OnColdStart>,
 }
@@ -68,16 +67,17 @@ pub(crate) struct Place {
     _active: Raised,
 }
 
+impl Guard for Place {}
+
 impl Hold {
     /// The innermost layer. `budget` is the process's bound in bytes.
     pub(crate) fn new(
         pools: Arc<Pools>,
         budget: Arc<HeldBytes>,
-        metrics: Metrics,
         sink: StatSink,
         on_cold_start: Option<OnColdStart>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { pools, budget, metrics, sink, on_cold_start }) }
+        Self { shared: Arc::new(Shared { pools, budget, sink, on_cold_start }) }
     }
 }
 
@@ -124,6 +124,7 @@ async fn admit(shared: &Shared, call: &Call) -> Result<(Admitted, bool), Refusal
         .hold(HELD_COST + head_bytes(call) + window(call))
         .map_err(|full| Refusal::MemoryFull { bound: full.limit })?;
     let _queued = Raised::new(&call.revision.metrics.queued);
+    let since = Instant::now();
     let admitted = match call.peer.departure(call.request.version(), call.request.body()) {
         None => acquire.await,
         Some(departure) => tokio::select! {
@@ -132,6 +133,7 @@ async fn admit(shared: &Shared, call: &Call) -> Result<(Admitted, bool), Refusal
             () = departure.gone() => return Err(Refusal::ClientGone),
         },
     };
+    call.revision.metrics.held(since.elapsed());
     Ok((admitted.map_err(refusal)?, cold))
 }
 
@@ -143,6 +145,7 @@ async fn send(
     mut prepared: Box<Prepared>,
 ) -> Result<(Response<Guarded<PodBody, Place>>, Instant), Refusal> {
     let active = Raised::new(&revision.metrics.active);
+    let (method, version, length) = prepared.kind();
     let mut attempts = 1;
     let mut repeated = false;
     loop {
@@ -163,6 +166,8 @@ async fn send(
         let released = Instant::now();
         match prepared.send(&pool).await {
             Ok(response) => {
+                let kind = Kind::new(&method, version, pool.tls.is_some());
+                revision.metrics.answered(&kind, response.status(), released.elapsed(), length);
                 let place = Place { _permit: permit, _active: active };
                 return Ok((response.map(|body| Guarded::new(body, place)), released));
             }
@@ -213,7 +218,7 @@ impl Shared {
         if revision.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
             announce(&cold);
         }
-        self.metrics.cold_start(&cold);
+        revision.metrics.cold_start(&cold);
         if let Some(on_cold_start) = &self.on_cold_start {
             on_cold_start(&cold);
         }

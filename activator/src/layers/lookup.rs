@@ -10,6 +10,7 @@
 
 use crate::exchange::{Call, Inbound};
 use crate::layers::probe::Health;
+use crate::metrics::{Kind, Unknown};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::revision::Revision;
@@ -36,6 +37,7 @@ struct Shared {
     health: Arc<Health>,
     mode: Mode,
     cluster_domain: String,
+    unknown: Unknown,
 }
 
 impl<S> Lookup<S> {
@@ -46,8 +48,9 @@ impl<S> Lookup<S> {
         health: Arc<Health>,
         mode: Mode,
         cluster_domain: String,
+        unknown: Unknown,
     ) -> Self {
-        Self { inner, shared: Arc::new(Shared { registry, health, mode, cluster_domain }) }
+        Self { inner, shared: Arc::new(Shared { registry, health, mode, cluster_domain, unknown }) }
     }
 }
 
@@ -69,7 +72,12 @@ where
                 let Inbound { request, peer, received } = inbound;
                 LookedUp::Found { exchange: self.inner.call(Call { request, peer, received, revision }) }
             }
-            Err(refusal) => LookedUp::Refused { refusal: Some(refusal) },
+            Err(refusal) => {
+                let (request, tls) = (&inbound.request, inbound.peer.tls);
+                let kind = Kind::new(request.method(), request.version(), tls);
+                self.shared.unknown.finished(&kind, refusal.status(), inbound.received.elapsed());
+                LookedUp::Refused { refusal: Some(refusal) }
+            }
         }
     }
 }

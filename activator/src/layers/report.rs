@@ -2,14 +2,15 @@
 //!
 //! The guard is dropped on every way out: an answer, a refusal, a client that has gone.
 
-use crate::body::{BodyError, Guarded};
+use crate::body::{BodyError, Guard, Guarded, Upload};
 use crate::exchange::Call;
+use crate::metrics::Kind;
 use crate::refusal::Refusal;
 use crate::revision::Revision;
 use crate::stats::StatSink;
 use activator_core::accounting::InFlight;
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use std::future::Future;
@@ -54,7 +55,9 @@ where
         let counted = Counted {
             _in_flight: entered.in_flight,
             revision: call.revision.clone(),
-            method: call.request.method().clone(),
+            kind: Kind::new(call.request.method(), call.request.version(), call.peer.tls),
+            upload: call.request.body().upload(),
+            sent: 0,
             received: call.received,
             status: None,
         };
@@ -66,16 +69,26 @@ where
 pub(crate) struct Counted {
     _in_flight: InFlight,
     revision: Arc<Revision>,
-    method: Method,
+    kind: Kind,
+    upload: Option<Arc<Upload>>,
+    /// Bytes of the response's body that were passed on.
+    sent: u64,
     received: Instant,
     status: Option<StatusCode>,
+}
+
+impl Guard for Counted {
+    fn passed(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         // A request that got no answer, not even ours, has no status to be recorded under.
         if let Some(status) = self.status {
-            self.revision.metrics.finished(&self.method, status, self.received.elapsed());
+            let sizes = [self.upload.as_ref().map_or(0, |upload| upload.passed()), self.sent];
+            self.revision.metrics.finished(&self.kind, status, self.received.elapsed(), sizes);
         }
     }
 }

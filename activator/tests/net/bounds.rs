@@ -307,12 +307,46 @@ async fn the_admin_port_shows_metrics_and_revisions() {
         "kn_revision_request_concurrency{",
         "kn_revision_request_queued{k8s_namespace_name=\"ns\",kn_revision_name=\"app\"} 0",
         "kn_revision_request_active{k8s_namespace_name=\"ns\",kn_revision_name=\"app\"} 0",
-        "kn_activator_stats_conn_reachable 1",
-        "http_server_request_duration_seconds_count{",
-        "http_request_method=\"GET\",http_response_status_code=\"200\"} 1",
+        "kn_activator_stats_conn_reachable{peer=\"autoscaler\"} 1",
+        "kn_activator_stats_conn_errors_total{peer=\"autoscaler\"} 0",
+        "http_server_response_body_size_bytes_sum{k8s_namespace_name=\"ns\",kn_revision_name=\"app\",kn_configuration_name=\"app\",\
+         kn_service_name=\"app\",http_request_method=\"GET\",http_response_status_code=\"200\",network_protocol_name=\"http\",\
+         network_protocol_version=\"1.1\",url_scheme=\"http\"} 5.0",
+        "zeroscale_held_seconds_count{k8s_namespace_name=\"ns\",kn_revision_name=\"app\"} 1",
+        "target_info{service_name=\"activator\"",
     ] {
         assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
     }
+    let series = "{k8s_namespace_name=\"ns\",kn_revision_name=\"app\",";
+    for name in [
+        "http_server_request_duration_seconds",
+        "http_server_request_body_size_bytes",
+        "http_server_response_body_size_bytes",
+        "http_client_request_duration_seconds",
+        "http_client_request_body_size_bytes",
+    ] {
+        assert!(metrics.contains(&format!("# TYPE {name} histogram\n")), "{name} is missing in\n{metrics}");
+        assert!(metrics.contains(&format!("{name}_count{series}")), "{name} has no series in\n{metrics}");
+        let bounds: Vec<&str> = metrics
+            .lines()
+            .filter(|line| line.starts_with(&format!("{name}_bucket{{")))
+            .filter_map(|line| line.split("le=\"").nth(1)?.split('"').next())
+            .collect();
+        let expected = match name.ends_with("seconds") {
+            true => "0.005 0.01 0.025 0.05 0.075 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 +Inf",
+            false => "0.0 5.0 10.0 25.0 50.0 75.0 100.0 250.0 500.0 750.0 1000.0 2500.0 5000.0 7500.0 10000.0 +Inf",
+        };
+        assert_eq!(bounds.join(" "), expected, "{name}");
+    }
+    for phase in ["signal", "scale_and_pod", "probe", "forward", "total"] {
+        let line = format!("zeroscale_cold_start_phase_seconds_count{series}phase=\"{phase}\"}} 1");
+        assert!(metrics.contains(&line), "{line} is missing in\n{metrics}");
+    }
+    // What is asked of no revision is counted as nobody's.
+    assert_eq!(rig.get("nobody.ns", "/").await.status, StatusCode::NOT_FOUND);
+    let nobody =
+        "http_server_request_duration_seconds_count{http_request_method=\"GET\",http_response_status_code=\"404\"";
+    assert!(page("/metrics").await.contains(nobody));
     let revisions: serde_json::Value = serde_json::from_str(&page("/revisions").await).expect("JSON");
     assert_eq!(revisions[0]["name"], "app");
     assert_eq!(revisions[0]["pods"][0]["address"], pod.address.to_string());

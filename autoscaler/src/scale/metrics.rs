@@ -1,14 +1,22 @@
 //! Metrics of each decider, under upstream's names. A revision's handles are made once; a decision sets them.
+//!
+//! One is ours: `zeroscale_cold_start_phase_seconds` with the phase `scale`, from the stat that woke a revision to the answer
+//! to the patch that it led to. The other phases are the activator's to tell, under the same name.
 
 use super::{PodCounts, SubjectLabels};
 use autoscaler_core::decider::Recommendation;
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common_runtime::telemetry::Metrics;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::time::Instant;
 
 type Float = Gauge<f64, AtomicU64>;
 
@@ -21,6 +29,20 @@ struct Labels {
     kn_revision_name: String,
 }
 
+/// Labels of a phase of cold starts, as the activator's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    k8s_namespace_name: String,
+    kn_revision_name: String,
+    phase: &'static str,
+}
+
+/// The activator's bounds, seconds.
+const COLD_START_BOUNDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+
+/// What a stat has asked for and nobody has done for so long was given up.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
 /// The families; one for each plane.
 #[derive(Clone)]
 pub struct DeciderMetrics {
@@ -31,6 +53,7 @@ pub struct DeciderMetrics {
     rps: Trio,
     requested: Family<Labels, Gauge>,
     pods: Pods<Family<Labels, Gauge>>,
+    cold_start: Family<PhaseLabels, Histogram, fn() -> Histogram>,
 }
 
 /// A value for each state of pods.
@@ -74,6 +97,9 @@ pub struct RevisionMetrics {
     target: Float,
     requested: Gauge,
     pods: Pods<Gauge>,
+    scale_phase: Histogram,
+    /// When a stat asked for pods where there were none.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl DeciderMetrics {
@@ -108,6 +134,12 @@ impl DeciderMetrics {
                 pending: count("kn_revision_pods_pending_count", "Pods that have not started yet"),
                 terminating: count("kn_revision_pods_terminating_count", "Pods on their way out"),
             },
+            cold_start: metrics.register_with_unit(
+                "zeroscale_cold_start_phase",
+                "Phases of cold starts",
+                Unit::Seconds,
+                Family::new_with_constructor(|| Histogram::new(COLD_START_BOUNDS)),
+            ),
         }
     }
 
@@ -129,6 +161,8 @@ impl DeciderMetrics {
             target: trio.target.get_or_create_owned(&labels),
             requested: self.requested.get_or_create_owned(&labels),
             pods: self.pods.map(|family| family.get_or_create_owned(&labels)),
+            scale_phase: self.cold_start.get_or_create_owned(&labels.scale_phase()),
+            asked: Mutex::default(),
             families: self.clone(),
             labels,
             metric,
@@ -143,7 +177,32 @@ impl DeciderMetrics {
     }
 }
 
+impl Labels {
+    fn scale_phase(&self) -> PhaseLabels {
+        PhaseLabels {
+            k8s_namespace_name: self.k8s_namespace_name.clone(),
+            kn_revision_name: self.kn_revision_name.clone(),
+            phase: "scale",
+        }
+    }
+}
+
 impl RevisionMetrics {
+    /// A stat has come that asks for pods where there are none.
+    pub fn asked(&self, now: Instant) {
+        let mut asked = self.asked.lock();
+        if asked.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
+            *asked = Some(now);
+        }
+    }
+
+    /// A change of the replicas was accepted that gives the target its first pods.
+    pub fn woken(&self, now: Instant) {
+        if let Some(asked) = self.asked.lock().take() {
+            self.scale_phase.observe(now.saturating_duration_since(asked).as_secs_f64());
+        }
+    }
+
     /// Sets everything to what a decision says.
     pub fn set(&self, decision: &Recommendation) {
         self.desired.set(i64::from(decision.desired));
@@ -180,6 +239,7 @@ impl Drop for RevisionMetrics {
         families.excess.remove(&self.labels);
         families.panic_mode.remove(&self.labels);
         families.requested.remove(&self.labels);
+        families.cold_start.remove(&self.labels.scale_phase());
         families.pods.map(|family| family.remove(&self.labels));
         let trio = families.trio(self.metric);
         for family in [&trio.stable, &trio.panic, &trio.target] {

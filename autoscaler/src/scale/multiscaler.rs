@@ -147,7 +147,11 @@ impl Multiscaler {
         let Some(entry) = self.get(key) else { return };
         let wakes = {
             let state = entry.lock();
-            state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0))
+            let wakes = state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0));
+            if wakes && let Some(metrics) = &state.metrics {
+                metrics.asked(Instant::now());
+            }
+            wakes
         };
         if wakes {
             self.evaluate(key, Cause::Poke);
@@ -299,7 +303,16 @@ impl Deciders for Multiscaler {
     fn acted(&self, key: &RevisionKey, action: Action) {
         let now = self.sources.clock.now();
         match self.get(key) {
-            Some(entry) => entry.lock().history.act(now, action),
+            Some(entry) => {
+                let mut state = entry.lock();
+                if action.patched
+                    && action.replicas == Some(0)
+                    && let Some(metrics) = &state.metrics
+                {
+                    metrics.woken(Instant::now());
+                }
+                state.history.act(now, action)
+            }
             None => self.unlooped.entry(key.clone()).or_default().act(now, action),
         };
     }

@@ -116,6 +116,9 @@ impl Plane {
     /// A port cannot be bound, a certificate cannot be used, or an endpoint is malformed.
     pub async fn observe(self, process: &ProcessOptions, shutdown: CancellationToken) -> anyhow::Result<Observed> {
         let config = self.config.borrow().metrics.clone();
+        let target: Vec<(String, String)> =
+            self.who.attributes(&process.otel).into_iter().map(|(key, value)| (key.replace('.', "_"), value)).collect();
+        self.metrics.describe(target);
         let pushing = otlp::push(self.metrics.clone(), &config, &self.who, &process.otel, shutdown.clone())?;
         let admin = match self.admin {
             None => None,

@@ -4,7 +4,9 @@ use super::*;
 use crate::ingest::attest::ReadyActivator;
 use crate::pods::PodState;
 use crate::scale::{CollectSpec, Collection, PodSet, Pods, SubjectLabels};
+use autoscaler_core::bounds::Bounds;
 use autoscaler_core::pod_counts::{Phase, Pod};
+use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
 use common::stat::Stat;
 use common::time::Timestamp;
@@ -258,12 +260,39 @@ async fn series_live_as_long_as_the_loop() {
         let line = line.replace("{L}", labels);
         assert!(text.contains(&line), "{line} in\n{text}");
     }
+    for name in [
+        "pods_desired",
+        "capacity_excess",
+        "panic_mode",
+        "concurrency_stable",
+        "concurrency_panic",
+        "concurrency_target",
+        "pods_requested",
+        "pods_count",
+        "pods_not_ready_count",
+        "pods_pending_count",
+        "pods_terminating_count",
+    ] {
+        assert!(text.contains(&format!("# TYPE kn_revision_{name} gauge\n")), "{name} in\n{text}");
+        assert!(text.contains(&format!("kn_revision_{name}{labels} ")), "{name} in\n{text}");
+    }
+    let phase = "zeroscale_cold_start_phase_seconds_count{k8s_namespace_name=\"ns\",kn_revision_name=\"hello\",phase=\"scale\"}";
+    assert!(text.contains(&format!("{phase} 0")), "{text}");
+    let bounds = Bounds { min: 0, max: None };
+    let planned = Action::planned(Some(1), 0, bounds, Reason::Desired);
+    for _ in 0..2 {
+        fixture.multiscaler.acted(&fixture.key, Action { patched: true, ..planned }); // The second had no stat of its own.
+    }
+    let text = fixture.telemetry.encode().expect("text");
+    assert!(text.contains(&format!("{phase} 1")), "{text}");
     assert!(!text.contains("kn_revision_rps_stable_per_second{"), "one trio only");
     let mut edited = subject();
     edited.spec.metric = ScalingMetric::Rps;
     fixture.multiscaler.ensure(&fixture.key, edited, Initial::Unknown);
     let text = fixture.telemetry.encode().expect("text");
-    assert!(text.contains("kn_revision_rps_stable_per_second{") && text.contains("kn_revision_pods_desired{"));
+    for name in ["rps_stable_per_second", "rps_panic_per_second", "rps_target_per_second", "pods_desired"] {
+        assert!(text.contains(&format!("kn_revision_{name}{labels} ")), "{name} in\n{text}");
+    }
     assert!(!text.contains("kn_revision_concurrency_stable{"), "the other trio is gone");
     fixture.multiscaler.remove(&fixture.key);
     assert!(!fixture.telemetry.encode().expect("text").contains("{k8s_namespace_name"));

@@ -11,6 +11,7 @@ pub use logs::{Format, LogControl, init_logs};
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use std::sync::Arc;
 
@@ -31,6 +32,11 @@ impl Metrics {
     pub fn register_with_unit<M: Metric + Clone>(&self, name: &str, help: &str, unit: Unit, metric: M) -> M {
         self.registry.lock().register_with_unit(name, help, unit, metric.clone());
         metric
+    }
+
+    /// Shows what the process is, as `target_info`.
+    pub fn describe(&self, target: Vec<(String, String)>) {
+        self.registry.lock().register("target", "The process", Info::new(target));
     }
 
     /// The Prometheus (OpenMetrics) text of everything registered.
