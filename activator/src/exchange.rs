@@ -4,6 +4,7 @@ use crate::body::{RequestBody, Upload};
 use crate::revision::Revision;
 use crate::server::departures::{AtEnd, Departure, Departures};
 use crate::tcp_state::SharedSocket;
+use crate::trace::Trace;
 use http::{HeaderValue, Request, Version};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -117,4 +118,6 @@ pub(crate) struct Call {
     pub(crate) received: Instant,
     /// Whom it is for.
     pub(crate) revision: Arc<Revision>,
+    /// Its spans, if traces are asked for.
+    pub(crate) trace: Option<Arc<Trace>>,
 }

@@ -33,6 +33,7 @@ mod run;
 mod server;
 mod stats;
 mod tcp_state;
+mod trace;
 
 pub use certificates::InternalTls;
 pub use cold_start::{ColdStart, Phases};

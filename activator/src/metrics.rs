@@ -105,12 +105,15 @@ impl Kind {
     }
 }
 
+/// Histograms of one kind and status.
+type Series<const N: usize> = (Kind, StatusCode, [Histogram; N]);
+
 /// Histograms of one side of exchanges, by kind and status.
 struct Side<const N: usize> {
     families: [Histograms; N],
     base: Labels,
     forgotten: AtomicBool,
-    seen: RwLock<SmallVec<[(Kind, StatusCode, [Histogram; N]); 2]>>,
+    seen: RwLock<SmallVec<[Series<N>; 2]>>,
 }
 
 /// Exchanges that no revision answers for.
@@ -321,6 +324,11 @@ impl<const N: usize> Side<N> {
         labels.push(("url_scheme", if kind.tls { "https" } else { "http" }.to_owned()));
         labels
     }
+}
+
+/// As OpenTelemetry has it: `_OTHER` for what HTTP does not define.
+pub(crate) fn method_name(method: &Method) -> &str {
+    if is_standard(method) { method.as_str() } else { "_OTHER" }
 }
 
 fn is_standard(method: &Method) -> bool {

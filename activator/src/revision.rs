@@ -247,6 +247,7 @@ pub(crate) mod fixture {
             peer: Arc::new(crate::exchange::Peer::new(([127, 0, 0, 1], 5000).into(), false, false)),
             received: Instant::now(),
             revision: revision.clone(),
+            trace: None,
         }
     }
 }

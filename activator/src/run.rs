@@ -33,6 +33,7 @@ use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry;
 use common_runtime::telemetry::otlp::Who;
+use common_runtime::telemetry::traces::Tracing;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use std::net::SocketAddr;
@@ -56,6 +57,7 @@ pub struct Activator {
     /// Where metrics are served, if anywhere.
     pub admin: Option<SocketAddr>,
     observed: Observed,
+    tracing: Option<Tracing>,
     registry: Arc<Registry>,
     budget: Arc<HeldBytes>,
     server: Server,
@@ -156,6 +158,8 @@ pub async fn start(
         applying.abort(); // Drops the receiver, and with it the watches.
     });
 
+    let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
+    let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
     let budget = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
     let hold = Hold::new(pools, budget.clone(), sink.clone(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
@@ -167,17 +171,12 @@ pub async fn start(
         options.mode,
         options.cluster_domain.clone(),
         metrics.unknown(),
+        tracing.clone(),
     );
     let chain = Probe::new(lookup, health.clone());
 
     let pages = vec![explain::page(registry.clone())];
-    let plane = observe::Plane {
-        who: Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
-        metrics: registered,
-        config: configs.telemetry,
-        pages,
-        admin: options.admin,
-    };
+    let plane = observe::Plane { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
     let server =
         Server::new(options.mode, options.trust_revision_headers.clone(), Departures::start(infrastructure.clone()));
@@ -200,6 +199,7 @@ pub async fn start(
         https,
         admin: observed.admin,
         observed,
+        tracing,
         registry,
         budget,
         server,
@@ -235,6 +235,9 @@ impl Activator {
         }
         self.infrastructure.cancel();
         self.observed.flushed().await;
+        if let Some(tracing) = self.tracing.take() {
+            tracing.flushed().await;
+        }
     }
 }
 

@@ -36,6 +36,7 @@ mod watch;
 use crate::body::{RequestBody, Upload};
 use crate::refusal::Refusal;
 use crate::server::tunnel::Tunnel;
+use crate::trace::{AtPod, Trace};
 use common::backend::Protocol;
 pub(crate) use failure::{Evidence, Failure};
 use failure::{broken, cause_of, evidence_of, is_goodbye, is_stale, is_unprocessed};
@@ -100,6 +101,11 @@ impl Prepared {
             head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
         }
         Ok(Box::new(Self { head, body, contract, protocol, upgrade: asked.zip(on_upgrade), passthrough }))
+    }
+
+    /// Begins the client span of an attempt, and names it in the head.
+    pub(crate) fn trace(&mut self, trace: &Trace, at: &mut AtPod) {
+        trace.sending(at, &self.head.method, self.head.uri.path(), &mut self.head.headers);
     }
 
     /// Its method, what the pods speak, and the length of its body, if it was told.

@@ -29,6 +29,7 @@ use crate::refusal::Refusal;
 use crate::revision::Revision;
 use crate::server::STREAM_WINDOW;
 use crate::stats::StatSink;
+use crate::trace::{AtPod, Trace};
 use activator_core::breaker;
 use activator_core::hold::HeldBytes;
 use activator_core::throttler::{Admitted, Permit};
@@ -65,6 +66,7 @@ struct Shared {
 pub(crate) struct Place {
     _permit: Permit,
     _active: Raised,
+    _trace: Option<Box<AtPod>>,
 }
 
 impl Guard for Place {}
@@ -96,14 +98,20 @@ impl Service<Call> for Hold {
 }
 
 async fn exchange(shared: Arc<Shared>, call: Call) -> Result<Response<Guarded<PodBody, Place>>, Refusal> {
-    let (admitted, cold) = admit(&shared, &call).await?;
-    let Call { request, peer, received, revision } = call;
+    let waiting = call.trace.as_ref().map(|trace| Box::new(trace.waiting()));
+    let admitted = admit(&shared, &call).await;
+    if let (Some(span), Err(refusal)) = (&waiting, &admitted) {
+        span.failed(refusal);
+    }
+    drop(waiting);
+    let (admitted, cold) = admitted?;
+    let Call { request, peer, received, revision, trace } = call;
     let live = revision.live();
     let protocol = live.protocol_for(request.version());
     let prepared = Prepared::new(request, live.contract, protocol, &peer, live.passthrough.clone())?;
     drop(live);
     // Boxed, so that a request that waits above does not carry the room that sending needs.
-    let sending = Box::pin(send(&shared, &revision, admitted, prepared));
+    let sending = Box::pin(send(&shared, &revision, admitted, prepared, trace));
     let (response, released) = sending.await?;
     if cold {
         shared.report_cold_start(&revision, received, released);
@@ -143,9 +151,11 @@ async fn send(
     revision: &Arc<Revision>,
     mut admitted: Admitted,
     mut prepared: Box<Prepared>,
+    trace: Option<Arc<Trace>>,
 ) -> Result<(Response<Guarded<PodBody, Place>>, Instant), Refusal> {
     let active = Raised::new(&revision.metrics.active);
     let (method, version, length) = prepared.kind();
+    let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
     let mut attempts = 1;
     let mut repeated = false;
     loop {
@@ -164,14 +174,23 @@ async fn send(
         };
         let pool = shared.pools.get(permit.destination().address(), revision.key.namespace());
         let released = Instant::now();
+        if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
+            prepared.trace(trace, at_pod);
+        }
         match prepared.send(&pool).await {
             Ok(response) => {
                 let kind = Kind::new(&method, version, pool.tls.is_some());
                 revision.metrics.answered(&kind, response.status(), released.elapsed(), length);
-                let place = Place { _permit: permit, _active: active };
+                if let Some(at_pod) = &at_pod {
+                    at_pod.answered(response.status());
+                }
+                let place = Place { _permit: permit, _active: active, _trace: at_pod };
                 return Ok((response.map(|body| Guarded::new(body, place)), released));
             }
             Err(Failure::Final { refusal, evidence }) => {
+                if let Some(at_pod) = &mut at_pod {
+                    at_pod.failed(&refusal);
+                }
                 if let Refusal::Pod { dest, cause, .. } = &refusal {
                     tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
                     take_out(revision, &pool, &permit, cause, evidence);
@@ -179,6 +198,9 @@ async fn send(
                 return Err(refusal);
             }
             Err(Failure::Elsewhere { request, cause, may_have_run, evidence }) => {
+                if let Some(at_pod) = &mut at_pod {
+                    at_pod.failed(&cause);
+                }
                 take_out(revision, &pool, &permit, &cause, evidence);
                 if attempts == ATTEMPTS_MAX || (may_have_run && repeated) {
                     return Err(Refusal::Pod { dest: pool.address, cause });

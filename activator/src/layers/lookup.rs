@@ -14,8 +14,10 @@ use crate::metrics::{Kind, Unknown};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::revision::Revision;
+use crate::trace::Trace;
 use common::headers;
 use common_runtime::environment::Mode;
+use common_runtime::telemetry::traces::Tracing;
 use http::Request;
 use http::header::HOST;
 use pin_project_lite::pin_project;
@@ -38,6 +40,7 @@ struct Shared {
     mode: Mode,
     cluster_domain: String,
     unknown: Unknown,
+    tracing: Option<Tracing>,
 }
 
 impl<S> Lookup<S> {
@@ -49,8 +52,9 @@ impl<S> Lookup<S> {
         mode: Mode,
         cluster_domain: String,
         unknown: Unknown,
+        tracing: Option<Tracing>,
     ) -> Self {
-        Self { inner, shared: Arc::new(Shared { registry, health, mode, cluster_domain, unknown }) }
+        Self { inner, shared: Arc::new(Shared { registry, health, mode, cluster_domain, unknown, tracing }) }
     }
 }
 
@@ -69,10 +73,14 @@ where
     fn call(&mut self, inbound: Inbound) -> Self::Future {
         match self.shared.find(&inbound) {
             Ok(revision) => {
+                let trace = self.shared.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
                 let Inbound { request, peer, received } = inbound;
-                LookedUp::Found { exchange: self.inner.call(Call { request, peer, received, revision }) }
+                LookedUp::Found { exchange: self.inner.call(Call { request, peer, received, revision, trace }) }
             }
             Err(refusal) => {
+                if let Some(tracing) = &self.shared.tracing {
+                    Trace::begin(tracing, &inbound, None).end(Some(refusal.status()));
+                }
                 let (request, tls) = (&inbound.request, inbound.peer.tls);
                 let kind = Kind::new(request.method(), request.version(), tls);
                 self.shared.unknown.finished(&kind, refusal.status(), inbound.received.elapsed());

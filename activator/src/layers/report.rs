@@ -8,6 +8,7 @@ use crate::metrics::Kind;
 use crate::refusal::Refusal;
 use crate::revision::Revision;
 use crate::stats::StatSink;
+use crate::trace::Trace;
 use activator_core::accounting::InFlight;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -58,6 +59,7 @@ where
             kind: Kind::new(call.request.method(), call.request.version(), call.peer.tls),
             upload: call.request.body().upload(),
             sent: 0,
+            trace: call.trace.clone(),
             received: call.received,
             status: None,
         };
@@ -73,6 +75,7 @@ pub(crate) struct Counted {
     upload: Option<Arc<Upload>>,
     /// Bytes of the response's body that were passed on.
     sent: u64,
+    trace: Option<Arc<Trace>>,
     received: Instant,
     status: Option<StatusCode>,
 }
@@ -85,6 +88,9 @@ impl Guard for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        if let Some(trace) = &self.trace {
+            trace.end(self.status);
+        }
         // A request that got no answer, not even ours, has no status to be recorded under.
         if let Some(status) = self.status {
             let sizes = [self.upload.as_ref().map_or(0, |upload| upload.passed()), self.sent];

@@ -16,4 +16,5 @@ mod rig;
 mod silence;
 mod tls;
 mod tools;
+mod tracing;
 mod waking;

@@ -6,6 +6,7 @@
 mod logs;
 mod names;
 pub mod otlp;
+pub mod traces;
 
 pub use logs::{Format, LogControl, init_logs};
 

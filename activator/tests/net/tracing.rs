@@ -1,0 +1,111 @@
+//! Spans, as a collector and the pods see them.
+
+use crate::rig::{self, Pod, Rig, full, patient};
+use activator::Configs;
+use bytes::Bytes;
+use common::config::{ObservabilityConfig, OtlpProtocol, TracingConfig, TracingProtocol};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// A collector of spans, and an activator that sends there.
+async fn traced() -> (Rig, mpsc::UnboundedReceiver<Span>) {
+    let listener = rig::listen().await;
+    let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+    let (sender, spans) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let sender = sender.clone();
+            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                let sender = sender.clone();
+                async move {
+                    assert_eq!(request.uri().path(), "/v1/traces");
+                    let body = request.into_body().collect().await.expect("whole").to_bytes();
+                    let batch = ExportTraceServiceRequest::decode(body).expect("OTLP");
+                    for scope in batch.resource_spans.into_iter().flat_map(|of| of.scope_spans) {
+                        scope.spans.into_iter().for_each(|span| drop(sender.send(span)));
+                    }
+                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
+                }
+            });
+            tokio::spawn(async move {
+                let _ =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    let protocol = TracingProtocol::Otlp(OtlpProtocol::HttpProtobuf);
+    let tracing = TracingConfig { protocol, endpoint, sampling_rate: 1.0 };
+    let telemetry = watch::channel(Arc::new(ObservabilityConfig { tracing, ..Default::default() })).1;
+    (Rig::start_configured(|_| {}, Configs { telemetry, ..Configs::default() }).await, spans)
+}
+
+/// Goal: upstream's spans under the caller's, and the client span as the pod's parent; a request of nobody has one alone.
+#[tokio::test]
+async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
+    let (rig, mut received) = traced().await;
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        let field = |name: &str| request.headers().get(name).map_or("", |value| value.to_str().expect("text"));
+        let text = format!("{} {} {}", field("traceparent"), field("tracestate"), field("baggage"));
+        Response::new(full(text))
+    })
+    .await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    let request = Request::get("/path?query").header("host", "app.ns");
+    let request = request.header("traceparent", PARENT).header("tracestate", "a=1").header("baggage", "b=2");
+    let answer = rig.send(request).await;
+    assert_eq!(rig.get("nobody.ns", "/").await.status, StatusCode::NOT_FOUND);
+    rig.until(|load| load.in_flight == 0).await;
+    patient(rig.activator.stop()).await;
+
+    let mut spans = Vec::new();
+    while spans.len() < 5 {
+        spans.push(patient(received.recv()).await.expect("a span"));
+    }
+    let (ours, nobodys): (Vec<_>, Vec<_>) = spans.into_iter().partition(|span| span.trace_id == hex(&PARENT[3..35]));
+    let find = |name: &str| ours.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("{name}: {ours:?}"));
+    let server = find("GET");
+    assert_eq!(server.parent_span_id, hex(&PARENT[36..52]));
+    assert_eq!(find("throttler_try").parent_span_id, server.span_id);
+    assert_eq!(find("activator_proxy").parent_span_id, server.span_id);
+    let client = find("GET /path");
+    assert_eq!(client.parent_span_id, find("activator_proxy").span_id);
+    assert_eq!(client.trace_state, "a=1");
+    let seen: Vec<&str> = answer.body.split(' ').collect();
+    let parent = format!("00-{}-{}-01", &PARENT[3..35], text_of(&client.span_id));
+    assert_eq!(seen, [parent.as_str(), "a=1", "b=2"]);
+    for name in ["kn.revision.name", "k8s.namespace.name", "http.response.status_code"] {
+        assert!(server.attributes.iter().any(|attribute| attribute.key == name), "{name}: {server:?}");
+    }
+    let [nobody] = &nobodys[..] else { panic!("{nobodys:?}") };
+    assert_eq!((nobody.name.as_str(), nobody.parent_span_id.len()), ("GET", 0));
+}
+
+/// Goal: where no traces are asked for, the caller's context passes as it came.
+#[tokio::test]
+async fn without_tracing_the_callers_context_passes_unchanged() {
+    let rig = Rig::start().await;
+    let pod = Pod::echoing().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    let answer = rig.send(Request::get("/").header("host", "app.ns").header("traceparent", PARENT)).await;
+    assert!(answer.body.contains(&format!("traceparent: {PARENT}")), "{}", answer.body);
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal")).collect()
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
