@@ -8,9 +8,10 @@ use crate::trace::Trace;
 use http::{HeaderValue, Request, Version};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The client's side of a connection, with the header values that are made of it: once, not for each request.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct Peer {
     pub(crate) tls: bool,
     /// `for=IP;proto=SCHEME`, for `Forwarded`.
     pub(crate) forwarded: HeaderValue,
+    /// A timer that an exchange before this one needed no longer.
+    pub(crate) timer: SpareTimer,
     /// Whether its headers may choose a revision, and its internal headers are believed.
     pub(crate) trusted: bool,
     /// Its socket, while it speaks HTTP/1.
@@ -47,6 +50,7 @@ impl Peer {
             address: SocketAddr::new(ip, address.port()),
             ip: value(ip.to_string()),
             forwarded: value(forwarded),
+            timer: SpareTimer::default(),
             trusted,
             tls,
             socket: Arc::new(SharedSocket::unset()),
@@ -96,6 +100,31 @@ impl Peer {
 
 fn scheme(tls: bool) -> &'static str {
     if tls { "https" } else { "http" }
+}
+
+/// A timer that stays set between the exchanges of a connection: to move it costs less than to make and unset one for
+/// each. Between them it may fire, and wakes a task for nothing, once for each revision's timeout.
+#[derive(Debug, Default)]
+pub(crate) struct SpareTimer(Mutex<Option<Pin<Box<Sleep>>>>);
+
+impl SpareTimer {
+    /// A timer set to `at`.
+    pub(crate) fn take(&self, at: Instant) -> Pin<Box<Sleep>> {
+        let spare = self.0.lock().take();
+        match spare {
+            Some(mut timer) => {
+                timer.as_mut().reset(at);
+                timer
+            }
+            None => Box::pin(sleep_until(at)),
+        }
+    }
+
+    /// Keeps a timer, if there is none: exchanges of an HTTP/2 connection need several.
+    pub(crate) fn keep(&self, timer: Pin<Box<Sleep>>) {
+        let surplus = self.0.lock().replace(timer);
+        drop(surplus); // Not under the lock: it leaves the runtime's list of timers.
+    }
 }
 
 /// A request as it was read.

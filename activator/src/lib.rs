@@ -20,6 +20,7 @@ pub mod discovery;
 mod exchange;
 mod explain;
 mod forward;
+mod gather;
 mod layers;
 mod metrics;
 mod options;

@@ -1,8 +1,13 @@
 //! The activator as a process of its own: Knative's environment variables in, SIGTERM out.
 
+mod allocator;
+
 use activator::Options;
 use anyhow::Context;
 use common_runtime::{environment, resolve, shutdown, telemetry};
+
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

@@ -171,7 +171,7 @@ impl AsyncWrite for PodStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.before_write()?;
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let written = crate::gather::poll_write(Pin::new(&mut self.stream), cx, slices);
         self.after_write(&written)?;
         written
     }

@@ -22,6 +22,7 @@
 //! CONNECT (refused: upstream passes it to the pod, where it means nothing). Relaying 1xx responses other than 100, and the
 //! fields of the pod's 100.
 
+mod copy;
 pub(crate) mod dial;
 mod failure;
 pub(crate) mod headers;
@@ -38,6 +39,7 @@ use crate::refusal::Refusal;
 use crate::server::tunnel::Tunnel;
 use crate::trace::{AtPod, Trace};
 use common::backend::Protocol;
+use copy::HeadCopy;
 pub(crate) use failure::{Evidence, Failure};
 use failure::{broken, cause_of, evidence_of, is_goodbye, is_stale, is_unprocessed};
 use headers::Contract;
@@ -142,7 +144,7 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let reused = connection.reused;
-            let copy = self.is_repeatable().then(|| copy_of(&self.head));
+            let copy = if self.is_repeatable() { HeadCopy::of(&self.head) } else { None };
             let rest = self.rest();
             let exchange = connection.exchange(Request::from_parts(self.head, self.body), pool);
             let Some(answered) = unless_lost(exchange, lost).await else { return Err(rest.gone(pool, copy)) };
@@ -157,7 +159,7 @@ impl Prepared {
                 }
                 Err(Failed { error, .. }) => match copy {
                     Some(head) if is_stale(&error) => {
-                        self = rest.with(Request::from_parts(head, RequestBody::Empty));
+                        self = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
                         let evidence = evidence_of(&error, reused);
                         if !reused || evidence != Evidence::None {
                             let evidence = if evidence == Evidence::None { Evidence::Out } else { evidence };
@@ -181,7 +183,7 @@ impl Prepared {
             let worked = connection.has_answered();
             let rest = self.rest();
             let repeatable = self.is_repeatable();
-            let copy = self.body.is_empty().then(|| copy_of(&self.head));
+            let copy = if self.body.is_empty() { HeadCopy::of(&self.head) } else { None };
             let exchange = connection.clone().exchange(Request::from_parts(self.head, self.body));
             let Some(answered) = unless_lost(exchange, lost).await else {
                 return Err(rest.gone(pool, copy.filter(|_| repeatable)));
@@ -200,7 +202,7 @@ impl Prepared {
                 Err(Failed { error, .. }) => match copy {
                     Some(head) if is_unprocessed(&error) => {
                         unprocessed += 1;
-                        self = rest.with(Request::from_parts(head, RequestBody::Empty));
+                        self = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
                         if unprocessed > UNPROCESSED_MAX {
                             return Err(self.unsent(&error));
                         }
@@ -209,7 +211,7 @@ impl Prepared {
                         }
                     }
                     Some(head) if repeatable && is_stale(&error) => {
-                        let request = rest.with(Request::from_parts(head, RequestBody::Empty));
+                        let request = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
                         let evidence = match evidence_of(&error, worked) {
                             Evidence::None => Evidence::Out,
                             more => more,
@@ -306,11 +308,11 @@ impl Rest {
     }
 
     /// The pod was found gone while its answer was waited for. `copy` is the head of a repeatable request.
-    fn gone(self, pool: &Pool, copy: Option<request::Parts>) -> Failure {
+    fn gone(self, pool: &Pool, copy: Option<HeadCopy>) -> Failure {
         let cause = "it answers neither bytes nor a connect".to_owned();
         match copy {
             Some(head) => Failure::Elsewhere {
-                request: self.with(Request::from_parts(head, RequestBody::Empty)),
+                request: self.with(Request::from_parts(head.into_parts(), RequestBody::Empty)),
                 cause,
                 may_have_run: true,
                 evidence: Evidence::Out,
@@ -335,15 +337,6 @@ async fn connected<T>(
     lost: impl Future<Output = ()>,
 ) -> std::io::Result<T> {
     unless_lost(connection, lost).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
-}
-
-fn copy_of(head: &request::Parts) -> request::Parts {
-    let (mut copy, ()) = Request::new(()).into_parts();
-    copy.method = head.method.clone();
-    copy.uri = head.uri.clone();
-    copy.version = head.version;
-    copy.headers = head.headers.clone();
-    copy
 }
 
 fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {

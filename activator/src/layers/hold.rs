@@ -43,7 +43,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
 
-/// What a held request's connection costs besides its head: socket, buffers, task.
+/// What a held request's connection costs besides its head: buffers and task, measured 10 KiB on a fresh connection and
+/// 23 KiB on one that had an answer before (`held` in the benchmarks).
 const HELD_COST: u64 = 24 * 1024;
 
 /// Pods that one request is tried on.

@@ -16,11 +16,11 @@
 //!
 //! # Cost
 //!
-//! One timer for each exchange that has to wait, made when it first does; it is moved, not made again, and at most once for
-//! each idle period.
+//! One timer for each connection whose exchanges have to wait, made when the first does ([`crate::exchange::SpareTimer`]);
+//! it is moved, not made again, and at most once for each idle period.
 
 use crate::body::{BodyError, Upload};
-use crate::exchange::Call;
+use crate::exchange::{Call, Peer};
 use crate::refusal::{Refusal, TimedOut};
 use crate::revision::Bounds;
 use bytes::Bytes;
@@ -63,7 +63,14 @@ where
     fn call(&mut self, call: Call) -> Self::Future {
         let bounds = call.revision.bounds();
         let upload = bounds.idle.and_then(|_| call.request.body().upload());
-        let clock = BoundClock { bounds, started: call.received, moved: call.received, upload, timer: None };
+        let clock = BoundClock {
+            bounds,
+            started: call.received,
+            moved: call.received,
+            upload,
+            timer: None,
+            peer: call.peer.clone(),
+        };
         TimedExchange { exchange: self.inner.call(call), clock: Some(clock) }
     }
 }
@@ -75,6 +82,16 @@ struct BoundClock {
     moved: Instant,
     upload: Option<Arc<Upload>>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Who has a spare one.
+    peer: Arc<Peer>,
+}
+
+impl Drop for BoundClock {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            self.peer.timer.keep(timer);
+        }
+    }
 }
 
 impl BoundClock {
@@ -103,7 +120,7 @@ impl BoundClock {
                 Some(timer) => timer,
                 None => {
                     let (at, _) = self.next();
-                    self.timer.insert(Box::pin(tokio::time::sleep_until(at)))
+                    self.timer.insert(self.peer.timer.take(at))
                 }
             };
             std::task::ready!(timer.as_mut().poll(cx));

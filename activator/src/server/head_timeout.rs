@@ -225,6 +225,6 @@ impl<S: ClientIo> Write for CountedIo<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.answering = true;
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        crate::gather::poll_write(Pin::new(self.io.inner_mut()), cx, slices)
     }
 }

@@ -1,0 +1,80 @@
+//! A request's head, kept in case it must be sent once more.
+//!
+//! Nearly every request is kept so and nearly none is sent again, so what counts is what keeping costs: one allocation
+//! for all fields, and no counting of references.
+
+use http::header::{HeaderName, HeaderValue};
+use http::{Method, Request, Uri, Version, request};
+
+/// A head in little room.
+pub(super) struct HeadCopy {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    /// Each field: length of the name, of the value, both in native order, name, value.
+    fields: Vec<u8>,
+}
+
+/// Bytes of the two lengths.
+const LENGTHS: usize = 2 * size_of::<u32>();
+
+impl HeadCopy {
+    /// Of a head that will be used up. None if a field is longer than any head may be.
+    pub(super) fn of(head: &request::Parts) -> Option<Self> {
+        let length = |(name, value): (&HeaderName, &HeaderValue)| LENGTHS + name.as_str().len() + value.len();
+        let mut fields = Vec::with_capacity(head.headers.iter().map(length).sum());
+        for (name, value) in &head.headers {
+            fields.extend_from_slice(&u32::try_from(name.as_str().len()).ok()?.to_ne_bytes());
+            fields.extend_from_slice(&u32::try_from(value.len()).ok()?.to_ne_bytes());
+            fields.extend_from_slice(name.as_str().as_bytes());
+            fields.extend_from_slice(value.as_bytes());
+        }
+        Some(Self { method: head.method.clone(), uri: head.uri.clone(), version: head.version, fields })
+    }
+
+    /// The head again, extensions aside.
+    pub(super) fn into_parts(self) -> request::Parts {
+        let (mut head, ()) = Request::new(()).into_parts();
+        (head.method, head.uri, head.version) = (self.method, self.uri, self.version);
+        let mut rest = self.fields.as_slice();
+        while let Some((name, value, others)) = split_field(rest) {
+            // Both were valid when they were copied.
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+                head.headers.append(name, value);
+            }
+            rest = others;
+        }
+        head
+    }
+}
+
+/// The first field's name and value, and what follows it.
+fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (name, rest) = bytes.split_first_chunk()?;
+    let (value, rest) = rest.split_first_chunk()?;
+    let (name, rest) = rest.split_at_checked(u32::from_ne_bytes(*name) as usize)?;
+    let (value, rest) = rest.split_at_checked(u32::from_ne_bytes(*value) as usize)?;
+    Some((name, value, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_comes_back_as_it_was() {
+        let request = Request::builder()
+            .method("PURGE")
+            .uri("/a?b=c")
+            .version(Version::HTTP_2)
+            .header("host", "a.example.com")
+            .header("x-empty", "")
+            .header("x-twice", "1")
+            .header("x-twice", "2")
+            .header("x-bytes", HeaderValue::from_bytes(&[0xe4, b' ', 0xff]).expect("a value"));
+        let (head, ()) = request.body(()).expect("valid").into_parts();
+        let again = HeadCopy::of(&head).expect("short").into_parts();
+        assert_eq!((again.method, again.uri, again.version), (head.method, head.uri, head.version));
+        assert_eq!(again.headers, head.headers);
+    }
+}

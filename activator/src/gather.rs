@@ -1,0 +1,90 @@
+//! Small writes in one piece.
+//!
+//! A head and a short body come as two slices. To copy them together and `send` is cheaper than `writev`, which takes
+//! another way through the kernel; from some size on copying costs more than that saves.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::AsyncWrite;
+
+/// Bytes that are copied together: most heads with a short body.
+const SMALL: usize = 1024;
+
+/// Writes `slices` to `io`, by a plain write if they are few bytes or one piece.
+pub(crate) fn poll_write<W: AsyncWrite>(
+    io: Pin<&mut W>,
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    if let [one] = slices {
+        return io.poll_write(cx, one);
+    }
+    let length: usize = slices.iter().map(|slice| slice.len()).sum();
+    if length > SMALL {
+        return io.poll_write_vectored(cx, slices);
+    }
+    let mut together = [0; SMALL];
+    let mut filled = 0;
+    for slice in slices {
+        together[filled..filled + slice.len()].copy_from_slice(slice);
+        filled += slice.len();
+    }
+    io.poll_write(cx, &together[..filled])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    /// Notes the writes and says that it can write vectors.
+    #[derive(Default)]
+    struct Noted(Vec<(&'static str, usize)>);
+
+    impl AsyncWrite for Noted {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let is_ordered = bytes.is_sorted();
+            self.0.push((if is_ordered { "whole" } else { "mixed up" }, bytes.len()));
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let length = slices.iter().map(|slice| slice.len()).sum();
+            self.0.push(("vector", length));
+            Poll::Ready(Ok(length))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn small_writes_are_one_piece_and_large_ones_are_not_copied() {
+        let (a, b, large) = ([1; 300], [2; 36], [3; SMALL]);
+        type Row<'a> = (&'a [&'a [u8]], (&'static str, usize));
+        let rows: [Row<'_>; 5] = [
+            (&[&a], ("whole", 300)),
+            (&[&large], ("whole", SMALL)),
+            (&[&a, &b], ("whole", 336)),
+            (&[&a, &large], ("vector", 300 + SMALL)),
+            (&[], ("whole", 0)),
+        ];
+        for (slices, expected) in rows {
+            let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+            let mut noted = Noted::default();
+            let written = poll_write(Pin::new(&mut noted), &mut Context::from_waker(Waker::noop()), &slices);
+            assert!(matches!(written, Poll::Ready(Ok(n)) if n == expected.1), "{written:?}");
+            assert_eq!(noted.0, [expected]);
+        }
+    }
+}
