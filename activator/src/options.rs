@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! Tracing. What is live is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG`
+//! What is live, metrics and traces among it, is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG`
 //! or the pod's service account.
 
 use crate::cold_start::ColdStart;
