@@ -68,7 +68,10 @@ impl Process {
 }
 
 /// Where cargo has put a binary of the workspace.
-fn find(binary: &str) -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// It is not built.
+pub fn find(binary: &str) -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let built = tests.parent().and_then(std::path::Path::parent).context("tests lie in a folder of a folder")?;
     let path = built.join(binary);

@@ -1,0 +1,56 @@
+//! Images without a container engine: whole, and the same bytes each time.
+
+use anyhow::{Context, ensure};
+use e2e::process::find;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use tokio::process::Command;
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/images").join(name)
+}
+
+async fn run(command: &mut Command) -> anyhow::Result<Output> {
+    let output = command.output().await?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(output)
+}
+
+/// Goal: an archive is an OCI image whose parts are what their digests say, and is built again byte for byte.
+#[tokio::test]
+async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (first, second) = (folder.path().join("1.tar"), folder.path().join("2.tar"));
+    let binary = find("e2e-workload")?;
+    for archive in [&first, &second] {
+        run(Command::new(script("build")).arg(&binary).arg(archive)).await?;
+    }
+    ensure!(std::fs::read(&first)? == std::fs::read(&second)?, "the archives differ");
+
+    let unpacked = folder.path().join("image");
+    std::fs::create_dir(&unpacked)?;
+    run(Command::new("tar").arg("-xf").arg(&first).arg("-C").arg(&unpacked)).await?;
+    let sums = "cd blobs/sha256 && for f in *; do echo \"$f  $f\"; done | sha256sum -c";
+    run(Command::new("sh").args(["-c", sums]).current_dir(&unpacked)).await?;
+    let json = |path: PathBuf| -> anyhow::Result<Value> { Ok(serde_json::from_slice(&std::fs::read(path)?)?) };
+    let blob = |descriptor: &Value| -> anyhow::Result<PathBuf> {
+        let digest =
+            descriptor["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:")).context("digest")?;
+        let path = unpacked.join("blobs/sha256").join(digest);
+        ensure!(std::fs::metadata(&path)?.len() == descriptor["size"].as_u64().context("size")?, "size of {digest}");
+        Ok(path)
+    };
+    let manifest = json(blob(&json(unpacked.join("index.json"))?["manifests"][0])?)?;
+    let config = json(blob(&manifest["config"])?)?;
+    ensure!(config["config"]["User"] == "65532:65532" && config["config"]["Entrypoint"][0] == "/e2e-workload");
+    let layer = blob(&manifest["layers"][0])?;
+    let listed = run(Command::new("tar").arg("-tzf").arg(&layer)).await?;
+    let listed = String::from_utf8(listed.stdout)?;
+    ensure!(listed.contains("./e2e-workload\n") && listed.contains("./etc/nsswitch.conf\n"), "{listed}");
+    let sum = run(Command::new("sh").arg("-c").arg(format!("gzip -dc {} | sha256sum", layer.display()))).await?;
+    let sum = String::from_utf8(sum.stdout)?;
+    let sum = sum.split(' ').next().unwrap_or_default();
+    ensure!(config["rootfs"]["diff_ids"][0] == format!("sha256:{sum}"));
+    Ok(())
+}
