@@ -9,8 +9,10 @@
 //! | `config-network` | `mesh-compatibility-mode`, `enable-mesh-pod-addressability` | how pods are reached, in knative mode |
 //! | `config-logging` | `loglevel.activator`, `zap-logger-config` | how much is logged |
 //! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | the [request log](crate::request_log) |
+//! | the same | `runtime-profiling` | [`common_runtime::profiling`] |
 //!
-//! | the same | `metrics-*`, `tracing-*`, `runtime-profiling` | [`common_runtime::observe`] |
+//! `metrics-*` and `tracing-*` of `config-observability` are read at the start alone, too ([`common_runtime::observe`],
+//! [`common_runtime::telemetry::traces`]).
 //!
 //! # Better than Knative
 //!

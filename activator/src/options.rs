@@ -6,8 +6,8 @@
 //!
 //! # Not here
 //!
-//! What is live, metrics and traces among it, is in [`crate::Configs`]. The Kubernetes client is made by the caller, from `KUBECONFIG`
-//! or the pod's service account.
+//! What ConfigMaps say, on metrics and traces among other things, is in [`crate::Configs`]. The Kubernetes client is
+//! made by the caller, from `KUBECONFIG` or the pod's service account.
 
 use crate::cold_start::ColdStart;
 use common::{golang, names};

@@ -1,10 +1,11 @@
 //! Why a revision has the scale it has: as JSON on the admin port, as a table for people.
 //!
-//! `GET /explain/NAMESPACE/NAME` answers with the latest decision, what it was made from, and the decisions before it as
-//! changes, oldest first, each voice in its turn: what the decider wished, what came of load and metrics together, and what the reconciler made of it (bounds, grace
-//! period, awaited proof, refusals). `autoscaler why NAMESPACE/NAME` asks for that and prints a table, latest first.
+//! `GET /explain/NAMESPACE/NAME` answers with the latest decision, what it was made from, and the decisions before it
+//! as changes, oldest first, each voice in its turn: what the decider wished, what came of load and metrics together,
+//! and what the reconciler made of it (bounds, grace period, awaited proof, refusals). `autoscaler why NAMESPACE/NAME`
+//! asks for that and prints a table, latest first.
 //!
-//! HorizontalPodAutoscalers that are evaluated here are explained in the same place ([`hpa::explain`]).
+//! HorizontalPodAutoscalers are explained under the same path by the process that evaluates them ([`hpa::explain`]).
 //!
 //! Only the instance that owns a revision decides about it; another one answers 404 and names the owner.
 

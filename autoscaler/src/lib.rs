@@ -1,4 +1,5 @@
-//! The autoscaler: receives stats, decides for each revision, patches replicas, switches the path.
+//! The autoscaler: receives stats, looks at metrics where it is asked to, decides for each revision, patches replicas,
+//! switches the path. [`hpa`] is `autoscaler-hpa`'s part, [`import`] translates manifests of others.
 
 pub mod announce;
 pub mod api_rate;

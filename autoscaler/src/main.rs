@@ -1,9 +1,9 @@
-//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; and `autoscaler import`, which
-//! translates manifests of others.
+//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; and `autoscaler import`,
+//! which translates manifests of others.
 //!
-//! Settings come from Knative's environment variables and `ZEROSCALE_MODE`; see [`autoscaler::Options::from_env`].
+//! Settings come from Knative's environment variables and our own ([`autoscaler::Options::from_env`]); flags beat them.
 //!
-//! Not here: upstream's klog flags (`RUST_LOG`).
+//! Not here: upstream's klog flags (`config-logging`, or `RUST_LOG`).
 
 use anyhow::Context;
 use autoscaler::{Options, api_rate, explain, import};

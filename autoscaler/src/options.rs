@@ -101,9 +101,12 @@ pub struct ScaleEvent {
 
 impl Options {
     /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`,
-    /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`), `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`), and `ZEROSCALE_LISTEN_ADDRESS` for machines where
-    /// several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to other autoscalers;
-    /// `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for ([`crate::ingest::admission`]). `get` looks one up; [`common_runtime::environment::process`] asks the process's own.
+    /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`, `KUBE_API_QPS` and `_BURST`, and those of
+    /// [`ProcessOptions`]), `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`), and `ZEROSCALE_LISTEN_ADDRESS` for
+    /// machines where several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to
+    /// other autoscalers; `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for
+    /// ([`crate::ingest::admission`]). `get` looks one up; [`common_runtime::environment::process`] asks the process's
+    /// own.
     ///
     /// # Errors
     /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.

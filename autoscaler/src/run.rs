@@ -5,9 +5,10 @@
 //! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
 //! 2. The API server's version is checked.
 //! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
-//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. Leases are the
-//!    exception: read once as upstream does, since a change that some replicas know of and others do not would make two owners.
-//!    For the same reason a map of theirs that breaks a rule ends the process: defaults might not be what its peers go by.
+//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. Leases are
+//!    the exception: read once as upstream does, since a change that some replicas know of and others do not would make
+//!    two owners. For the same reason a map of theirs that breaks a rule ends the process: defaults might not be what
+//!    its peers go by.
 //! 5. Watches, leases, ticks and scrapes begin; the stat server accepts.
 //! 6. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //!
@@ -20,7 +21,7 @@
 //!
 //! # Not here
 //!
-//! Of upstream's process: traces: its data path has no spans, as in Knative's.
+//! Traces: as in Knative's autoscaler, nothing on the way from a stat to a patch makes spans.
 
 use crate::announce;
 use crate::beside_knative;

@@ -4,7 +4,7 @@
 //!
 //! # Not here
 //!
-//! System-internal TLS, full duplex (always on).
+//! System-internal TLS ([`crate::InternalTls`]); the annotation for full duplex, which is always on.
 
 use super::mirror::{Change, Mirror, name_of};
 use super::revision::{passthrough, rules, spec};

@@ -15,9 +15,9 @@
 //!
 //! # Connections without traffic
 //!
-//! Nothing is unacknowledged on a tunnel that says nothing, or between two parts of a body. Keep-alive asks after 5 s of that, and
-//! a second later the connection is over if it got no answer: the user timeout has passed by then. Where that was lifted,
-//! it takes three questions.
+//! Nothing is unacknowledged on a tunnel that says nothing, or between two parts of a body. Keep-alive asks after 5 s
+//! of that, and a second later the connection is over if it got no answer: the user timeout has passed by then. Where
+//! that was lifted, it takes three questions.
 
 use super::silence::silence_max;
 use super::watch::{Link, Watch, Watched};

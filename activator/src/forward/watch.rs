@@ -8,16 +8,18 @@
 //! | refused | the machine is there, the program is not: it is out until its probe passes |
 //! | none, and bytes still unacknowledged | the pod is gone: it is out, and every connection to it breaks now: whoever waits for a response, a body or a tunnel is told |
 //!
-//! While it is asked it gets nothing new. If a connect for a request has just stayed unanswered, it is not asked again. A connect alone proves nothing, since a full accept queue swallows it silently; neither
-//! does a silent connection alone, since one flow may be blocked. Both together do.
+//! While it is asked it gets nothing new. If a connect for a request has just stayed unanswered, it is not asked again.
+//! A connect alone proves nothing, since a full accept queue swallows it silently; neither does a silent connection
+//! alone, since one flow may be blocked. Both together do.
 //!
 //! The task sleeps while no connection is open.
 //!
 //! # Connections on which nothing is outstanding
 //!
-//! The kernel is told to ask whether the pod is there (keep-alive) after 1 s on connections whose last bytes were ours, once
-//! those are acknowledged: an answer is waited for. An unanswered question ends the connection a second later, or at once if a connect
-//! stays unanswered too. Others (idle ones, a body or a tunnel between two parts) are asked after 5 s ([`super::dial`]).
+//! The kernel is told to ask whether the pod is there (keep-alive) after 1 s on connections whose last bytes were ours,
+//! once those are acknowledged: an answer is waited for. An unanswered question ends the connection a second later, or
+//! at once if a connect stays unanswered too. Others (idle ones, a body or a tunnel between two parts) are asked after
+//! 5 s ([`super::dial`]).
 
 use super::dial::{KEEPALIVE, PodStream};
 use super::silence::{Gaze, Verdict, silence_max};

@@ -2,10 +2,11 @@
 //!
 //! # The rule
 //!
-//! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod. If
-//! the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the
-//! head of the queue. So does, once, a request that is safe to repeat and was sent to a pod that broke off without a byte
-//! of a response. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
+//! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod.
+//! If the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the head
+//! of the queue. So does, once, a request that is safe to repeat and was sent to a pod that broke off without a byte of
+//! a response. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
+//! place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
 //! # Bounds
 //!

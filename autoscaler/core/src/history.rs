@@ -1,10 +1,11 @@
 //! Why a revision has the scale it has: its latest decisions and what was made of them, as changes.
 //!
-//! Three voices share one ring, in the order in which they changed their minds: the decider, each tick; load and metrics
-//! together, where metrics are looked at ([`Blended`]); and the reconciler that acts on it ([`Action`]). An equal entry extends the last one of the same voice, so that an hour of calm is two
-//! entries. Equal decisions have the same desired scale, rule, mode and sign of the excess burst capacity (or the same
-//! thing unknown). Equal actions want the same for the same cause, and the later one has written nothing. An entry keeps
-//! the inputs of its first decision: they explain the change.
+//! Three voices share one ring, in the order in which they changed their minds: the decider, each tick; load and
+//! metrics together, where metrics are looked at ([`Blended`]); and the reconciler that acts on it ([`Action`]). An
+//! equal entry extends the last one of the same voice, so that an hour of calm is two entries. Equal decisions have the
+//! same desired scale, rule, mode and sign of the excess burst capacity (or the same thing unknown). Equal actions want
+//! the same for the same cause, and the later one has written nothing. An entry keeps the inputs of its first decision:
+//! they explain the change.
 //!
 //! At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes for each revision; the oldest go first. Nothing is allocated
 //! before the first decision, and space grows by a few entries at a time.

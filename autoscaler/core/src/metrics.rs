@@ -6,8 +6,9 @@
 //! an activator is reported by the activator itself. The difference may be negative, since the two measure at
 //! different moments; the fields themselves may not.
 //!
-//! The stat socket is unauthenticated. A number that would spoil the windows (infinite, not a number, negative, too large to be summed exactly) and
-//! a time stamp in the future (which would make everything after it "too old") are refused, counted, and named.
+//! Whoever sends stats need not be authenticated. A number that would spoil the windows (infinite, not a number,
+//! negative, too large to be summed exactly) and a time stamp in the future (which would make everything after it "too
+//! old") are refused, counted, and named.
 //!
 //! # Reading
 //!

@@ -4,8 +4,8 @@
 //!
 //! # Where we differ
 //!
-//! - Upstream turns to `Proxy` whenever the wanted scale is unknown, so each restart moves all traffic of a cluster onto the activators and back. With
-//!   [`Input::keep_when_unknown`] the mode stays as it is (standalone).
+//! - Upstream turns to `Proxy` whenever the wanted scale is unknown, so each restart moves all traffic of a cluster
+//!   onto the activators and back. With [`Input::keep_when_unknown`] the mode stays as it is (standalone).
 //! - A decider that has just taken over does not know the load yet: the mode stays until its window is full.
 //!
 //! Both only while pods are wanted or nothing is known: at a wanted scale of zero the mode is always `Proxy`.

@@ -2,7 +2,8 @@
 //!
 //! Starts under Knative's environment alone, and then does what upstream's binary of this name does (`--hpa=delegate`).
 //!
-//! Not here: upstream's flags for API rate limits (there is no client-side limit) and its klog set (`RUST_LOG`).
+//! Not here: upstream's flags for API rate limits (the writes of this process are not limited) and its klog set
+//! (`config-logging`, or `RUST_LOG`).
 
 use anyhow::{Context, bail};
 use autoscaler::hpa::options::{Flags, HpaMode};

@@ -20,8 +20,8 @@
 //!
 //! # Bounds
 //!
-//! 3 s for each answer, 5 s for all of a sample, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once (others skip a turn), one kept
-//! connection for each pod, some ten questions to a Service for each sample.
+//! 3 s for each answer, 5 s for all of a sample, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once (others
+//! skip a turn), one kept connection for each pod, some ten questions to a Service for each sample.
 
 mod client;
 mod samples;

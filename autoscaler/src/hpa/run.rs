@@ -4,7 +4,7 @@
 //!
 //! 1. Probes are answered; a port in use is an error at once.
 //! 2. The API server's version is checked; configuration is read and watched from then on, but for the leases', which is
-//!    read once, as upstream does. What operators see ([`observe`]) follows it.
+//!    read once, as upstream does, and is the default if it breaks a rule. What operators see ([`observe`]) follows it.
 //! 3. It campaigns for its leases, and one of the two controllers runs ([`HpaMode`]).
 //!
 //! # End
@@ -15,13 +15,14 @@
 //!
 //! # Leases
 //!
-//! `hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.NN-of-NN`, upstream's, in mode `delegate`:
-//! PodAutoscalers are shared by them. Mode `native` has one, since its selectors must all be known to one process.
-//! The holder is `HOSTNAME_UUID`.
+//! `hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.NN-of-NN`, upstream's, in mode
+//! `delegate`: PodAutoscalers are shared by them. Mode `native` has one, since its selectors must all be known to one
+//! process. The holder is `HOSTNAME_UUID`.
 //!
 //! # Not here
 //!
-//! Of upstream's process: limits of the client's request rate (there are none), and traces.
+//! Of upstream's process: traces, and a limit on the rate of requests to the API server. The `autoscaler`'s writes wait
+//! for their turn (`reconcile::turns`); those of this process do not.
 
 use super::delegate;
 use super::explain::{self, Explanations};

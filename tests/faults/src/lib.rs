@@ -5,7 +5,8 @@
 //! | [`pod_failure`] | one of three pods fails under load: which requests fail, and how long do the others take? |
 //! | [`client_timeouts`] | clients give up nine in ten requests: does anything grow? |
 //!
-//! `cargo run --release -p faults -- --help` prints figures; `tests/` holds short runs to what must be so on any machine.
+//! `cargo run --release -p faults -- pod-failure` (or `client-timeouts`) prints figures; `tests/` holds short
+//! runs to what must be so on any machine.
 
 pub mod client_timeouts;
 pub mod load;

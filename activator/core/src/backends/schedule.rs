@@ -6,9 +6,10 @@
 //! T to start is found at most 2 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The time waited
 //! counts from when the address became known, or was last believed.
 //!
-//! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network is
-//! not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before any
-//! round trip was measured, 100 ms. The answer has four round trips in any case. An address that has waited long gets longer, in case the network is slow.
+//! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network
+//! is not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before
+//! any round trip was measured, 100 ms. The answer has four round trips in any case. An address that has waited long
+//! gets longer, in case the network is slow.
 
 use std::time::Duration;
 

@@ -34,8 +34,8 @@
 //! # Better than Knative
 //!
 //! Knative's breaker counts requests on pods that have left against those that came, so one long request can block a
-//! replaced pod's successor. Nothing spins between a place and a pod; an empty list does not panic; a failing pod is left at once; the limit and the
-//! policy may change while requests run.
+//! replaced pod's successor. Nothing spins between a place and a pod; an empty list does not panic; a failing pod is
+//! left at once; the limit and the policy may change while requests run.
 //!
 //! # Not here
 //!

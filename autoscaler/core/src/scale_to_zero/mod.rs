@@ -10,8 +10,9 @@
 //!
 //! # Two phases
 //!
-//! The probe is I/O, so the rule only asks for it ([`Outcome::probe`]). The outcome that asks is safe to act upon at once: the pod
-//! stays. The shell probes in the background and decides again with the [`Verdict`]; no worker waits for a socket.
+//! The probe is I/O, so the rule only asks for it ([`Outcome::probe`]). The outcome that asks is safe to act upon at
+//! once: the pod stays. The shell probes in the background and decides again with the [`Verdict`]; no worker waits for
+//! a socket.
 //!
 //! # Odd cases
 //!

@@ -1,12 +1,14 @@
-//! The PodAutoscaler controller of class KPA, and in standalone of class HPA: from an object and a decision to replicas, path and status.
+//! The PodAutoscaler controller of class KPA, and in standalone of class HPA: from an object and a decision to
+//! replicas, path and status.
 //!
 //! # Order
 //!
 //! 1. Standalone looks whether it may act at all ([`standalone`]), and marks what it takes up. In a Knative install nothing
 //!    happens before the ServerlessService has named its private Service.
 //! 2. The decider is told what there is to decide, the pod index what there is to count.
-//! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome, and **the
-//!    replicas patch is the first write**: a request is waiting for it. Upstream reconciles the Metric before.
+//! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
+//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome, and **the replicas patch is the first
+//!    write**: a request is waiting for it. Upstream reconciles the Metric before.
 //! 4. Metric, then path mode and number of activators, written to the ServerlessService.
 //! 5. Status. It is written even if something failed.
 //!

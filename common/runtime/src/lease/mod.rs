@@ -19,7 +19,8 @@
 //!
 //! # Not here
 //!
-//! The rules of holding leases (`common::election`), which bucket a key belongs to (`common::ownership`); Knative's StatefulSet mode, which has no leases.
+//! The rules of holding leases (`common::election`), which bucket a key belongs to (`common::ownership`); Knative's
+//! StatefulSet mode, which has no leases.
 
 mod elector;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Logs and metrics: how they leave the process.
+//! Logs, metrics and traces: how they leave the process.
 //!
 //! Metrics live in one [`Metrics`] registry for each plane (never a global: two planes may share a process), handles
 //! are registered once and held by whoever counts.

@@ -1,10 +1,11 @@
 //! What Kubernetes' controller manager does for workloads: Deployment → ReplicaSet → Pods, and Services → EndpointSlices
 //! and Endpoints; [`horizontal`] is a controller of its own.
 //!
-//! All of the rest is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start: a watch event marks the
-//! keys it concerns, each key is planned by a pure function over the index, the plan's writes are sent at once and side by
-//! side, and their answers go into the index before the watch confirms them, so that the next controller in the chain
-//! acts without waiting for an event. Nothing is batched, nothing is listed again, there is no resync.
+//! All of the rest is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start:
+//! a watch event marks the keys it concerns, each key is planned by a pure function over the index, the plan's writes
+//! are sent at once and side by side, and their answers go into the index before the watch confirms them, so that the
+//! next controller in the chain acts without waiting for an event. Nothing is batched, nothing is listed again, there
+//! is no resync.
 //!
 //! ```text
 //! watches ──► Index ──► Queue ──► plan (pure) ──► writes ──► API server

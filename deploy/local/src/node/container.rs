@@ -6,9 +6,9 @@
 //!     └───────────┴── cannot be configured or started: waits, and tries again
 //! ```
 //!
-//! What is going on is published as a [`View`]; the pod turns views into its status. The reasons a waiting container gives:
-//! `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found), `RunContainerError` (it did not start),
-//! `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]).
+//! What is going on is published as a [`View`]; the pod turns views into its status. The reasons a waiting container
+//! gives: `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found), `RunContainerError`
+//! (it did not start), `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]).
 
 use super::Node;
 use super::backoff::Restarts;

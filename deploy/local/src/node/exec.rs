@@ -1,12 +1,13 @@
 //! Starting a process without copying this one.
 //!
-//! `fork` copies the page tables: milliseconds for a process of some hundred MiB, and every thread then pays for each page that it
-//! touches. The standard library avoids that (`posix_spawn`) only while nothing is to be done in the child, and something must be: asking
-//! for the signal at the parent's death. So this does what `posix_spawn` does inside, plus that: `clone` with `CLONE_VM | CLONE_VFORK`. The child
-//! runs in this process's memory, on a stack of its own, while the calling thread stands still, until it has become the program.
+//! `fork` copies the page tables: milliseconds for a process of some hundred MiB, and every thread then pays for each
+//! page that it touches. The standard library avoids that (`posix_spawn`) only while nothing is to be done in the
+//! child, and something must be: asking for the signal at the parent's death. So this does what `posix_spawn` does
+//! inside, plus that: `clone` with `CLONE_VM | CLONE_VFORK`. The child runs in this process's memory, on a stack of its
+//! own, while the calling thread stands still, until it has become the program.
 //!
-//! What the child does, in order: default signal handlers; death signal; process group; descriptors 0 to 2; working directory; signal
-//! mask; `execve`. The number of the error that ends this early is left where the parent finds it.
+//! What the child does, in order: default signal handlers; death signal; process group; descriptors 0 to 2; working
+//! directory; signal mask; `execve`. The number of the error that ends this early is left where the parent finds it.
 
 use super::process::Launch;
 use rustix::process::Pid;

@@ -5,8 +5,9 @@
 //! others, and the next one fails with "address already in use". That is told as what it is, `PortCollision`, with the
 //! culprit's name, instead of as a crash.
 //!
-//! The evidence: the kernel's tables of listening sockets (`/proc/self/net/tcp`, `tcp6`), the sockets that each pod's processes
-//! hold (`/proc/PID/fd`), and the end of the failed container's log. Reading it is [`survey`], judging it [`judge`], which is pure.
+//! The evidence: the kernel's tables of listening sockets (`/proc/self/net/tcp`, `tcp6`), the sockets that each pod's
+//! processes hold (`/proc/PID/fd`), and the end of the failed container's log. Reading it is [`survey`], judging it
+//! [`judge`], which is pure.
 
 use std::collections::HashMap;
 use std::fmt;

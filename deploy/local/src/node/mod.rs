@@ -1,9 +1,10 @@
 //! A node whose pods are processes: what the kubelet and kube-proxy do, for any API server.
 //!
-//! It takes pods that no node has yet (or all that name it), gives each an address of its own from a range, and runs each container's
-//! `command` as a process that is told to listen on `$HOST:$PORT`. The image is not used. [`pod`] tells the course of a pod's life,
-//! [`container`] that of a container, [`environment`] what a program is told, [`probe`] how it is asked, [`listeners`] how programs that
-//! listen elsewhere are found out, [`proxy`] how Services reach pods, [`usage`] what containers use.
+//! It takes pods that no node has yet (or all that name it), gives each an address of its own from a range, and runs
+//! each container's `command` as a process that is told to listen on `$HOST:$PORT`. The image is not used. [`pod`]
+//! tells the course of a pod's life, [`container`] that of a container, [`environment`] what a program is told,
+//! [`probe`] how it is asked, [`listeners`] how programs that listen elsewhere are found out, [`proxy`] how Services
+//! reach pods, [`usage`] what containers use.
 //!
 //! ```text
 //! watch of pods ──► run ──► pod::run (one task each) ──► container::supervise (one task each) ──► process
@@ -12,13 +13,14 @@
 //!
 //! # Which pods
 //!
-//! Pods whose `spec.nodeName` is this node's name, and pods without one whose `spec.schedulerName` is [`SCHEDULER_NAME`] or, if
-//! [`NodeOptions::default_scheduler`] says so, the default scheduler's. Nothing else about scheduling is looked at: no selectors, taints,
-//! affinities or resources.
+//! Pods whose `spec.nodeName` is this node's name, and pods without one whose `spec.schedulerName` is
+//! [`SCHEDULER_NAME`] or, if [`NodeOptions::default_scheduler`] says so, the default scheduler's. Nothing else about
+//! scheduling is looked at: no selectors, taints, affinities or resources.
 //!
 //! # Not here
 //!
-//! Images, volumes, init containers, cgroups, exec and port-forward. Each module's header lists what it leaves out of its own job.
+//! Images, volumes, init containers, cgroups, exec and port-forward. Each module's header lists what it leaves out of
+//! its own job.
 
 mod addresses;
 mod backoff;

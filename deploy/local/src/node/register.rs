@@ -1,7 +1,7 @@
 //! This node as the API server knows it: a Node object, and a Lease that says it is alive.
 //!
-//! On a real API server the node controller calls a node lost when its Lease is 40 s old, so it is renewed every [`RENEW`]. When the node
-//! shuts down it takes both away, so that pods bound to it are cleared and not waited for.
+//! On a real API server the node controller calls a node lost when its Lease is 40 s old, so it is renewed every
+//! [`RENEW`]. When the node shuts down it takes both away, so that pods bound to it are cleared and not waited for.
 
 use super::NodeOptions;
 use common_runtime::trouble::Trouble;

@@ -1,12 +1,12 @@
 //! The Service proxy: each ClusterIP and port is a listener that forwards to the Service's current endpoints.
 //!
-//! Connections go to the ready endpoints in turn; if there is none, to those that end but still serve. An endpoint that refuses the
-//! connection is passed over for the next, since nothing was sent to it. With no endpoint at all the connection is reset at once. A
-//! change of endpoints concerns new connections only.
+//! Connections go to the ready endpoints in turn; if there is none, to those that end but still serve. An endpoint that
+//! refuses the connection is passed over for the next, since nothing was sent to it. With no endpoint at all the
+//! connection is reset at once. A change of endpoints concerns new connections only.
 //!
-//! The port that an address is asked for may need rights that this process lacks, or the address may not be this machine's. Then a port
-//! that it can have is used instead, and [`ServiceTable::lookup`] tells where: in-process clients resolve names through
-//! [`ServiceResolver`] and never see the difference.
+//! The port that an address is asked for may need rights that this process lacks, or the address may not be this
+//! machine's. Then a port that it can have is used instead, and [`ServiceTable::lookup`] tells where: in-process
+//! clients resolve names through [`ServiceResolver`] and never see the difference.
 //!
 //! # Not here
 //!
