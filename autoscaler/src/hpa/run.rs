@@ -30,6 +30,7 @@ use super::native;
 use super::options::{ControllerOptions, HpaMode};
 use crate::clock::Clock;
 use crate::leadership::Shares;
+use anyhow::Context;
 use common::config::{self, AutoscalerConfig, ConfigError, LeaderElectionConfig, LogLevel, ObservabilityConfig};
 use common::ownership::Holder;
 use common_runtime::admin::{self, Page};
@@ -133,7 +134,7 @@ fn identity() -> String {
 /// Runs until `shutdown`; returns when all is released.
 ///
 /// # Errors
-/// A port cannot be bound, or the API server is too old.
+/// A port cannot be bound, the API server is too old, or the leases' ConfigMap breaks a rule.
 pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (leases, last) = (CancellationToken::new(), CancellationToken::new());
     let (_leases_end, _last_ends) = (leases.clone().drop_guard(), last.clone().drop_guard());
@@ -156,7 +157,8 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
         admin: options.admin,
     };
     let mut observed = seen.observe(&options.process, last.clone()).await?;
-    let election = configs.election.borrow().clone();
+    let election = Result::clone(&configs.election.borrow());
+    let election = election.with_context(|| options.election_map.clone())?;
     let (shares, released) = campaign(&client, &options, &election, &leases);
     let (clock, leadership) = (Clock::system(), Arc::new(shares));
     tokio::spawn(resync(clock.clone(), last.clone()));
@@ -190,7 +192,8 @@ fn probes(shutdown: CancellationToken) -> Page {
 
 struct Configs {
     autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
-    election: watch::Receiver<Arc<LeaderElectionConfig>>,
+    /// For the start.
+    election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
     observability: watch::Receiver<Arc<ObservabilityConfig>>,
 }
 
@@ -203,9 +206,9 @@ impl Configs {
             let logging = &options.process.config_maps.logging;
             logs.clone().follow(maps.subscribe(logging, LogLevel::default(), level));
         }
-        let parse =
-            |data: &BTreeMap<String, String>| -> Result<_, ConfigError> { LeaderElectionConfig::from_map(data) };
-        let election = maps.subscribe(&options.election_map, LeaderElectionConfig::default(), parse);
+        // A map that breaks a rule ends the process: with defaults in its place there could be two owners.
+        let parse = |data: &BTreeMap<String, String>| Ok::<_, ConfigError>(LeaderElectionConfig::from_map(data));
+        let election = maps.subscribe(&options.election_map, Ok(LeaderElectionConfig::default()), parse);
         let named = &options.process.config_maps.observability;
         let observability = maps.subscribe(named, ObservabilityConfig::default(), ObservabilityConfig::from_map);
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;

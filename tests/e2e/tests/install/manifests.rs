@@ -1,7 +1,7 @@
 //! The kustomizations against the embedded API server: every object is taken, and asks for what exists.
 
 use anyhow::{Context, ensure};
-use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, NetworkConfig};
+use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig};
 use e2e::bare;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -187,6 +187,11 @@ fn the_operators_manual_is_true() -> anyhow::Result<()> {
         (read.buckets, read.lease_duration, read.renew_deadline, read.retry_period),
         (4, timing.lease_duration, timing.renew_deadline, timing.retry_period)
     );
+    for plane in ["activator", "autoscaler"] {
+        let own = format!("loglevel.{plane}");
+        let map = of("config-logging")?.into_iter().filter(|(key, _)| *key == own).collect();
+        check(&map, &Data::new(), &[], |data| LogLevel::from_map(data, plane))?;
+    }
     let observability = of("config-observability")?;
     let keys: Vec<_> = observability.keys().map(String::as_str).collect();
     assert_eq!(keys, ["logging.enable-request-log", "logging.request-log-template"]);
