@@ -61,6 +61,22 @@ impl Process {
         Ok(())
     }
 
+    /// Makes it stand still, by SIGSTOP, with all its connections open.
+    ///
+    /// # Errors
+    /// It has ended before.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on, by SIGCONT.
+    ///
+    /// # Errors
+    /// It has ended before.
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         Ok(kill_process(pid.context("it has ended already")?, signal)?)

@@ -13,6 +13,7 @@ use local::up::system::{self, Member};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// One of the two binaries and its place.
 #[derive(Clone, Copy)]
@@ -74,6 +75,47 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?)
 }
 
+/// For how long the API server is away: longer than a lease lasts. `E2E_OUTAGE_SECONDS` says otherwise.
+const OUTAGE: Duration = Duration::from_secs(17);
+
+/// Nothing of what runs is scaled down for want of news, a sleeping service wakes as soon as the API server is back, and no
+/// request is lost. `asleep` is a client of a service that sleeps.
+async fn an_api_server_that_is_away_costs_nothing(
+    space: &Space,
+    api: &Process,
+    activator: Plane,
+    asleep: &Load,
+) -> anyhow::Result<()> {
+    let outage = std::env::var("E2E_OUTAGE_SECONDS").ok().map(|text| text.parse().map(Duration::from_secs));
+    let outage = outage.transpose().context("E2E_OUTAGE_SECONDS")?.unwrap_or(OUTAGE);
+    space.deploy(&Workload::new("busy").env("HELLO_LATENCY_MS", 100)).await?;
+    let stop = CancellationToken::new();
+    let busy = tokio::spawn({
+        let (load, stop) = (Load::new(activator.address, format!("busy.{}", space.namespace)), stop.clone());
+        async move { load.steady(3, "/", stop).await }
+    });
+    space.until(SOON, "a ready pod", async || Ok(space.ready_pods("busy").await? >= 1)).await?;
+
+    api.freeze()?;
+    let held = tokio::spawn({
+        let load = asleep.clone();
+        async move { load.get("/").await }
+    });
+    tokio::time::sleep(outage).await; // The fault itself.
+    api.thaw()?;
+    let answer = held.await??;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    // Whoever decides now has seen less than a window of it.
+    let end = tokio::time::Instant::now() + Duration::from_secs(8);
+    while tokio::time::Instant::now() < end {
+        assert!(space.replicas("busy").await? >= 1, "put to sleep under load");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.cancel();
+    busy.await?.none_lost()?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cold_request_is_answered_and_each_plane_may_be_killed() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -125,7 +167,21 @@ async fn a_cold_request_is_answered_and_each_plane_may_be_killed() -> anyhow::Re
     let forwarding = parts.start(activator).await?;
     let answer = load.get("/").await?;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
+
+    // Both, in either order, with a pod that runs.
+    parts.kill(autoscaler, deciding).await?;
+    parts.kill(activator, forwarding).await?;
+    let forwarding = parts.start(activator).await?;
+    let deciding = parts.start(autoscaler).await?;
+    assert_eq!(load.get("/").await?.status, 200);
+    parts.kill(activator, forwarding).await?;
+    parts.kill(autoscaler, deciding).await?;
+    let deciding = parts.start(autoscaler).await?;
+    let forwarding = parts.start(activator).await?;
+    assert_eq!(load.get("/").await?.status, 200);
     space.until_asleep("hello").await?;
+
+    an_api_server_that_is_away_costs_nothing(&space, &api, activator, &load).await?;
 
     space.delete().await?;
     parts.publish(activator, false).await?;

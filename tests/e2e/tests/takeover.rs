@@ -1,0 +1,120 @@
+//! An owner that goes, politely or not, with load on what it owns.
+
+use anyhow::Context;
+use common::RevisionKey;
+use common::ownership::{bucket_names, owner};
+use e2e::world::{ASLEEP, SOON};
+use e2e::{Entry, Load, Workload, World};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::PostParams;
+use local::up::{PlaneId, UpOptions, system};
+use serde_json::json;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long leases last here: as short as a second's timing allows for a third of it to be lost.
+const LEASE: Duration = Duration::from_secs(4);
+/// What a takeover may take on top of a lease's end, or of an orderly exit.
+const TAKEOVER: Duration = Duration::from_secs(2);
+const BUCKETS: u32 = 4; // Standalone's default.
+const NAME: &str = "owned";
+
+/// Two autoscalers with short leases.
+async fn world() -> anyhow::Result<World> {
+    let world = World::with(UpOptions { autoscalers: 2, ..UpOptions::default() }).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), system::NAMESPACE);
+    let data = json!({"lease-duration": "4s", "renew-deadline": "3s", "retry-period": "1s"});
+    let map = serde_json::from_value(json!({"metadata": {"name": "config-leader-election"}, "data": data}))?;
+    maps.create(&PostParams::default(), &map).await?;
+    for n in 0..2 {
+        world.cluster.drain_plane(PlaneId::Autoscaler(n)).await; // Leases are read at the start.
+        world.cluster.start_plane(PlaneId::Autoscaler(n))?;
+    }
+    world.cluster.ready_planes(3).await;
+    Ok(world)
+}
+
+/// Who holds the lease that the workload belongs to; none: nobody at the moment.
+async fn holder(world: &World) -> anyhow::Result<Option<PlaneId>> {
+    let names = bucket_names(BUCKETS);
+    let key = RevisionKey::new(world.namespace.as_str(), NAME);
+    let lease = owner(&names, &key.to_string()).context("buckets")?;
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), system::NAMESPACE);
+    let holder = leases.get(lease).await?.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    Ok((0..2).map(PlaneId::Autoscaler).find(|plane| holder.starts_with(&format!("{}_", plane.name()))))
+}
+
+/// Waits until another than `former` holds it; who, and how long that took from `since` on.
+async fn next_holder(world: &World, former: PlaneId, since: Instant) -> anyhow::Result<(PlaneId, Duration)> {
+    let mut next = None;
+    world
+        .until(SOON, "another owner", async || {
+            next = holder(world).await?.filter(|holder| *holder != former);
+            Ok(next.is_some())
+        })
+        .await?;
+    Ok((next.context("just seen")?, since.elapsed()))
+}
+
+fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e2e::Outcome> {
+    let (load, stop) = (load.clone(), stop.clone());
+    tokio::spawn(async move { load.steady(workers, "/", stop).await })
+}
+
+/// Goal: after an orderly exit another owns within 2 s, after a crash within the lease and 2 s; the replicas do not go down
+/// meanwhile, a ten-fold surge that begins with the crash is scaled up to, and no request is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Result<()> {
+    let world = world().await?;
+    // Requests of half a second, seven to a pod.
+    let workload = Workload::new(NAME).env("HELLO_LATENCY_MS", 500).annotate("autoscaling.knative.dev/target", 10);
+    world.deploy(&workload).await?;
+    let (load, stop) = (world.load(Entry::Activator, NAME), CancellationToken::new());
+    let calm = steady(&load, 4, &stop);
+    world.until(ASLEEP, "a ready pod", async || Ok(world.ready_pods(NAME).await? >= 1)).await?;
+
+    let mut first = None;
+    world
+        .until(SOON, "an owner", async || {
+            first = holder(&world).await?;
+            Ok(first.is_some())
+        })
+        .await?;
+    let first = first.context("just seen")?;
+    let left = Instant::now();
+    let (drained, taken) = tokio::join!(world.cluster.drain_plane(first), next_holder(&world, first, left));
+    let ((), (second, took)) = (drained, taken?);
+    eprintln!("taken over {took:?} after an orderly exit began");
+    assert!(took < TAKEOVER, "taken over {took:?} after an orderly exit began");
+    world.cluster.start_plane(first)?;
+    world.cluster.ready_planes(3).await;
+    assert!(world.replicas(NAME).await? >= 1);
+
+    // It may have handed the lease back by now.
+    let second = holder(&world).await?.unwrap_or(second);
+    let before = world.replicas(NAME).await?;
+    world.cluster.kill_plane(second);
+    let killed = Instant::now();
+    let surge = steady(&load, 40, &stop);
+    let (_, took) = next_holder(&world, second, killed).await?;
+    eprintln!("taken over {took:?} after a crash, with leases of {LEASE:?}");
+    assert!(took < LEASE + TAKEOVER, "taken over {took:?} after a crash");
+    world
+        .until(ASLEEP, "replicas for ten times the load", async || {
+            let replicas = world.replicas(NAME).await?;
+            assert!(replicas >= before.min(1), "{replicas} replicas under load");
+            Ok(replicas >= 6)
+        })
+        .await?;
+    eprintln!("scaled up {:?} after the crash", killed.elapsed());
+    world.until(ASLEEP, "pods for ten times the load", async || Ok(world.ready_pods(NAME).await? >= 6)).await?;
+    stop.cancel();
+    calm.await?.none_lost()?;
+    surge.await?.none_lost()?;
+    world.end().await;
+    Ok(())
+}
