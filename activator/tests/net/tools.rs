@@ -36,9 +36,9 @@ async fn counting() -> Pod {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curl_is_served() {
     let pod = counting().await;
-    let file = std::env::temp_dir().join(format!("zeroscale-upload-{}", std::process::id()));
-    let path = file.to_str().expect("a path").to_owned();
-    std::fs::write(&file, vec![b'x'; 3 << 20]).expect("a file");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("a path").to_owned();
+    std::fs::write(&path, vec![b'x'; 3 << 20]).expect("its content");
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let rig = Pair { client: Protocol::Http1, pod: protocol }.rig(&pod).await;
         let url = format!("http://{}/", rig.address);
@@ -68,7 +68,6 @@ async fn curl_is_served() {
             assert!(twice.ends_with("|0|"), "{version}: {twice}");
         }
     }
-    std::fs::remove_file(&file).expect("ours");
 }
 
 /// Goal: many streams and many connections at once, in all four pairs: every request is answered.

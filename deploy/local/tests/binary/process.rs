@@ -13,9 +13,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The sample program, as pods run it.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_local");
 
-/// A process of the binary; killed when dropped.
+/// A process of the binary; killed when dropped, and the folder that it leaves then is removed.
 pub(crate) struct Local {
     child: Child,
+    /// How its folder's name begins.
+    folder: String,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -33,7 +35,8 @@ impl Local {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("started");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        Self { child, lines }
+        let folder = format!("zeroscale-{}-", child.id().expect("it runs"));
+        Self { child, folder, lines }
     }
 
     /// `local up` on free ports.
@@ -76,6 +79,17 @@ impl Local {
     /// Waits for its end.
     pub(crate) async fn ended(&mut self, patience: Duration) -> ExitStatus {
         tokio::time::timeout(patience, self.child.wait()).await.expect("an end in time").expect("a status")
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let _ = self.child.start_kill();
+        for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&self.folder) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 
