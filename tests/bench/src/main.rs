@@ -1,11 +1,12 @@
-//! `cargo run --release -p bench -- activator [--row NAME]... [--quick]` prints the rows of "how fast is fast".
+//! `cargo run --profile dist -p bench -- activator [--row NAME]... [--quick]` prints the rows of "how fast is fast".
 //!
 //! Every row is a ratio to a peer that does the same work on the same machine in the same run, or a figure that no
 //! machine changes much (bytes). Peers and the plane under test take turns, repetition by repetition, so that what the
 //! machine does meanwhile falls on all of them; a row shows the least, the median and the greatest of the repetitions.
 //! Nothing here is a test: no figure fails a build.
 //!
-//! The activator is the release binary, started as a cluster starts it, on an API server that this process embeds.
+//! The activator is the binary of the same profile (`dist` is what images hold; `release` builds sooner and costs a tenth
+//! more), started as a cluster starts it, on an API server that this process embeds.
 //! Peers are Debian's packages ([`tools`]).
 //!
 //! A measurement is one file with its [`report::Row`]s and one function ([`report::Measurement`]).

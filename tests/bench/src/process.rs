@@ -95,14 +95,15 @@ fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Builds the activator where cargo runs us, so that what is measured is what is written.
+/// Builds the activator where cargo runs us, in our own profile, so that what is measured is what is written.
 pub(crate) fn build_activator() -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    let us = std::env::current_exe()?;
+    // Cargo names a profile's folder after it, but for `dev`.
+    let folder = us.parent().and_then(Path::file_name).context("a folder")?;
+    let profile = if folder == "debug" { "dev".as_ref() } else { folder };
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "-p", "activator", "--bin", "activator"]);
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
-    }
+    command.args(["build", "--quiet", "-p", "activator", "--bin", "activator", "--profile"]).arg(profile);
     ensure!(command.status()?.success(), "the activator does not build");
     Ok(())
 }
@@ -110,6 +111,6 @@ pub(crate) fn build_activator() -> anyhow::Result<()> {
 /// Where cargo has put the activator.
 pub(crate) fn activator() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.parent().map(|folder| folder.join("activator")).context("a folder")?;
-    ensure!(Path::is_file(&path), "{} is missing: cargo build --release -p activator", path.display());
+    ensure!(Path::is_file(&path), "{} is missing: build the activator in the same profile", path.display());
     Ok(path)
 }
