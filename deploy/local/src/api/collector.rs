@@ -7,9 +7,12 @@
 //! Rules: an object none of whose owners exists is deleted; owners that are gone are struck from the others. With
 //! `foregroundDeletion` an owner waits for dependents that block it; with `orphan` it lets them go.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::MissedTickBehavior;
 
 use super::core::Api;
 use super::crd;
@@ -21,18 +24,28 @@ use super::status::Result;
 use super::store::{NAMESPACES, Object, Place};
 use super::write::{Part, Target};
 
+/// After a failure, an object is looked at again at the latest so much later.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Works until the server ends.
 pub(crate) async fn run(api: Arc<Api>) {
+    let mut failed = BTreeSet::new();
+    let mut retries = tokio::time::interval(RETRY);
+    retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let work = tokio::select! {
             () = api.shutdown.cancelled() => return,
             work = api.store.work() => work,
+            _ = retries.tick(), if !failed.is_empty() => failed.iter().cloned().collect(),
         };
         for place in work {
-            if let Err(error) = api.examine(&place) {
-                // Not tried again before the object, its owner or its namespace changes.
-                let error = &error.body["message"];
-                tracing::warn!(table = %place.0, key = place.1, %error, "what follows from a deletion was not done");
+            match api.examine(&place) {
+                Ok(()) => drop(failed.remove(&place)),
+                Err(error) if failed.insert(place.clone()) => {
+                    let error = &error.body["message"];
+                    tracing::warn!(table = %place.0, key = place.1, %error, "what follows from a deletion was not done yet");
+                }
+                Err(_) => {}
             }
             tokio::task::yield_now().await;
         }

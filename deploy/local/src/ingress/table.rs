@@ -154,6 +154,9 @@ impl State {
     fn forget_slice(&mut self, service: &Name, name: &str) {
         if let Some(slices) = self.slices.get_mut(service) {
             slices.remove(name);
+            if slices.is_empty() {
+                self.slices.remove(service);
+            }
         }
     }
 }
@@ -230,9 +233,10 @@ pub(super) async fn follow(table: std::sync::Arc<Table>, client: Client, shutdow
                 }
                 watcher::Event::Apply(slice) => table.slice_applied(&slice),
                 watcher::Event::InitDone => {
-                    for (service, slices) in &mut table.state.write().slices {
+                    table.state.write().slices.retain(|service, slices| {
                         slices.retain(|name, _| listed.get(service).is_some_and(|kept| kept.contains(name)));
-                    }
+                        !slices.is_empty()
+                    });
                 }
                 watcher::Event::Delete(slice) => table.slice_deleted(&slice),
             },
@@ -297,6 +301,7 @@ mod tests {
         let second = table.target("default", "hello").expect("slices").addresses[0];
         assert_ne!(first, second);
         table.slice_deleted(&slice(true));
-        assert!(table.target("default", "hello").expect("known").addresses.is_empty());
+        assert_eq!(table.target("default", "hello"), None, "without slices there is no Service");
+        assert!(table.state.read().slices.is_empty(), "nothing is kept of it");
     }
 }

@@ -285,12 +285,14 @@ impl Pods {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            // Nothing of it runs here: an earlier process of this node had it.
-            let (api, shutdown) = (
-                Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default()),
-                self.shutdown.clone(),
-            );
-            tokio::spawn(async move { pod::remove(&api, &pod, &shutdown).await });
+            // Nothing of it runs here: an earlier process of this node had it. Kept as seen, so that it is removed once.
+            self.seen.insert(uid.clone(), watch::channel(Seen::Gone).0);
+            let api = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
+            let shutdown = self.shutdown.clone();
+            self.tasks.spawn(async move {
+                pod::remove(&api, &pod, &shutdown).await;
+                uid
+            });
             return;
         }
         if matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed")) {
