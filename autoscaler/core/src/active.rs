@@ -43,7 +43,7 @@ impl Active {
 /// What the conditions depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// The scale that [`crate::scale_to_zero`] returned; none: unknown.
+    /// The scale that [`crate::scale_to_zero`] returned, never below 0; none: unknown.
     pub want: Option<i32>,
     /// Ready pods.
     pub ready: u32,
@@ -111,12 +111,11 @@ impl Verdict {
 /// The conditions to set.
 pub fn decide(input: &Input) -> Outcome {
     let enough = i64::from(input.ready) >= i64::from(input.min_ready);
-    let wanted = input.want.is_some_and(|want| want > 0);
     let active = if input.want == Some(0) || input.min_ready == 0 {
         let timed_out = input.active.is_activating() && input.min_ready > 0;
         Some(if timed_out { Verdict::TimedOut } else { Verdict::NoTraffic })
     } else {
-        match (enough, wanted || !input.active.is_inactive()) {
+        match (enough, input.want.is_some() || !input.active.is_inactive()) {
             (true, true) => Some(Verdict::Active),
             (true, false) => None,
             (false, true) => Some(Verdict::Queued),

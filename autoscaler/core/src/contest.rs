@@ -108,4 +108,13 @@ mod tests {
         contest.asked(3, now);
         assert_eq!(contest.judge(3, now), Verdict::Ask, "so it was when something else was asked for between");
     }
+
+    /// Goal: exactly [`PEACE`] is enough, a nanosecond less is not.
+    #[test]
+    fn peace_begins_when_it_is_due() {
+        let (mut contest, now) = (Contest::default(), origin());
+        (0..FREE).for_each(|_| contest.asked(3, now));
+        assert_eq!(contest.judge(3, now + PEACE - Duration::from_nanos(1)), Verdict::AskAndTell);
+        assert_eq!(contest.judge(3, now + PEACE), Verdict::Ask);
+    }
 }

@@ -90,7 +90,7 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
 
     /// Moves everything that is due at `now` to the end of `due`: pokes first, each revision once.
     pub fn due(&mut self, now: Instant, due: &mut Vec<K>) {
-        let end = self.step_of(now) + 1;
+        let end = self.step_of(now).saturating_add(1);
         // More than a round ago: everything once.
         let start = self.next_step.max(end.saturating_sub(PHASES as u64));
         due.extend(self.poked.iter().cloned());
@@ -119,7 +119,7 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
     /// The last step that is not after `now`.
     fn step_of(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.epoch);
-        u64::try_from(elapsed.as_nanos() / STEP.as_nanos()).unwrap_or(u64::MAX - 1)
+        u64::try_from(elapsed.as_nanos() / STEP.as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn time_of(&self, step: u64) -> Instant {
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(wheel.next_due(first), Some(first + TICK));
         assert_eq!(due(&mut wheel, first), [0; 0], "taken once");
         assert!(wheel.remove(&0));
-        assert_eq!(wheel.next_due(first), None);
+        assert_eq!((wheel.next_due(first), wheel.is_empty()), (None, true));
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
         assert!(wheel.remove(&0));
         assert!(!wheel.remove(&0), "it is gone");
         assert_eq!(due(&mut wheel, epoch + TICK), [1]);
-        assert_eq!(wheel.len(), 1);
+        assert_eq!((wheel.len(), wheel.is_empty()), (1, false));
         wheel.insert(0);
         wheel.insert(0);
         assert_eq!(wheel.len(), 2);

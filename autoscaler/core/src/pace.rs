@@ -129,6 +129,13 @@ mod tests {
             assert!(!pace.clone().take(line, ready - Duration::from_millis(1)), "{line:?}");
             assert!(pace.clone().take(line, ready), "{line:?}");
         }
+        // What is left shortens the wait.
+        let mut half = Pace::new(Rate { qps: 10.0, burst: 4 }, start);
+        assert!(half.take(Line::Wake, start) && half.take(Line::Wake, start));
+        for (line, wait) in [(Line::Wake, 0), (Line::Scale, 0), (Line::Object, 100), (Line::Event, 200)] {
+            let ready = half.ready_at(line) - start;
+            assert_eq!(ready.as_millis(), wait, "{line:?}");
+        }
         let later = start + Duration::from_secs(3600);
         assert_eq!(taken(&mut pace, Line::Wake, later), 4);
         assert_eq!(taken(&mut pace, Line::Wake, later + Duration::from_millis(250)), 2);

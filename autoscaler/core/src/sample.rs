@@ -141,6 +141,9 @@ mod tests {
         assert_eq!(many.needed, 11);
         assert!(many.order[..25].iter().all(|i| *i < 25) && !many.order[..25].is_sorted(), "the old are shuffled");
         assert!(many.order[25..].is_sorted(), "the young are the last resort");
+        let just = choose(pods(11, 19), now, WINDOW, &mut rng);
+        assert_eq!(just.needed, 11);
+        assert!(!just.order[..11].is_sorted() && just.order[11..].is_sorted(), "as many old ones as are needed");
         let unknown = choose([("a", None), ("b", Some(now - WINDOW))], now, WINDOW, &mut rng);
         assert_eq!(unknown.order, ["b", "a"], "a pod that does not say when it started is young");
     }

@@ -37,7 +37,7 @@ impl Limits {
     pub(super) fn answer(&self, demand: f64, rule: Rule) -> Answer {
         let raised = demand.max(self.down);
         let pods = raised.min(self.up) as i32; // Saturates.
-        if demand > 0.0 && self.activation_scale > 1 && self.activation_scale > pods {
+        if demand > 0.0 && self.activation_scale > pods {
             Answer { pods: self.activation_scale, rule: Rule::ActivationScale }
         } else if raised > self.up {
             Answer { pods, rule: Rule::ScaleUpRate }

@@ -320,7 +320,7 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
         ("up", calm(&plain), plain.clone(), 1, 1000.0, 5.0, Rule::ScaleUpRate),
         ("down", calm(&plain), plain.clone(), 100, 1.0, 1.0, Rule::ScaleDownRate),
         ("idle", calm(&plain), plain.clone(), 1, 0.0, 0.0, Rule::StableLoad),
-        ("negative load", calm(&plain), plain.clone(), 1, -5.0, -5.0, Rule::StableLoad),
+        ("negative load", calm(&plain), plain.clone(), 1, -50.0, -50.0, Rule::StableLoad),
         ("down rate asks for as much", calm(&plain), plain.clone(), 10, 10.0, 10.0, Rule::StableLoad),
         ("up rate allows as much", calm(&plain), plain.clone(), 1, 100.0, 10.0, Rule::StableLoad),
         ("floor is reached again", panicking(&plain, secs(5), 5), plain.clone(), 5, 50.0, 10.0, Rule::StableLoad),
@@ -335,13 +335,24 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
             0.0,
             Rule::ActivationScale,
         ),
+        (
+            "as many as the activation scale",
+            calm(&plain),
+            DeciderSpec { activation_scale: 3, ..plain.clone() },
+            3,
+            30.0,
+            0.0,
+            Rule::StableLoad,
+        ),
     ];
+    let mut explained = std::collections::HashMap::new();
     for (name, mut decider, spec, ready, stable, panic, rule) in cases {
         let decision = decider.decide(&spec, &observation(Duration::ZERO, ready, stable, panic));
         let got = decision.recommendation().expect("valid");
         assert_eq!(got.rule, rule, "{name}");
         assert_eq!(got.inputs, Inputs { ready, stable, panic, target: 10.0 }, "{name}");
-        assert!(!rule.explain().is_empty());
+        assert_eq!(decision.excess_burst_capacity(), Some(got.excess_burst_capacity), "{name}");
+        explained.insert(rule, rule.explain());
     }
     let delayed = DeciderSpec { scale_down_delay: secs(60), ..plain };
     let mut decider = calm(&delayed);
@@ -350,6 +361,9 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
     assert_eq!(again.recommendation().map(|r| r.rule), Some(Rule::StableLoad), "held, and asked for as well");
     let decision = decider.decide(&delayed, &observation(secs(2), 5, 20.0, 5.0));
     assert_eq!(decision.recommendation().map(|r| (r.desired, r.rule)), Some((5, Rule::ScaleDownDelay)));
+    explained.insert(Rule::ScaleDownDelay, Rule::ScaleDownDelay.explain());
+    let words: std::collections::BTreeSet<_> = explained.values().collect();
+    assert!(words.len() == 7 && !words.contains(&""), "each rule has words of its own: {words:?}");
 }
 
 fn any_spec() -> impl Strategy<Value = DeciderSpec> {

@@ -56,6 +56,7 @@ fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
         ((1, Some(0), Some(2), 0), (Some(2), "cpu")),
         // A failure blocks down and zero, not up.
         ((3, Some(2), None, 1), (Some(3), "concurrency")),
+        ((3, Some(3), None, 1), (Some(3), "concurrency")), // As many as there are: nothing is held.
         ((1, Some(0), None, 1), (Some(1), "concurrency")),
         ((3, Some(5), None, 1), (Some(5), "concurrency")),
         ((3, Some(2), Some(6), 1), (Some(6), "cpu")),

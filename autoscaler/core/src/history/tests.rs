@@ -100,6 +100,26 @@ fn what_changes_an_action_makes_a_new_entry() {
 }
 
 #[test]
+fn every_obstacle_has_words_of_its_own() {
+    let all = [
+        Obstacle::Invalid,
+        Obstacle::ClassNotServed,
+        Obstacle::TargetNotFound,
+        Obstacle::ServiceNotOwned,
+        Obstacle::ServicePending,
+        Obstacle::NoPrivateService,
+        Obstacle::GivenBack,
+        Obstacle::LeaseEnding,
+        Obstacle::NotAccepted,
+        Obstacle::Contested,
+    ];
+    let words: std::collections::BTreeSet<_> = all.iter().map(|obstacle| obstacle.explain()).collect();
+    assert!(words.len() == all.len() && !words.contains(""), "{words:?}");
+    assert_eq!(Cause::Obstacle(Obstacle::Invalid).explain(), Obstacle::Invalid.explain());
+    assert_eq!(Cause::Rule(Reason::Bounds).explain(), Reason::Bounds.explain());
+}
+
+#[test]
 fn actions_are_flat_json_and_their_cause_reads_back() {
     let mut history = History::new();
     history.act(secs(100), action(1, true, Reason::ProbePending));

@@ -105,4 +105,17 @@ mod tests {
         assert_eq!((list.len(), list[0].last_transition), (2, Some(late)));
         assert!(!is_true(&list, &ConditionType::AbleToScale) && is_true(&list, &ConditionType::ScalingActive));
     }
+
+    #[test]
+    fn a_type_is_its_name() {
+        for (name, kind) in [
+            ("AbleToScale", ConditionType::AbleToScale),
+            ("ScalingActive", ConditionType::ScalingActive),
+            ("ScalingLimited", ConditionType::ScalingLimited),
+            ("ScaledToZero", ConditionType::ScaledToZero),
+            ("Paused", ConditionType::Other("Paused".into())),
+        ] {
+            assert_eq!((ConditionType::from(name), kind.as_str()), (kind.clone(), name));
+        }
+    }
 }

@@ -104,3 +104,45 @@ pub struct Demand {
     /// Most replicas.
     pub max: i32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: reasons and messages are Kubernetes', to the letter: scripts compare them.
+    #[test]
+    fn conditions_speak_kubernetes_words() {
+        for (what, reason, message) in [
+            (Stabilization::Ready, "ReadyForNewScale", "recommended size matches current size"),
+            (
+                Stabilization::Up,
+                "ScaleUpStabilized",
+                "recent recommendations were lower than current one, applying the lowest recent recommendation",
+            ),
+            (
+                Stabilization::Down,
+                "ScaleDownStabilized",
+                "recent recommendations were higher than current one, applying the highest recent recommendation",
+            ),
+        ] {
+            assert_eq!((what.reason(), what.message()), (reason, message));
+        }
+        for (limit, reason, message) in [
+            (Limit::WithinRange, "DesiredWithinRange", "the desired count is within the acceptable range"),
+            (Limit::TooFew, "TooFewReplicas", "the desired replica count is less than the minimum replica count"),
+            (Limit::TooMany, "TooManyReplicas", "the desired replica count is more than the maximum replica count"),
+            (
+                Limit::ScaleUp,
+                "ScaleUpLimit",
+                "the desired replica count is increasing faster than the maximum scale rate",
+            ),
+            (
+                Limit::ScaleDown,
+                "ScaleDownLimit",
+                "the desired replica count is decreasing faster than the maximum scale rate",
+            ),
+        ] {
+            assert_eq!((limit.reason(), limit.message()), (reason, message));
+        }
+    }
+}

@@ -82,6 +82,14 @@ fn numbers_that_would_spoil_the_windows_are_refused_whole() {
 }
 
 #[test]
+fn the_largest_value_counts() {
+    let mut metrics = Metrics::new(&spec());
+    assert_eq!(metrics.record(&stat(VALUE_MAX, 0.0, 0.0, 0.0), NOW), Ok(()));
+    let load = metrics.load(ScalingMetric::Concurrency, NOW, true);
+    assert_eq!(load, Ok(Load { stable: VALUE_MAX, panic: VALUE_MAX }));
+}
+
+#[test]
 fn each_refusal_has_a_name() {
     let refused = |stat: &Stat| Metrics::new(&spec()).record(stat, NOW).expect_err("refused").name();
     assert_eq!(refused(&stat(f64::NAN, 0.0, 0.0, 0.0)), "not_finite");

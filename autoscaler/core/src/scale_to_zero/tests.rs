@@ -227,6 +227,58 @@ fn each_outcome_says_why() {
     }
 }
 
+/// Goal: a wish that load and metrics made together names whose it was; every other reason stands above that.
+#[test]
+fn a_wish_of_load_and_metrics_says_whose_it_was() {
+    use crate::hpa::decision::{Limit, Stabilization};
+    let answer = |held, measured| Answer {
+        desired: Some(3),
+        metric: "cpu".into(),
+        measured,
+        asked: 3,
+        failing: 0,
+        held,
+        stabilization: Stabilization::Ready,
+        limit: Limit::WithinRange,
+    };
+    for (reason, held, measured, expected) in [
+        (Reason::Desired, false, false, Reason::Desired),
+        (Reason::Desired, false, true, Reason::Metrics),
+        (Reason::Desired, true, false, Reason::MetricFailed),
+        (Reason::Desired, true, true, Reason::MetricFailed),
+        (Reason::Bounds, true, true, Reason::Bounds),
+        (Reason::Idle, false, true, Reason::Idle),
+    ] {
+        assert_eq!(reason.of_answer(&answer(held, measured)), expected, "{reason:?}, {held}, {measured}");
+    }
+}
+
+/// Goal: an operator can tell every two reasons apart, but for the two steps of an idle revision's way to zero.
+#[test]
+fn reasons_read_differently() {
+    use std::collections::BTreeSet;
+    let all = [
+        Reason::Unknown,
+        Reason::Desired,
+        Reason::Metrics,
+        Reason::MetricFailed,
+        Reason::Bounds,
+        Reason::Warming,
+        Reason::ScaleToZeroDisabled,
+        Reason::Activating,
+        Reason::ActivationTimedOut,
+        Reason::ActiveRecently,
+        Reason::Idle,
+        Reason::Unheard,
+        Reason::ProbePending,
+        Reason::PodRetention,
+        Reason::GracePeriod,
+    ];
+    let words: BTreeSet<_> = all.iter().map(|reason| reason.explain()).collect();
+    assert!(words.len() == all.len() && !words.contains(""), "{words:?}");
+    assert_eq!(Reason::Zero.explain(), Reason::Idle.explain());
+}
+
 /// Goal: what was desired while everybody could be heard takes no last pod once somebody cannot; sleep itself goes on.
 #[test]
 fn the_last_pod_stays_while_an_activator_cannot_be_heard() {

@@ -86,6 +86,19 @@ fn a_gap_counts_as_zero() {
     assert_eq!(window.read(8.0), 1.4);
 }
 
+/// Goal: the slots of a gap are emptied wherever the ring ends, be it before, within or after the gap.
+#[test]
+fn a_gap_may_lie_across_the_end_of_the_ring() {
+    for start in 0..5 {
+        let mut window = linear(5);
+        (start..start + 5).for_each(|i| window.write(f64::from(i), 5.0));
+        window.write(f64::from(start + 7), 5.0);
+        assert_eq!(window.read(f64::from(start + 7)), 3.0, "(5 + 5 + 0 + 0 + 5) / 5, from second {start}");
+        assert_eq!(window.total, [15.0], "from second {start}");
+        assert_eq!(window.length(), Duration::from_secs(5));
+    }
+}
+
 #[test]
 fn values_of_one_second_add_up() {
     let mut window = linear(60);

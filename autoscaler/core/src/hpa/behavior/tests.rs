@@ -80,6 +80,14 @@ fn the_rates_of_the_reference() {
         ((10, 1), (1, 1000), "", "%50/180", &[(2, 60)], &[(4, 60)], 6, ScaleDown),
         ((100, 0), (1, 1000), "", "%10/120", &[], &[(10, 100), (10, 60), (10, 20)], 100, ScaleDown),
         ((10, 5), (1, 1000), "", "%1000/120", &[], &[(10, 100), (10, 60), (10, 20)], 5, WithinRange),
+        // As far as may be, and no farther, is within range; of two limits at one place the bound is named.
+        ((10, 20), (1, 1000), "", "", &[], &[], 20, WithinRange),
+        ((10, 500), (1, 20), "", "", &[], &[], 20, TooMany),
+        ((100, 80), (1, 1000), "", "P20/60", &[], &[], 80, WithinRange),
+        ((100, 2), (80, 1000), "", "P20/60", &[], &[], 80, TooFew),
+        // Who asks for what is there is not limited, be it beyond the bounds.
+        ((5, 5), (1, 3), "", "", &[], &[], 5, WithinRange),
+        ((1, 1), (3, 10), "", "", &[], &[], 1, WithinRange),
     ] {
         let memory = Memory { scale_ups: events(ups), scale_downs: events(downs), ..Memory::default() };
         let got = rules(up, down, (0, 0), None).bound(&memory, &Demand { current, proposed, min, max }, NOW);
@@ -118,6 +126,9 @@ fn the_windows_of_the_reference() {
         (&[(10, 6000), (6, 60), (5, 120), (9, 180)], 1, 100, (300, 0), 5, &[100, 6, 5, 9]),
         (&[(2, 6000), (3, 180)], 2, 1, (300, 300), 2, &[1, 3]),
         (&[(2, 6000), (1, 180)], 2, 3, (300, 300), 2, &[3, 1]),
+        // Exactly as old as a window: it counts no more, and keeps its place once more.
+        (&[(10, 300)], 100, 3, (300, 60), 3, &[10, 3]),
+        (&[(10, 300)], 100, 3, (60, 300), 3, &[10, 3]),
     ] {
         let recommendation = |&(replicas, age): &(i32, u64)| Recommendation { replicas, at: ago(age) };
         let mut memory = Memory { recommendations: history.iter().map(recommendation).collect(), ..Memory::default() };

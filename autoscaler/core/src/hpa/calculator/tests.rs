@@ -110,6 +110,9 @@ fn the_utilizations_of_the_reference() {
         (24, 2, "rrr", &[200, 200], &[2000], 50, 10, 200, 2),
         (25, 10, "rrrrrrrrrr", &[300; 10], R25, 56, 50, 300, 9),
         (26, 10, "rrrrrrrrrr", &[300; 10], R25, 55, 50, 300, 10),
+        // Ours. At exactly the target a missing pod is left out; above it, it is idle, which here is just enough.
+        (27, 2, "rr", &[1000], &[2000], 50, 50, 1000, 2),
+        (28, 2, "rrr", &[6000], &[2000], 100, 300, 6000, 2),
     ] {
         let case = Case { current, states, values, requests, tolerances: EVEN, container: None };
         assert_eq!(case.run(target), Ok(UtilizationAnswer { replicas, percent, average }), "R{row}");
@@ -182,6 +185,27 @@ fn the_floating_point_edges_of_the_reference() {
     }
 }
 
+/// Goal: assumptions may hold a scale back, and never turn it round.
+#[test]
+fn an_assumption_never_turns_a_change_round() {
+    let cautious =
+        |current, first, second, pods| Situation { current, tolerances: EVEN, pods: &[] }.cautious(first, second, pods);
+    // (current, ratio as measured, ratio with assumptions, values) -> replicas
+    for (current, first, second, pods, expected) in [
+        (3, 0.5, 1.5, 4, 3), // From below to above: stay.
+        (3, 1.5, 0.5, 4, 3), // From above to below: stay.
+        (3, 1.0, 1.5, 4, 6), // From exactly on target there is no side to change.
+        (3, 1.0, 0.5, 4, 2),
+        (3, 1.5, 1.1, 4, 3), // Within tolerance now.
+        (3, 1.5, 1.2, 4, 5),
+        (3, 0.5, 0.8, 3, 3),
+        (10, 1.5, 1.5, 2, 10), // More load, and fewer replicas by the count of values: stay.
+        (1, 0.5, 0.5, 8, 1),   // Less load, and more replicas: stay.
+    ] {
+        assert_eq!(cautious(current, first, second, pods), expected, "{current}, {first} to {second}, {pods} values");
+    }
+}
+
 /// Goal: the odd case that the module names.
 #[test]
 fn few_existing_pods_shrink_a_large_target_at_twice_its_load() {
@@ -212,6 +236,7 @@ fn the_pods_metrics_of_the_reference() {
         (5, "rrrrr", &[20000, 19000, 21000], 20000, 20000, 5),
         (2, "rrr", &[10000, 10000], 17000, 10000, 2),
         (1, "r", &[8600], 4400, 8600, 2),
+        (2, "rp", &[20000], 20000, 20000, 2), // Exactly on target: the pending pod is left out.
     ] {
         assert_eq!(plain(current, states, values, target, EVEN), (average, replicas), "{states} {values:?}");
     }
