@@ -14,6 +14,7 @@ use common::{golang, names};
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
 use common_runtime::process::ProcessOptions;
+use common_runtime::stat_tls::StatTrust;
 use common_runtime::tls::{ParameterError, Parameters};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -45,10 +46,12 @@ pub struct Options {
     pub tls: Result<Parameters, ParameterError>,
     /// Where metrics are served; nowhere if absent.
     pub admin: Option<SocketAddr>,
-    /// The autoscaler's stat server, `ws://host:port`.
+    /// The autoscaler's stat server, `ws://host:port`; with [`Options::stat_trust`] `wss://host:port`.
     pub stat_url: String,
     /// What proves to it which activator this is, if anything.
     pub stat_token: Option<TokenFile>,
+    /// What the autoscaler's certificate must prove; none: stats go in plain. An error counts when the link begins.
+    pub stat_trust: Result<Option<StatTrust>, ParameterError>,
     /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
     pub trust_revision_headers: Vec<Cidr>,
     /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
@@ -78,8 +81,9 @@ impl Options {
         Self {
             pod_name: pod_name.into(),
             pod_ip,
-            stat_url: stat_url(&namespace, &domain),
+            stat_url: stat_url("ws", &namespace, &domain),
             stat_token: None,
+            stat_trust: Ok(None),
             system_namespace: namespace,
             cluster_domain: domain,
             mode,
@@ -115,9 +119,11 @@ impl Options {
             environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
         options.cluster_domain =
             get("CLUSTER_DOMAIN").filter(|d| !d.is_empty()).unwrap_or_else(environment::cluster_domain);
+        options.stat_trust = StatTrust::from_env(get, &options.system_namespace);
+        let scheme = if matches!(options.stat_trust, Ok(Some(_))) { "wss" } else { "ws" };
         options.stat_url = get("ZEROSCALE_STAT_URL")
             .filter(|url| !url.is_empty())
-            .unwrap_or_else(|| stat_url(&options.system_namespace, &options.cluster_domain));
+            .unwrap_or_else(|| stat_url(scheme, &options.system_namespace, &options.cluster_domain));
         options.stat_token = get("ZEROSCALE_STAT_TOKEN_FILE").filter(|path| !path.is_empty()).map(TokenFile::new);
         let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
         let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
@@ -159,8 +165,8 @@ impl Options {
 }
 
 /// The stat server's address, as upstream composes it.
-fn stat_url(namespace: &str, domain: &str) -> String {
-    format!("ws://{}.{namespace}.svc.{domain}:{}", names::AUTOSCALER_SERVICE, names::STAT_PORT)
+fn stat_url(scheme: &str, namespace: &str, domain: &str) -> String {
+    format!("{scheme}://{}.{namespace}.svc.{domain}:{}", names::AUTOSCALER_SERVICE, names::STAT_PORT)
 }
 
 /// The container's own memory limit (cgroup v2), if there is one.
@@ -193,6 +199,8 @@ mod tests {
         assert_eq!(options.h2c.port(), 8013);
         assert_eq!(options.stat_url, "ws://autoscaler.knative-serving.svc.abc.com:8080");
         assert_eq!(options.admin.map(|a| a.port()), Some(9090));
+        let trusting = [&KNATIVE[..], &[("ZEROSCALE_STAT_TLS_CA_FILE", "/ca.crt")]].concat();
+        assert_eq!(from(&trusting).expect("complete").stat_url, "wss://autoscaler.knative-serving.svc.abc.com:8080");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use autoscaler_core::history::Cause;
 use bytes::Bytes;
 use common::RevisionKey;
 use common_runtime::admin::{Page, json};
+use common_runtime::tls::Trust;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper_util::rt::TokioIo;
@@ -28,6 +29,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -93,15 +95,17 @@ fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
     })
 }
 
-/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`), and lays the answer out as a table.
+/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`), and lays the answer out as a table. The port speaks
+/// TLS if `trust` says what its certificate must prove.
 ///
 /// # Errors
-/// The name has another form, nobody listens there, or the revision is not decided on there.
-pub async fn why(admin: SocketAddr, revision: &str) -> anyhow::Result<String> {
+/// The name has another form, nobody listens there, the certificate proves something else, or the revision is not decided on
+/// there.
+pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> anyhow::Result<String> {
     if revision.split('/').filter(|part| !part.is_empty()).count() != 2 || revision.matches('/').count() != 1 {
         bail!("{revision:?} must have the form NAMESPACE/NAME");
     }
-    let asked = timeout(PATIENCE, get(admin, &format!("{PREFIX}{revision}"))).await;
+    let asked = timeout(PATIENCE, get(admin, trust, &format!("{PREFIX}{revision}"))).await;
     let (status, document) = asked.with_context(|| format!("no answer from {admin} within {PATIENCE:?}"))??;
     if status != StatusCode::OK {
         bail!("{revision}: {}", document["error"].as_str().unwrap_or("the admin port does not explain it"));
@@ -112,11 +116,24 @@ pub async fn why(admin: SocketAddr, revision: &str) -> anyhow::Result<String> {
     Ok(table(&document))
 }
 
-async fn get(admin: SocketAddr, path: &str) -> anyhow::Result<(StatusCode, Value)> {
+async fn get(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {
     let stream = TcpStream::connect(admin).await.with_context(|| format!("no admin port at {admin}"))?;
+    let request = Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
+    match trust {
+        Some(trust) => {
+            let stream = trust.connect(stream).await.with_context(|| format!("admin port {admin}"))?;
+            exchange(stream, request).await
+        }
+        None => exchange(stream, request).await,
+    }
+}
+
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> anyhow::Result<(StatusCode, Value)>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let request = Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
     let status = response.status();
     let body =

@@ -4,6 +4,8 @@
 pub mod announce;
 pub mod api_rate;
 mod beside_knative;
+#[cfg(test)]
+mod certificate;
 pub mod clock;
 pub mod collect;
 mod engine;

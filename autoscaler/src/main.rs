@@ -10,10 +10,12 @@ use autoscaler::{Options, api_rate, explain, import};
 use clap::{Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
+use common_runtime::tls::{Trust, files};
 use common_runtime::{environment, resolve};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tokio_util::sync::CancellationToken;
 
 /// Decides how many pods each revision should have.
 #[derive(Debug, Parser)]
@@ -45,6 +47,12 @@ enum Command {
         /// Admin address of the autoscaler (or autoscaler-hpa) that owns it.
         #[arg(long, default_value = "127.0.0.1:9090")]
         admin: SocketAddr,
+        /// The admin port speaks TLS: authorities that its certificate must be signed by, a file of PEM.
+        #[arg(long, value_name = "FILE")]
+        ca_file: Option<PathBuf>,
+        /// Name that its certificate must bear.
+        #[arg(long, value_name = "NAME", default_value = "localhost", requires = "ca_file")]
+        server_name: String,
     },
     /// Print manifests of KEDA's HTTP add-on, HorizontalPodAutoscalers and Knative Services as ours, and what has no
     /// equivalent.
@@ -59,8 +67,14 @@ enum Command {
 async fn main() -> anyhow::Result<()> {
     let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
     match command {
-        Some(Command::Why { revision, admin }) => {
-            print!("{}", explain::why(admin, &revision).await?);
+        Some(Command::Why { revision, admin, ca_file, server_name }) => {
+            let until = CancellationToken::new();
+            let trust = match ca_file {
+                Some(file) => Some(Trust::follow(file, &server_name, files::LOOK, until.clone()).await?),
+                None => None,
+            };
+            print!("{}", explain::why(admin, trust.as_ref(), &revision).await?);
+            until.cancel();
             return Ok(());
         }
         Some(Command::Import { files }) => {

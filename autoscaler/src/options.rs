@@ -4,10 +4,12 @@ use crate::api_rate;
 use crate::ingest::admission::Demand;
 use crate::stateful_set::StatefulSet;
 use autoscaler_core::pace::Rate;
-use common::RevisionKey;
+use common::{RevisionKey, names};
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};
 use common_runtime::process::ProcessOptions;
+use common_runtime::stat_tls::StatTls;
+use common_runtime::tls::ParameterError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub struct Options {
     pub process: ProcessOptions,
     /// Who may send stats, and what proves to other autoscalers that we may.
     pub stat_tokens: StatTokens,
+    /// TLS on the way of stats. An error counts when the stat server begins.
+    pub stat_tls: Result<Option<StatTls>, ParameterError>,
     /// How fast the API server is written to; none: as fast as upstream's processes that do the same may.
     pub api_rate: Option<Rate>,
     /// Told of every replicas patch that was answered.
@@ -100,12 +104,33 @@ pub struct ScaleEvent {
 }
 
 impl Options {
+    /// Defaults for everything but the pod's identity: upstream's stat port on all addresses and no admin port, system
+    /// namespace `knative-serving`, domain `cluster.local`, no StatefulSet, no tokens, no TLS.
+    pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, mode: Mode) -> Self {
+        Self {
+            pod_name: pod_name.into(),
+            pod_ip,
+            system_namespace: names::SYSTEM_NAMESPACE.to_owned(),
+            cluster_domain: "cluster.local".to_owned(),
+            mode,
+            stat_listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::STAT_PORT),
+            admin: None,
+            stateful_set: None,
+            hpa: Hpa::default_of(mode),
+            process: ProcessOptions::default(),
+            stat_tokens: StatTokens::default(),
+            stat_tls: Ok(None),
+            api_rate: None,
+            on_scale: None,
+        }
+    }
+
     /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`,
     /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`, `KUBE_API_QPS` and `_BURST`, and those of
     /// [`ProcessOptions`]), `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`), and `ZEROSCALE_LISTEN_ADDRESS` for
     /// machines where several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to
     /// other autoscalers; `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for
-    /// ([`crate::ingest::admission`]). `get` looks one up; [`common_runtime::environment::process`] asks the process's
+    /// ([`crate::ingest::admission`]); `ZEROSCALE_STAT_TLS_*` are in [`common_runtime::stat_tls`]. `get` looks one up; [`common_runtime::environment::process`] asks the process's
     /// own.
     ///
     /// # Errors
@@ -126,20 +151,19 @@ impl Options {
         let metrics_host = parsed(&get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
         let stat_tokens = StatTokens::from_env(&get, mode, &system_namespace);
+        let stat_tls = StatTls::from_env(&get, &system_namespace);
         Ok(Self {
-            pod_name,
-            pod_ip,
             system_namespace,
             cluster_domain,
-            mode,
-            stat_listen: SocketAddr::new(listen, common::names::STAT_PORT),
+            stat_listen: SocketAddr::new(listen, names::STAT_PORT),
             admin: Some(SocketAddr::new(metrics_host, metrics)),
             stateful_set: StatefulSet::from_env(&get)?,
             hpa: Hpa::from_env(&get, mode)?,
             process: ProcessOptions::from_env(&get)?,
             stat_tokens,
+            stat_tls,
             api_rate: api_rate::from_env(&get, mode)?,
-            on_scale: None,
+            ..Self::new(pod_name, pod_ip, mode)
         })
     }
 }
@@ -171,6 +195,7 @@ impl fmt::Debug for Options {
             .field("admin", &self.admin)
             .field("stateful_set", &self.stateful_set)
             .field("stat_tokens", &self.stat_tokens)
+            .field("stat_tls", &self.stat_tls)
             .field("hpa", &self.hpa)
             .field("api_rate", &self.api_rate)
             .finish_non_exhaustive()

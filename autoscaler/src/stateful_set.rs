@@ -63,9 +63,9 @@ impl StatefulSet {
 }
 
 /// Where a member takes stats, by its bucket's name.
-pub(crate) fn stat_url(bucket: &str) -> String {
+pub(crate) fn stat_url(scheme: &str, bucket: &str) -> String {
     let authority = bucket.split_once("://").map_or(bucket, |(_, authority)| authority);
-    format!("ws://{authority}")
+    format!("{scheme}://{authority}")
 }
 
 #[cfg(test)]
@@ -95,8 +95,8 @@ mod tests {
         let set = read(&all).expect("complete").expect("a member");
         let names = set.buckets(1, "ns", "abc");
         assert_eq!(names, ["ws://my-as-0.as.ns.svc.abc:8080"]);
-        assert_eq!(stat_url(&names[0]), names[0]);
-        assert_eq!(stat_url(expected[0]), "ws://my-as-0.as.knative-serving.svc.cluster.local:80");
+        assert_eq!(stat_url("ws", &names[0]), names[0]);
+        assert_eq!(stat_url("wss", expected[0]), "wss://my-as-0.as.knative-serving.svc.cluster.local:80");
     }
 
     #[test]

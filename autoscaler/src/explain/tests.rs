@@ -1,6 +1,7 @@
 //! The page and the table, over a real admin port.
 
 use super::*;
+use crate::certificate::Certificate;
 use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
@@ -16,6 +17,7 @@ use autoscaler_core::hpa::decision::{Limit, Stabilization};
 use autoscaler_core::scale_to_zero::Reason;
 use common::ownership::{Holder, bucket_names};
 use common::time::Timestamp;
+use common_runtime::admin::Admin;
 use common_runtime::lease::Ownership;
 use common_runtime::telemetry::Metrics;
 use tokio_util::sync::CancellationToken;
@@ -48,17 +50,43 @@ async fn why_is_answered_over_the_admin_port() {
     let listen = ([127, 0, 0, 1], 0).into();
     let admin = common_runtime::admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
 
-    let table = why(admin, "ns/hello").await.expect("explained");
+    let table = why(admin, None, "ns/hello").await.expect("explained");
     let lines: Vec<_> = table.lines().collect();
     assert_eq!(lines[0], "ns/hello: wants 0 (replicas 0), 70.00 concurrency a pod, activators in the path");
     assert!(lines[2].starts_with("2026-08-01 00:00:0") && lines[2].ends_with("unknown: pods"), "{}", lines[2]);
 
-    let error = why(admin, "ns/nobody").await.expect_err("unknown").to_string();
+    let error = why(admin, None, "ns/nobody").await.expect_err("unknown").to_string();
     assert_eq!(error, "ns/nobody: no such revision is decided on");
     for bad in ["hello", "a/b/c", "/b", ""] {
-        let error = why(admin, bad).await.expect_err(bad).to_string();
+        let error = why(admin, None, bad).await.expect_err(bad).to_string();
         assert!(error.contains("NAMESPACE/NAME"), "{error}");
     }
+    shutdown.cancel();
+}
+
+/// Goal: an admin port with a certificate is asked over TLS, and one whose certificate proves something else is not believed.
+#[tokio::test]
+async fn why_is_answered_over_tls() {
+    let (multiscaler, shutdown) = (multiscaler(), CancellationToken::new());
+    let key = RevisionKey::new("ns", "hello");
+    multiscaler.ensure(&key, subject(), Initial::Adopted(0));
+    let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
+    let pages = vec![page(multiscaler, Shares::new(bucket_names(1), Ownership::alone(1, &me)))];
+    let (ours, theirs) = (Certificate::new("localhost"), Certificate::new("localhost"));
+    let config = ours.server(&shutdown).await;
+    let admin = Admin { metrics: None, pages, tls: Some(config) };
+    let admin = admin.serve(([127, 0, 0, 1], 0).into(), shutdown.clone()).await.expect("bind");
+
+    let trust = ours.trust("localhost", &shutdown).await;
+    let table = why(admin, Some(&trust), "ns/hello").await.expect("explained");
+    assert!(table.starts_with("ns/hello: wants 0"), "{table}");
+    for (certificate, name) in [(&theirs, "localhost"), (&ours, "elsewhere")] {
+        let trust = certificate.trust(name, &shutdown).await;
+        let error = format!("{:#}", why(admin, Some(&trust), "ns/hello").await.expect_err("not believed"));
+        assert!(error.contains(&admin.to_string()) && error.contains(&format!("must bear {name}")), "{error}");
+    }
+    let plain = why(admin, None, "ns/hello").await.expect_err("speaks TLS alone");
+    assert!(!plain.to_string().is_empty());
     shutdown.cancel();
 }
 

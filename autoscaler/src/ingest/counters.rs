@@ -1,17 +1,78 @@
-//! What became of stats, as metrics.
+//! What became of connections, frames and stats, as metrics.
 
+use autoscaler_core::metrics::Refused;
 use common_runtime::telemetry::Metrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum BadFrame {
+    /// Text; stats come in binary frames.
+    NotBinary,
+    /// No batch of stats: truncated, or something else.
+    Undecodable,
+    /// More than [`super::stat_server::FRAME_MAX`] bytes. Its connection was closed.
+    TooLarge,
+    /// The WebSocket protocol forbids it. Its connection was closed.
+    Forbidden,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FrameReason {
+    reason: BadFrame,
+}
+
+/// Counters of the stat server. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Open WebSocket connections.
+    pub connections: Gauge,
+    /// Binary frames read.
+    pub frames: Counter,
+    /// Connections that could not agree on TLS, or wanted none where it is demanded.
+    pub tls_refusals: Counter,
+    bad_frames: Family<FrameReason, Counter>,
+}
+
+impl Counters {
+    /// Counters that `metrics` shows.
+    pub fn new(metrics: &Metrics) -> Self {
+        let counters = Self::default();
+        let Self { connections, frames, tls_refusals, bad_frames } = counters.clone();
+        metrics.register("zeroscale_stat_connections", "Open stat connections", connections);
+        metrics.register("zeroscale_stat_frames", "Binary frames read from stat connections", frames);
+        metrics.register("zeroscale_stat_bad_frames", "Frames that hold no stats, by reason", bad_frames);
+        metrics.register("zeroscale_stat_tls_refusals", "Stat connections refused for want of TLS", tls_refusals);
+        counters
+    }
+
+    /// One more frame was dropped.
+    pub fn bad_frame(&self, reason: BadFrame) {
+        self.bad_frames.get_or_create(&FrameReason { reason }).inc();
+    }
+
+    /// How many frames were dropped for this reason.
+    pub fn bad_frames(&self, reason: BadFrame) -> u64 {
+        self.bad_frames.get_or_create(&FrameReason { reason }).get()
+    }
+}
 
 /// Why a stat was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Dropped {
     /// No revision of that name is collected here.
     UnknownRevision,
-    /// Its numbers or its time stamp cannot be honest.
-    Refused,
+    /// One of its numbers is infinite or none at all.
+    NotFinite,
+    /// One of its numbers is below zero.
+    Negative,
+    /// One of its numbers is beyond anything that a pod can see.
+    TooLarge,
+    /// Its time stamp is far ahead.
+    Future,
     /// Another instance forwarded it here, and we do not own it either.
     Misrouted,
     /// Its owner could not be reached in time, or there was none.
@@ -25,6 +86,17 @@ pub enum Dropped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
     reason: Dropped,
+}
+
+impl From<Refused> for Dropped {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotFinite { .. } => Self::NotFinite,
+            Refused::Negative { .. } => Self::Negative,
+            Refused::TooLarge { .. } => Self::TooLarge,
+            Refused::Future { .. } => Self::Future,
+        }
+    }
 }
 
 /// Counters of the way in. Clones count together.

@@ -155,7 +155,7 @@ impl Here {
             Recorded::Unknown => self.counters.dropped(Dropped::UnknownRevision, 1),
             Recorded::Refused(refused) => {
                 tracing::debug!(%key, pod = %stat.pod_name, %refused, "stat refused");
-                self.counters.dropped(Dropped::Refused, 1);
+                self.counters.dropped(refused.into(), 1);
             }
         }
     }

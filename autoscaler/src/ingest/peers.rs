@@ -25,6 +25,7 @@ use common::RevisionKey;
 use common::stat::{WireStatMessage, WireStatMessages};
 use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Resolve;
+use common_runtime::tls::Trust;
 use common_runtime::websocket::{Config, DurableSender};
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
@@ -64,6 +65,8 @@ struct Shared {
     port: u16,
     /// What proves to them who we are.
     token: OnceLock<TokenFile>,
+    /// What their certificates must prove, and whether those that speak no TLS are linked in plain; none: all are.
+    trust: OnceLock<(Trust, bool)>,
     /// What follows a bucket's name in its Service's host name; none where buckets have no Services.
     services: Option<String>,
     local: Arc<dyn Local>,
@@ -104,13 +107,15 @@ impl Peers {
         counters: IngestCounters,
         shutdown: CancellationToken,
     ) -> Self {
-        let (peers, ownerless, token) = (Mutex::default(), Queue::default(), OnceLock::new());
+        let (peers, ownerless) = (Mutex::default(), Queue::default());
+        let (token, trust) = (OnceLock::new(), OnceLock::new());
         Self {
             shared: Arc::new(Shared {
                 shares,
                 resolver,
                 port,
                 token,
+                trust,
                 services,
                 local,
                 counters,
@@ -124,6 +129,18 @@ impl Peers {
     /// Shows this token to every peer that is dialled from now on. The first one given stays.
     pub fn present(&self, token: TokenFile) {
         let _ = self.shared.token.set(token);
+    }
+
+    /// Links from now on are encrypted, and peers' certificates must prove this. `allow_plain`: one that speaks no TLS yet is
+    /// linked in plain. The first one given stays.
+    pub fn believe(&self, trust: Trust, allow_plain: bool) {
+        let _ = self.shared.trust.set((trust, allow_plain));
+    }
+
+    /// How many others there are links to.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.shared.peers.lock().len()
     }
 
     /// Sends a stat to the holder of its bucket.
@@ -184,15 +201,24 @@ impl Peers {
     /// Where a holder may be reached, in order.
     fn urls(&self, holder: &Instance) -> Vec<String> {
         let Shared { shares, services, port, .. } = &*self.shared;
-        let holder = match holder {
-            Instance::Leased(holder) => holder,
-            Instance::Member(bucket) => return vec![stat_url(bucket)],
+        let schemes: &[_] = match self.shared.trust.get() {
+            None => &["ws"],
+            Some((_, false)) => &["wss"],
+            Some((_, true)) => &["wss", "ws"],
         };
-        let mut urls = vec![format!("ws://{}", SocketAddr::new(holder.pod_ip, *port))];
-        if let Some(domain) = services {
-            urls.extend(shares.buckets_of(holder).iter().map(|bucket| format!("ws://{bucket}.{domain}:{port}")));
-        }
-        urls
+        let authorities = match holder {
+            Instance::Member(bucket) => return schemes.iter().map(|scheme| stat_url(scheme, bucket)).collect(),
+            Instance::Leased(holder) => {
+                let mut authorities = vec![SocketAddr::new(holder.pod_ip, *port).to_string()];
+                if let Some(domain) = services {
+                    authorities
+                        .extend(shares.buckets_of(holder).iter().map(|bucket| format!("{bucket}.{domain}:{port}")));
+                }
+                authorities
+            }
+        };
+        let with = |scheme| authorities.iter().map(move |authority| format!("{scheme}://{authority}"));
+        schemes.iter().flat_map(with).collect()
     }
 
     fn reroute(&self, waiting: Waiting) {
@@ -223,7 +249,10 @@ impl Peers {
     /// Carries one peer's queue until it is retired; then gives back what is left.
     async fn carry(self, holder: Instance, peer: Arc<Peer>) {
         let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
-        let config = Config { headers: vec![mark], token: self.shared.token.get().cloned(), ..Config::default() };
+        let token = self.shared.token.get().cloned();
+        let (trust, allow_plain) =
+            self.shared.trust.get().cloned().map_or((None, true), |(trust, plain)| (Some(trust), plain));
+        let config = Config { headers: vec![mark], token, trust, allow_plain, ..Config::default() };
         match DurableSender::start(peer.urls.clone(), self.shared.resolver.clone(), config, peer.retired.child_token())
         {
             Ok(link) => self.drain(&link, &peer).await,

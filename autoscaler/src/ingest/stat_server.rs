@@ -1,4 +1,5 @@
-//! Where stats come in: a WebSocket server on plain HTTP/1.1, one binary frame for each batch.
+//! Where stats come in: a WebSocket server on HTTP/1.1, one binary frame for each batch; in plain, or over TLS where that is
+//! asked for ([`common_runtime::stat_tls`]).
 //!
 //! # Order of decisions, for every path and method (Knative's)
 //!
@@ -8,16 +9,19 @@
 //! 3. Where tokens are demanded ([`super::admission`]), who has none that is good is refused: 401, 403 or 503.
 //! 4. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
 //!
+//! With TLS what comes in plain is answered 400, after step 1: a probe tells nothing, and the kubelet's need not change.
+//!
 //! # Frames
 //!
 //! Each frame goes to the [`Sink`] from the task that read it: there is no queue in between, so a sleeping service wakes
 //! without a hop, and a sink that is busy holds back the socket it reads from. What is not binary, or cannot be decoded,
-//! is counted and dropped; the connection stays. Pings are answered. Nothing is ever sent besides.
+//! is counted and dropped; the connection stays. One that is too large, or that the protocol forbids, is counted, too, and
+//! ends its connection, since nothing tells where the next one begins. Pings are answered. Nothing is ever sent besides.
 //!
 //! # Bounds
 //!
-//! [`CONNECTIONS_MAX`] connections, [`FRAME_MAX`] bytes in a frame (a larger one ends its connection), [`HEAD_TIMEOUT`]
-//! for a request head. Peers that vanish are found by TCP keep-alive.
+//! [`CONNECTIONS_MAX`] connections, [`FRAME_MAX`] bytes in a frame, [`HEAD_TIMEOUT`] for a TLS handshake and for a request
+//! head. Peers that vanish are found by TCP keep-alive.
 //!
 //! # Shutdown
 //!
@@ -27,31 +31,34 @@
 mod tests;
 
 use super::admission::{Gate, Peer};
+use super::counters::{BadFrame, Counters};
 use bytes::Bytes;
 use common::ownership::bucket_of_host;
-use common_runtime::telemetry::Metrics;
+use common_runtime::stat_tls::StatServerTls;
+use common_runtime::tls;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -97,33 +104,11 @@ pub struct Origin {
     pub pod: Option<Arc<str>>,
 }
 
-/// What the server counts.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Open WebSocket connections.
-    pub connections: Gauge,
-    /// Binary frames read.
-    pub frames: Counter,
-    /// Frames dropped because they were not binary or could not be decoded.
-    pub bad_frames: Counter,
-}
-
-impl Counters {
-    /// Counters that `metrics` shows.
-    pub fn new(metrics: &Metrics) -> Self {
-        let counters = Self::default();
-        let Self { connections, frames, bad_frames } = counters.clone();
-        metrics.register("zeroscale_stat_connections", "Open stat connections", connections);
-        metrics.register("zeroscale_stat_frames", "Binary frames read from stat connections", frames);
-        metrics.register("zeroscale_stat_bad_frames", "Frames that were not binary or not decodable", bad_frames);
-        counters
-    }
-}
-
 /// A bound stat server.
 pub struct StatServer {
     listener: TcpListener,
     gate: Option<Arc<Gate>>,
+    tls: Option<StatServerTls>,
 }
 
 impl StatServer {
@@ -135,12 +120,17 @@ impl StatServer {
         let listener = TcpListener::bind(listen)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("stat port {listen} cannot be bound: {error}")))?;
-        Ok(Self { listener, gate: None })
+        Ok(Self { listener, gate: None, tls: None })
     }
 
     /// Demands tokens of whoever sends stats.
     pub fn guarded(self, gate: Gate) -> Self {
         Self { gate: Some(Arc::new(gate)), ..self }
+    }
+
+    /// Speaks TLS.
+    pub fn encrypted(self, tls: StatServerTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// The address it listens on.
@@ -195,7 +185,8 @@ impl StatServer {
     pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
         let tasks = TaskTracker::new();
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let server = Server { sink, counters, gate: self.gate.clone(), shutdown, tasks: tasks.clone() };
+        let (gate, tls) = (self.gate.clone(), self.tls.clone());
+        let server = Server { sink, counters, gate, tls, shutdown, tasks: tasks.clone() };
         loop {
             let (stream, peer) = tokio::select! {
                 () = server.shutdown.cancelled() => break,
@@ -220,8 +211,17 @@ struct Server {
     sink: Arc<dyn Sink>,
     counters: Counters,
     gate: Option<Arc<Gate>>,
+    tls: Option<StatServerTls>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
+}
+
+/// Whether a connection may carry stats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// It is in plain, and TLS is demanded.
+    ProbesOnly,
 }
 
 impl Server {
@@ -230,11 +230,34 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
         let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
+        let Some(tls) = self.tls.clone() else { return self.exchanges(stream, ip, permit, Way::Open).await };
+        match timeout(HEAD_TIMEOUT, tls::speaks_tls(&stream)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => {
+                let way = if tls.allow_plain { Way::Open } else { Way::ProbesOnly };
+                return self.exchanges(stream, ip, permit, way).await;
+            }
+            Ok(Err(_)) | Err(_) => return, // It came to say nothing.
+        }
+        match timeout(HEAD_TIMEOUT, tls::accept(stream, tls.config)).await {
+            Ok(Ok(stream)) => self.exchanges(stream, ip, permit, Way::Open).await,
+            Ok(Err(error)) => {
+                self.counters.tls_refusals.inc();
+                tracing::debug!(peer = %ip, %error, "stat connection refused");
+            }
+            Err(_) => _ = self.counters.tls_refusals.inc(),
+        }
+    }
+
+    async fn exchanges<S>(self, stream: S, ip: IpAddr, permit: OwnedSemaphorePermit, way: Way)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let permit = Arc::new(permit);
         let shutdown = self.shutdown.clone();
         let service = hyper::service::service_fn(move |request| {
             let (server, permit) = (self.clone(), permit.clone());
-            async move { Ok::<_, Infallible>(server.answer(request, ip, &permit).await) }
+            async move { Ok::<_, Infallible>(server.answer(request, ip, way, &permit).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -253,10 +276,15 @@ impl Server {
         &self,
         mut request: Request<Incoming>,
         ip: IpAddr,
+        way: Way,
         permit: &Arc<OwnedSemaphorePermit>,
     ) -> Response<Full<Bytes>> {
         if is_kubelet_probe(request.headers()) {
             return status(StatusCode::OK);
+        }
+        if way == Way::ProbesOnly {
+            self.counters.tls_refusals.inc();
+            return *refuse(StatusCode::BAD_REQUEST, "stats are taken over TLS here: wss://");
         }
         if let Some(bucket) = bucket_of_host(host(&request))
             && !self.sink.owns_bucket(bucket)
@@ -311,22 +339,35 @@ impl Server {
                 Some(Ok(Message::Binary(frame))) => {
                     self.counters.frames.inc();
                     if !self.sink.frame(frame, &origin) {
-                        self.counters.bad_frames.inc();
+                        self.counters.bad_frame(BadFrame::Undecodable);
                     }
                 }
                 Some(Ok(Message::Text(_))) => {
-                    self.counters.bad_frames.inc();
+                    self.counters.bad_frame(BadFrame::NotBinary);
                     tracing::debug!(peer = %origin.ip, "text frame dropped; stats come in binary frames");
                 }
                 // Pongs and the echo of a close frame are sent by the library with the next read.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
+                    if let Some(bad) = hostile(&error) {
+                        self.counters.bad_frame(bad);
+                    }
                     tracing::debug!(peer = %origin.ip, %error, "stat connection ended");
                     return;
                 }
                 None => return,
             }
         }
+    }
+}
+
+/// What an error says of the frame that it came from; none where the connection broke, or ended.
+fn hostile(error: &WsError) -> Option<BadFrame> {
+    match error {
+        WsError::Capacity(_) => Some(BadFrame::TooLarge),
+        WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        WsError::Protocol(_) | WsError::Utf8(_) => Some(BadFrame::Forbidden),
+        _ => None,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Two instances on loopback sockets, each with an address of its own and one port, as two pods have.
 
-use super::stat_server::{Counters, FORWARDED, StatServer};
+use super::counters::Counters;
+use super::stat_server::{FORWARDED, StatServer};
 use super::*;
+use crate::certificate::Certificate;
 use crate::ingest::attest::ReadyActivator;
 use crate::pods::PodIndex;
 use crate::scale::fixture::subject;
@@ -13,6 +15,7 @@ use common::scaling::Aggregation;
 use common::stat::WireStatMessages;
 use common_runtime::lease::{Assign, Ownership};
 use common_runtime::resolve::{Dns, Resolve};
+use common_runtime::stat_tls::StatServerTls;
 use common_runtime::telemetry::Metrics;
 use common_runtime::websocket::{Config, DurableSender};
 use futures::future::BoxFuture;
@@ -30,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Two keys and the buckets, of two, that own them.
 const FIRST: &str = "rev2-00002";
 const SECOND: &str = "hello-00001";
+/// What autoscalers' certificates bear.
+const STATS: &str = "autoscaler.knative-serving.svc";
 
 struct Instance {
     me: Holder,
@@ -65,6 +70,18 @@ impl Instance {
     }
 
     async fn sharing(shares: Shares, assign: Assign, name: &str, ip: [u8; 4], port: u16) -> Self {
+        Self::encrypted(shares, assign, name, ip, port, None).await
+    }
+
+    /// One that shows and demands that certificate; and whether plain links will do, too.
+    async fn encrypted(
+        shares: Shares,
+        assign: Assign,
+        name: &str,
+        ip: [u8; 4],
+        port: u16,
+        certificate: Option<(&Certificate, bool)>,
+    ) -> Self {
         let (shutdown, names) = (CancellationToken::new(), Names::default());
         let server = StatServer::bind((ip, port).into()).await.expect("bind");
         let address = server.local_addr().expect("address");
@@ -93,6 +110,13 @@ impl Instance {
         let (port, token) = (address.port(), shutdown.clone());
         let (resolver, services) = (Arc::new(names.clone()), Some("knative-serving.svc.cluster.local".to_owned()));
         let peers = Peers::new(shares.clone(), resolver, port, services, here.clone(), counters, token);
+        let server = match certificate {
+            Some((certificate, allow_plain)) => {
+                peers.believe(certificate.trust(STATS, &shutdown).await, allow_plain);
+                server.encrypted(StatServerTls { config: certificate.server(&shutdown).await, allow_plain })
+            }
+            None => server,
+        };
         let namespace = "knative-serving".to_owned();
         let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
         tokio::spawn(async move { peers.run().await });
@@ -185,6 +209,101 @@ async fn a_stat_wakes_its_revision_whoever_receives_it() {
     assert_eq!((first.desired(SECOND), second.desired(FIRST)), (Some(0), Some(0)), "nobody decides for the other");
     eventually("counted", || first.here.counters.totals() == (1, 1)).await;
     assert_eq!(second.here.counters.totals(), (1, 0));
+}
+
+/// Goal: autoscalers forward to each other over TLS, by pod address, and go on when their certificate is renewed.
+#[tokio::test]
+async fn stats_are_forwarded_over_tls() {
+    let certificate = Certificate::new(STATS);
+    let instance = async |name, ip, port| {
+        let (assign, ownership) = Ownership::by_hand(2);
+        Instance::encrypted(
+            Shares::new(bucket_names(2), ownership),
+            assign,
+            name,
+            ip,
+            port,
+            Some((&certificate, false)),
+        )
+        .await
+    };
+    let first = instance("as-0", [127, 0, 0, 2], 0).await;
+    let second = instance("as-1", [127, 0, 0, 3], first.address.port()).await;
+    for instance in [&first, &second] {
+        instance.assign.set(0, Some(first.me.clone()), instance.me == first.me);
+        instance.assign.set(1, Some(second.me.clone()), instance.me == second.me);
+    }
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
+    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+
+    certificate.renew();
+    // The link is dialled anew: its holder's address is another's for a moment.
+    let gone = Holder { pod_name: "as-9".into(), pod_ip: [127, 0, 0, 9].into() };
+    first.assign.set(1, Some(gone), false);
+    eventually("dialled anew", || first.ingest.peers.count() == 1).await;
+    first.assign.set(1, Some(second.me.clone()), false);
+    let before = second.here.counters.totals().0;
+    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
+    eventually("forwarded again", || second.here.counters.totals().0 > before).await;
+}
+
+/// Goal: while TLS is rolled out, an autoscaler that has it and one that has it not yet forward to each other in plain.
+#[tokio::test]
+async fn tls_can_be_rolled_out() {
+    let certificate = Certificate::new(STATS);
+    let (assign, ownership) = Ownership::by_hand(2);
+    let shares = Shares::new(bucket_names(2), ownership);
+    let first = Instance::encrypted(shares, assign, "as-0", [127, 0, 0, 2], 0, Some((&certificate, true))).await;
+    let second = Instance::start("as-1", [127, 0, 0, 3], first.address.port()).await;
+    for instance in [&first, &second] {
+        instance.assign.set(0, Some(first.me.clone()), instance.me == first.me);
+        instance.assign.set(1, Some(second.me.clone()), instance.me == second.me);
+    }
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
+    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert!(second.ingest.frame(frame(&[message(FIRST)]), &from));
+    assert_eq!(within(first.attention.next()).await.name(), FIRST);
+}
+
+/// Goal: hostile stats are each counted by their reason, in a frame whose honest entries count; what is unknown is skipped.
+#[tokio::test]
+async fn hostile_stats_are_counted_by_reason() {
+    let (first, _second) = pair().await;
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    let honest = message(FIRST);
+    let with = |edit: &dyn Fn(&mut Stat)| {
+        let mut message = honest.clone();
+        edit(message.stat.as_mut().expect("a stat"));
+        message
+    };
+    let mut stranger = honest.clone();
+    stranger.name = "nobody-has-this-name".into();
+    (0..2).for_each(|bucket| first.assign.set(bucket, Some(first.me.clone()), true));
+    let rows = [
+        (with(&|stat| stat.average_concurrent_requests = f64::NAN), Dropped::NotFinite),
+        (with(&|stat| stat.request_count = f64::INFINITY), Dropped::NotFinite),
+        (with(&|stat| stat.request_count = -1.0), Dropped::Negative),
+        (with(&|stat| stat.average_concurrent_requests = 1e300), Dropped::TooLarge),
+        (with(&|stat| stat.timestamp = i64::MAX), Dropped::Future),
+        (stranger, Dropped::UnknownRevision),
+    ];
+    for (hostile, reason) in rows {
+        let (before, recorded) = (first.here.counters.dropped_total(reason), first.here.counters.totals().0);
+        assert!(first.ingest.frame(frame(&[hostile, honest.clone()]), &from));
+        assert_eq!(first.here.counters.dropped_total(reason), before + 1, "{reason:?}");
+        assert_eq!(first.here.counters.totals().0, recorded + 1, "the entry beside it counts");
+    }
+    let good = frame(std::slice::from_ref(&honest));
+    for length in 1..good.len() {
+        assert!(!first.ingest.frame(good.slice(..length), &from), "cut after {length} bytes");
+    }
+    // Field 15 of every wire type, beside what is known.
+    let unknown = [&good[..], &[0x78, 1], &[0x79, 0, 0, 0, 0, 0, 0, 0, 0], &[0x7a, 1, 0], &[0x7d, 0, 0, 0, 0]].concat();
+    let recorded = first.here.counters.totals().0;
+    assert!(first.ingest.frame(unknown.into(), &from));
+    assert_eq!(first.here.counters.totals().0, recorded + 1);
 }
 
 /// Goal: an attestation reaches the owner of every bucket, by the pod's name and by the address it came from.

@@ -11,6 +11,7 @@ pub mod process;
 pub mod profiling;
 pub mod resolve;
 pub mod shutdown;
+pub mod stat_tls;
 pub mod telemetry;
 pub mod tls;
 pub mod trouble;

@@ -214,19 +214,10 @@ async fn a_stat_becomes_a_patch() {
 /// A standalone autoscaler.
 fn options(listen: SocketAddr, on_scale: Option<autoscaler::options::OnScale>) -> autoscaler::Options {
     autoscaler::Options {
-        pod_name: "as-0".into(),
-        pod_ip: listen.ip(),
         system_namespace: SYSTEM.into(),
-        cluster_domain: "cluster.local".into(),
-        mode: Mode::Standalone,
         stat_listen: listen,
-        admin: None,
-        stateful_set: None,
-        stat_tokens: Default::default(),
-        hpa: autoscaler::Hpa::Engine,
-        api_rate: None,
-        process: Default::default(),
         on_scale,
+        ..autoscaler::Options::new("as-0", listen.ip(), Mode::Standalone)
     }
 }
 

@@ -65,19 +65,9 @@ impl Cluster {
         let listen = listener.local_addr().expect("bound");
         drop(listener);
         let options = autoscaler::Options {
-            pod_name: "as-0".into(),
-            pod_ip: listen.ip(),
             system_namespace: SYSTEM.into(),
-            cluster_domain: "cluster.local".into(),
-            mode: Mode::Standalone,
             stat_listen: listen,
-            admin: None,
-            stateful_set: None,
-            stat_tokens: Default::default(),
-            hpa: autoscaler::Hpa::Engine,
-            api_rate: None,
-            process: Default::default(),
-            on_scale: None,
+            ..autoscaler::Options::new("as-0", listen.ip(), Mode::Standalone)
         };
         tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Fixed(public)), stop.clone()));
         let urls = vec![format!("ws://{listen}")];

@@ -62,7 +62,7 @@ async fn why_is_answered_over_the_admin_port() {
     let pages = vec![page(explanations.clone())];
     let admin = common_runtime::admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
 
-    let table = crate::explain::why(admin, "shop/web").await.expect("explained");
+    let table = crate::explain::why(admin, None, "shop/web").await.expect("explained");
     let lines: Vec<_> = table.lines().collect();
     assert_eq!(lines[0], "shop/web: replicas 2, wants 4, bounds 1..9", "{table}");
     assert_eq!(lines[1], "  Resource cpu 90% 460m a pod asks for 4");
@@ -75,7 +75,7 @@ async fn why_is_answered_over_the_admin_port() {
     assert!(lines[8].ends_with("another manager writes its status: kcm"), "{table}");
 
     explanations.forget(&key);
-    let error = crate::explain::why(admin, "shop/web").await.expect_err("unknown").to_string();
+    let error = crate::explain::why(admin, None, "shop/web").await.expect_err("unknown").to_string();
     assert_eq!(error, "shop/web: no HorizontalPodAutoscaler of that name has been evaluated here");
     shutdown.cancel();
 }

@@ -1,6 +1,9 @@
 //! On loopback sockets: what a client sees.
 
 use super::*;
+use crate::certificate::Certificate;
+use common_runtime::resolve::Dns;
+use common_runtime::websocket::{Config, DurableSender};
 use futures::SinkExt;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -40,7 +43,12 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Self {
+        Self::with(None).await
+    }
+
+    async fn with(tls: Option<StatServerTls>) -> Self {
         let server = StatServer::bind(([127, 0, 0, 1], 0).into()).await.expect("bind");
+        let server = tls.into_iter().fold(server, StatServer::encrypted);
         let address = server.local_addr().expect("address");
         let (sender, frames) = mpsc::unbounded_channel();
         let owned = Mutex::new(vec!["autoscaler-bucket-00-of-02".to_owned()]);
@@ -48,6 +56,12 @@ impl Fixture {
         let sink = Arc::new(Recorder { frames: sender, owned });
         let serving = tokio::spawn(server.serve(sink, counters.clone(), shutdown.clone()));
         Self { address, frames, counters, shutdown, serving }
+    }
+
+    /// Bad frames: not binary, undecodable, too large, forbidden.
+    fn bad(&self) -> [u64; 4] {
+        [BadFrame::NotBinary, BadFrame::Undecodable, BadFrame::TooLarge, BadFrame::Forbidden]
+            .map(|reason| self.counters.bad_frames(reason))
     }
 
     async fn connect(&self, header: Option<(&str, &str)>) -> WebSocketStream<TcpStream> {
@@ -92,7 +106,8 @@ async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
     client.send(Message::Ping(Bytes::from_static(b"still there?"))).await.expect("send");
     let pong = within(client.next()).await.expect("open").expect("readable");
     assert_eq!(pong, Message::Pong(Bytes::from_static(b"still there?")), "pings are answered");
-    assert_eq!((fixture.counters.frames.get(), fixture.counters.bad_frames.get()), (2, 2));
+    assert_eq!(fixture.counters.frames.get(), 2);
+    assert_eq!(fixture.bad(), [1, 1, 0, 0], "each by its reason");
 }
 
 /// Goal: a forwarder's mark is seen.
@@ -104,15 +119,42 @@ async fn forwarded_frames_are_known_as_such() {
     assert!(within(fixture.frames.recv()).await.expect("a frame").1.forwarded);
 }
 
-/// Goal: a frame beyond the bound ends its connection, and only that.
+/// Goal: a frame beyond the bound is counted and ends its connection, and only that.
 #[tokio::test]
-async fn an_oversized_frame_ends_its_connection() {
+async fn an_oversized_frame_is_counted_and_ends_its_connection() {
     let mut fixture = Fixture::new().await;
     let mut good = fixture.connect(None).await;
     let mut bad = fixture.connect(None).await;
     // The write may fail: the server stops reading as soon as it sees the length.
     let _ = within(bad.send(Message::binary(vec![0; FRAME_MAX + 1]))).await;
     while let Some(Ok(_)) = within(bad.next()).await {}
+    good.send(Message::binary(vec![1])).await.expect("send");
+    assert_eq!(&within(fixture.frames.recv()).await.expect("a frame").0[..], [1]);
+    assert_eq!(fixture.bad(), [0, 0, 1, 0]);
+}
+
+/// Goal: what the protocol forbids is counted and ends its connection; a peer that is simply gone is not hostile.
+#[tokio::test]
+async fn a_forbidden_frame_is_counted_and_ends_its_connection() {
+    let mut fixture = Fixture::new().await;
+    let long_ping = [&[0x89, 0xfe, 0, 126, 0, 0, 0, 0][..], &[0; 126]].concat();
+    // (bytes after the handshake, forbidden ones so far)
+    for (frame, forbidden) in [
+        (&[0x82, 0x01, 0x00][..], 1),   // A client's frame without a mask.
+        (&[0xf2, 0x80, 0, 0, 0, 0], 2), // Reserved bits.
+        (&[0x83, 0x80, 0, 0, 0, 0], 3), // An operation that there is not.
+        (&long_ping, 4),
+        (&[0x82, 0xff], 4), // Half a head, then nothing.
+        (&[], 4),
+    ] {
+        let mut stream = fixture.connect(None).await.into_inner();
+        stream.write_all(frame).await.expect("write");
+        stream.shutdown().await.expect("half closed");
+        let mut rest = Vec::new();
+        let _ = within(stream.read_to_end(&mut rest)).await; // Closed, or reset.
+        assert_eq!(fixture.bad(), [0, 0, 0, forbidden], "{frame:?}");
+    }
+    let mut good = fixture.connect(None).await;
     good.send(Message::binary(vec![1])).await.expect("send");
     assert_eq!(&within(fixture.frames.recv()).await.expect("a frame").0[..], [1]);
 }
@@ -167,4 +209,57 @@ async fn shutdown_says_restarting_to_everybody() {
     within(fixture.serving).await.expect("ends");
     assert!(TcpStream::connect(fixture.address).await.is_err(), "the port is closed");
     assert_eq!(fixture.counters.connections.get(), 0);
+}
+
+/// Goal: over TLS frames come in as ever; who speaks none is told so and counted, probes aside, unless plain is allowed, too.
+#[tokio::test]
+async fn stats_are_taken_over_tls() {
+    let (certificate, until) = (Certificate::new("autoscaler.sys.svc"), CancellationToken::new());
+    for allow_plain in [false, true] {
+        let config = certificate.server(&until).await;
+        let mut fixture = Fixture::with(Some(StatServerTls { config, allow_plain })).await;
+        let trust = certificate.trust("autoscaler.sys.svc", &until).await;
+        let url = format!("wss://{}", fixture.address);
+        let config = Config { trust: Some(trust), ..Config::default() };
+        let link = DurableSender::start(vec![url], Arc::new(Dns), config, until.clone()).expect("valid URL");
+        within(link.connected().wait_for(|connected| *connected)).await.expect("alive");
+        within(link.send(Bytes::from_static(b"good"))).await.expect("sent");
+        assert_eq!(&within(fixture.frames.recv()).await.expect("a frame").0[..], b"good");
+
+        let probe = fixture.raw("GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36").await;
+        assert!(probe.starts_with("HTTP/1.1 200 "), "{probe}");
+        let upgrade = format!(
+            "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: {}",
+            generate_key()
+        );
+        let answer = fixture.raw(&upgrade).await;
+        let (status, refused) = if allow_plain { ("101", 0) } else { ("400", 1) };
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert_eq!(fixture.counters.tls_refusals.get(), refused);
+        fixture.shutdown.cancel();
+    }
+    until.cancel();
+}
+
+/// Goal: a client that does not believe the certificate is counted, and one that sends nonsense in place of a handshake.
+#[tokio::test]
+async fn handshakes_that_fail_are_counted() {
+    let (ours, theirs, until) = (Certificate::new("a"), Certificate::new("a"), CancellationToken::new());
+    let config = ours.server(&until).await;
+    let fixture = Fixture::with(Some(StatServerTls { config, allow_plain: false })).await;
+    let stream = TcpStream::connect(fixture.address).await.expect("connect");
+    let error = within(theirs.trust("a", &until).await.connect(stream)).await.expect_err("not believed").to_string();
+    assert!(error.contains("invalid peer certificate") && error.contains("must bear a"), "{error}");
+    let mut nonsense = TcpStream::connect(fixture.address).await.expect("connect");
+    nonsense.write_all(&[0x16, 0x03, 0x01, 0x00, 0x04, 1, 2, 3, 4]).await.expect("write");
+    let mut rest = Vec::new();
+    let _ = within(nonsense.read_to_end(&mut rest)).await;
+    within(async {
+        while fixture.counters.tls_refusals.get() != 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    until.cancel();
 }

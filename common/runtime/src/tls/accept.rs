@@ -29,6 +29,18 @@ pub enum Refused {
     Handshake(io::Error),
 }
 
+/// Whether what a client sends first begins a TLS handshake. Nothing is read. Not bounded in time: that is the caller's part.
+///
+/// # Errors
+/// It closed, or broke, before it said anything.
+pub async fn speaks_tls(stream: &TcpStream) -> Result<bool, Refused> {
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1) => Ok(first[0] == HANDSHAKE),
+        _ => Err(Refused::Closed),
+    }
+}
+
 /// Shakes hands with a client. Not bounded in time: that is the caller's part.
 ///
 /// # Errors

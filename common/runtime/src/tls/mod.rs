@@ -10,6 +10,7 @@
 //! | [`Identity`] | the certificate that a server shows, replaceable |
 //! | [`Roots`] | the authorities that a client believes, replaceable |
 //! | [`Parameters`] | versions, cipher suites and curves under Go's names |
+//! | [`Trust`] | what a client demands of a server: a name, and who signs it |
 //! | [`accept`] | a server's handshake, and a plain word to who speaks plain HTTP |
 //! | [`files`] | certificates out of files, followed as they change |
 
@@ -19,12 +20,14 @@ mod identity;
 mod parameters;
 pub mod pem;
 mod roots;
+mod trust;
 
-pub use accept::{Refused, accept};
+pub use accept::{Refused, accept, speaks_tls};
 pub use identity::{ClientAuth, Identity, server_config};
 pub use parameters::{ParameterError, Parameters};
 pub use pem::PemError;
 pub use roots::{Roots, add as add_roots};
+pub use trust::Trust;
 
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;

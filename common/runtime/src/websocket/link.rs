@@ -34,6 +34,11 @@ const READ_BUFFER: usize = 4 * 1024;
 /// Longest message a peer may send; larger ones end the link.
 const INCOMING_MAX: usize = 64 * 1024;
 
+/// A connection, encrypted or not.
+trait Carries: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Carries for S {}
+type Socket = Box<dyn Carries>;
+
 /// What the task owns.
 pub(super) struct Link {
     pub(super) targets: Vec<Target>,
@@ -105,7 +110,7 @@ async fn refuse_while<T>(
 }
 
 /// Connects to the first address of the first target that completes a handshake.
-async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io::Result<WebSocketStream<TcpStream>> {
+async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io::Result<WebSocketStream<Socket>> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for target in targets {
         let addresses = match timeout(config.handshake_timeout, resolver.resolve(&target.host, target.port)).await {
@@ -122,7 +127,7 @@ async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io
         for address in addresses.into_iter().take(ADDRESSES_MAX) {
             match timeout(config.handshake_timeout, handshake(address, target, config)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => last = error,
+                Ok(Err(error)) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
                 Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address}: no handshake in time")),
             }
         }
@@ -130,9 +135,13 @@ async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io
     Err(last)
 }
 
-async fn handshake(address: SocketAddr, target: &Target, config: &Config) -> io::Result<WebSocketStream<TcpStream>> {
+async fn handshake(address: SocketAddr, target: &Target, config: &Config) -> io::Result<WebSocketStream<Socket>> {
     let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
+    let socket: Socket = match config.trust.as_ref().filter(|_| target.tls) {
+        Some(trust) => Box::new(trust.connect(socket).await?),
+        None => Box::new(socket),
+    };
     let mut request = ClientRequestBuilder::new(target.uri.clone());
     for (name, value) in &config.headers {
         let value = value.to_str().map_err(io::Error::other)?;

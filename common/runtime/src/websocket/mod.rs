@@ -14,6 +14,12 @@
 //!   [`Config::backoff_max`]: upstream starts over after twenty steps, which comes to much the same.
 //! - A write error is a loss at once, as is a write that does not finish before the read deadline.
 //!
+//! # TLS
+//!
+//! A `wss://` URL needs [`Config::trust`], and with trust every URL must be `wss://` unless [`Config::allow_plain`] says
+//! otherwise: nothing is sent in plain by mistake. The
+//! certificate must bear the name that the trust demands, whatever address is dialled.
+//!
 //! # What happens to frames
 //!
 //! While there is no connection, frames are refused ([`SendError::NotConnected`]); nothing is kept for later, because a
@@ -23,15 +29,18 @@
 //!
 //! # Not here
 //!
-//! TLS (Knative's stat stream has none), reading data frames (discarded), compression.
+//! Reading data frames (discarded), compression.
 
 mod backoff;
+#[cfg(test)]
+mod encrypted_tests;
 mod link;
 #[cfg(test)]
 mod tests;
 
 use crate::credential::TokenFile;
 use crate::resolve::Resolve;
+use crate::tls::Trust;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
 use std::sync::Arc;
@@ -63,6 +72,10 @@ pub struct Config {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// A token that proves who we are, if the peer wants one.
     pub token: Option<TokenFile>,
+    /// What the peer's certificate must prove; none: URLs are `ws://`.
+    pub trust: Option<Trust>,
+    /// Whether URLs may be `ws://` in spite of [`Config::trust`], for peers that do not speak TLS yet.
+    pub allow_plain: bool,
 }
 
 impl Default for Config {
@@ -76,6 +89,8 @@ impl Default for Config {
             queue_capacity: QUEUE_CAPACITY,
             headers: Vec::new(),
             token: None,
+            trust: None,
+            allow_plain: false,
         }
     }
 }
@@ -98,9 +113,15 @@ pub enum UrlError {
     /// No URL was given.
     #[error("no URL to connect to")]
     None,
-    /// A URL that is not `ws://HOST[:PORT][/PATH]`.
-    #[error("URL {0:?} must have the form ws://HOST[:PORT][/PATH]")]
+    /// A URL that is not `ws://HOST[:PORT][/PATH]`, or `wss://` likewise.
+    #[error("URL {0:?} must have the form ws://HOST[:PORT][/PATH], or wss:// likewise")]
     Invalid(String),
+    /// A `wss://` URL, and nothing says whose certificates to believe.
+    #[error("URL {0:?} needs authorities to believe: ZEROSCALE_STAT_TLS_CA_FILE")]
+    Untrusted(String),
+    /// A `ws://` URL where TLS is asked for.
+    #[error("URL {0:?} must begin with wss://, since ZEROSCALE_STAT_TLS_CA_FILE is set")]
+    Plain(String),
 }
 
 /// Sends frames over a link that mends itself. Clones share the link; it ends with the last of them, or on shutdown.
@@ -121,6 +142,7 @@ struct Outgoing {
 #[derive(Clone, Debug)]
 struct Target {
     uri: Uri,
+    tls: bool,
     host: String,
     port: u16,
 }
@@ -132,14 +154,21 @@ impl DurableSender {
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// No URL, or one that is not `ws://HOST[:PORT][/PATH]`.
+    /// No URL, or one of another form; or TLS is asked for by one of URL and trust alone.
     pub fn start(
         urls: Vec<String>,
         resolver: Arc<dyn Resolve>,
         config: Config,
         shutdown: CancellationToken,
     ) -> Result<Self, UrlError> {
-        let targets = urls.iter().map(|url| Target::parse(url)).collect::<Result<Vec<_>, _>>()?;
+        let targets = urls
+            .iter()
+            .map(|url| match (Target::parse(url)?, &config.trust) {
+                (Target { tls: true, .. }, None) => Err(UrlError::Untrusted(url.clone())),
+                (Target { tls: false, .. }, Some(_)) if !config.allow_plain => Err(UrlError::Plain(url.clone())),
+                (target, _) => Ok(target),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
         if targets.is_empty() {
             return Err(UrlError::None);
         }
@@ -196,12 +225,14 @@ impl Target {
     fn parse(url: &str) -> Result<Self, UrlError> {
         let invalid = || UrlError::Invalid(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| invalid())?;
-        if uri.scheme_str() != Some("ws") {
-            return Err(invalid());
-        }
+        let tls = match uri.scheme_str() {
+            Some("ws") => false,
+            Some("wss") => true,
+            _ => return Err(invalid()),
+        };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(invalid)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or(80);
-        Ok(Self { uri, host, port })
+        let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        Ok(Self { uri, tls, host, port })
     }
 }

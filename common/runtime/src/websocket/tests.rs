@@ -27,11 +27,11 @@ fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(100), Duration::from_secs(5))
 }
 
-async fn within<T>(work: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("did not happen in time")
 }
 
-async fn listen() -> (TcpListener, SocketAddr) {
+pub(super) async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("address");
     (listener, address)
@@ -47,7 +47,7 @@ fn start(urls: Vec<String>) -> (DurableSender, CancellationToken) {
     (DurableSender::start(urls, Arc::new(Dns), Config::default(), shutdown.clone()).expect("valid URLs"), shutdown)
 }
 
-async fn connected(link: &DurableSender, expected: bool) {
+pub(super) async fn connected(link: &DurableSender, expected: bool) {
     within(link.connected().wait_for(|now| *now == expected)).await.expect("the link's task lives");
 }
 
@@ -204,10 +204,16 @@ async fn a_full_queue_refuses_the_newest_frame() {
 /// Goal: a URL that cannot be used is refused at the start and named.
 #[test]
 fn urls_are_checked_at_the_start() {
-    for bad in ["wss://host:1", "http://host", "ws://", "no url at all", "/path"] {
+    for bad in ["https://host:1", "http://host", "ws://", "no url at all", "/path"] {
         let error = Target::parse(bad).expect_err(bad);
         assert!(error.to_string().contains(bad), "{error}");
     }
-    let target = Target::parse("ws://[fd00::1]:8080").expect("valid");
-    assert_eq!((target.host.as_str(), target.port), ("fd00::1", 8080));
+    for (url, host, port, tls) in [
+        ("ws://[fd00::1]:8080", "fd00::1", 8080, false),
+        ("ws://host", "host", 80, false),
+        ("wss://host/path", "host", 443, true),
+    ] {
+        let target = Target::parse(url).expect("valid");
+        assert_eq!((target.host.as_str(), target.port, target.tls), (host, port, tls), "{url}");
+    }
 }

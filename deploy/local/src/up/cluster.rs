@@ -341,21 +341,14 @@ impl Shared {
     fn autoscaler_options(self: &Arc<Self>, id: PlaneId, address: SocketAddr) -> autoscaler::Options {
         let shared = Arc::downgrade(self);
         autoscaler::Options {
-            pod_name: id.name(),
-            pod_ip: address.ip(),
             system_namespace: system::NAMESPACE.to_owned(),
             cluster_domain: system::DOMAIN.to_owned(),
-            mode: Mode::Standalone,
             stat_listen: address,
             admin: Some(SocketAddr::new(address.ip(), 9090)),
-            stateful_set: None,
             stat_tokens: StatTokens {
                 own: Some(accounts::stat_token(&self.folder, &id.name())),
                 demand: Some(accounts::demand()),
             },
-            hpa: autoscaler::Hpa::Engine,
-            api_rate: None,
-            process: Default::default(),
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {
                     if scale.from == 0 {
@@ -364,6 +357,7 @@ impl Shared {
                     shared.tell(Event::Scale(scale.clone()));
                 }
             })),
+            ..autoscaler::Options::new(id.name(), address.ip(), Mode::Standalone)
         }
     }
 }

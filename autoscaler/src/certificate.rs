@@ -1,0 +1,58 @@
+//! Self-signed certificates in files, for tests.
+
+use common_runtime::tls::files::Pair;
+use common_runtime::tls::rustls::ServerConfig;
+use common_runtime::tls::{ClientAuth, Identity, Parameters, Trust, server_config};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// Time between two looks at the files.
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
+
+/// A certificate and its key, which may be renewed.
+pub(crate) struct Certificate {
+    folder: TempDir,
+    name: &'static str,
+}
+
+impl Certificate {
+    /// One that bears `name`.
+    pub(crate) fn new(name: &'static str) -> Self {
+        let certificate = Self { folder: tempfile::tempdir().expect("a folder"), name };
+        certificate.renew();
+        certificate
+    }
+
+    /// Writes others in place of the former.
+    pub(crate) fn renew(&self) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec![self.name.to_owned()]).expect("a name");
+        let certificate = params.self_signed(&key).expect("signed").pem();
+        std::fs::write(self.file("tls.key"), key.serialize_pem()).expect("writable");
+        std::fs::write(self.file("tls.crt"), certificate).expect("writable");
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What a server shows.
+    pub(crate) async fn identity(&self, until: &CancellationToken) -> Identity {
+        let pair = Pair { certificate: self.file("tls.crt"), key: self.file("tls.key") };
+        pair.follow(LOOK, until.clone()).await.expect("a pair")
+    }
+
+    /// A server's settings.
+    pub(crate) async fn server(&self, until: &CancellationToken) -> Arc<ServerConfig> {
+        let identity = self.identity(until).await;
+        server_config(&identity, &Parameters::default(), ClientAuth::None, &[]).expect("settings")
+    }
+
+    /// What a client demands that believes this one.
+    pub(crate) async fn trust(&self, name: &str, until: &CancellationToken) -> Trust {
+        Trust::follow(self.file("tls.crt"), name, LOOK, until.clone()).await.expect("an authority")
+    }
+}

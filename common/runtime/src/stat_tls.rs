@@ -1,0 +1,187 @@
+//! TLS on the way of stats, from activators to autoscalers and between autoscalers: how the environment asks for it.
+//!
+//! Knative's stat stream has none, whatever `system-internal-tls` says, so it is off unless it is asked for, in either mode.
+//!
+//! | variable | of | what |
+//! |---|---|---|
+//! | `ZEROSCALE_STAT_TLS_CA_FILE` | both | authorities that sign autoscalers' certificates; the URL of stats becomes `wss://` |
+//! | `ZEROSCALE_STAT_TLS_NAME` | both | name that every autoscaler's certificate bears; default `autoscaler.NAMESPACE.svc` |
+//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | autoscaler | what it shows |
+//! | `ZEROSCALE_STAT_TLS_PLAIN` | autoscaler | `allow`: plain connections are served too, while planes are rolled over; default `refuse` |
+//! | `ZEROSCALE_STAT_TLS_MIN_VERSION` and so on | autoscaler | what is agreed on ([`Parameters`]) |
+//!
+//! All files are followed as they change, so certificates are renewed without a restart.
+
+use crate::tls::files::{self, Pair};
+use crate::tls::rustls::ServerConfig;
+use crate::tls::{ClientAuth, ParameterError, Parameters, PemError, Trust, server_config};
+use common::names;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+const PREFIX: &str = "ZEROSCALE_STAT_TLS";
+const HTTP1: &[u8] = b"http/1.1";
+
+/// What whoever sends stats demands of an autoscaler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatTrust {
+    /// The file with the authorities.
+    pub authorities: PathBuf,
+    /// The name that the certificate must bear.
+    pub name: String,
+}
+
+/// What an autoscaler shows, and demands of the others.
+#[derive(Clone, Debug)]
+pub struct StatTls {
+    /// What it shows.
+    pub pair: Pair,
+    /// What is agreed on.
+    pub parameters: Parameters,
+    /// Whether plain connections are served as well.
+    pub allow_plain: bool,
+    /// What it demands of the other autoscalers, to which it forwards.
+    pub trust: StatTrust,
+}
+
+/// TLS of a stat server, with what is shown now.
+#[derive(Clone, Debug)]
+pub struct StatServerTls {
+    /// Settings for each handshake.
+    pub config: Arc<ServerConfig>,
+    /// Whether plain connections are served as well.
+    pub allow_plain: bool,
+}
+
+impl StatTrust {
+    /// From the environment; none where no authorities are named.
+    ///
+    /// # Errors
+    /// A name is given without authorities.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, ParameterError> {
+        let read = |suffix: &str| read(get, suffix);
+        match (read("CA_FILE"), read("NAME")) {
+            (Some(file), name) => {
+                let name = name.unwrap_or_else(|| format!("{}.{namespace}.svc", names::AUTOSCALER_SERVICE));
+                Ok(Some(Self { authorities: file.into(), name }))
+            }
+            (None, None) => Ok(None),
+            (None, Some(name)) => Err(refused("NAME", name, "needs ZEROSCALE_STAT_TLS_CA_FILE beside it")),
+        }
+    }
+
+    /// Reads the authorities, and follows them until `shutdown`.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub async fn open(self, shutdown: &CancellationToken) -> Result<Trust, PemError> {
+        Trust::follow(self.authorities, &self.name, files::LOOK, shutdown.clone()).await
+    }
+}
+
+impl StatTls {
+    /// From the environment; none where nothing of it is named.
+    ///
+    /// # Errors
+    /// One of certificate, key and authorities is missing, or a word is none of those that there are.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, ParameterError> {
+        let read = |suffix: &str| read(get, suffix);
+        let trust = StatTrust::from_env(get, namespace)?;
+        let (pair, trust) = match (read("CERT"), read("KEY"), trust) {
+            (Some(certificate), Some(key), Some(trust)) => {
+                (Pair { certificate: certificate.into(), key: key.into() }, trust)
+            }
+            (None, None, None) => {
+                return match read("PLAIN") {
+                    None => Ok(None),
+                    Some(word) => Err(refused("PLAIN", word, "needs ZEROSCALE_STAT_TLS_CERT beside it")),
+                };
+            }
+            (Some(file), None, _) => return Err(refused("CERT", file, "needs ZEROSCALE_STAT_TLS_KEY beside it")),
+            (None, Some(file), _) => return Err(refused("KEY", file, "needs ZEROSCALE_STAT_TLS_CERT beside it")),
+            (Some(file), Some(_), None) => {
+                let rule = "needs ZEROSCALE_STAT_TLS_CA_FILE beside it: autoscalers forward to each other";
+                return Err(refused("CERT", file, rule));
+            }
+            (None, None, Some(trust)) => {
+                let rule = "needs ZEROSCALE_STAT_TLS_CERT and _KEY beside it: autoscalers take what they send";
+                return Err(refused("CA_FILE", trust.authorities.display().to_string(), rule));
+            }
+        };
+        let allow_plain = match read("PLAIN").as_deref() {
+            None | Some("refuse") => false,
+            Some("allow") => true,
+            Some(word) => return Err(refused("PLAIN", word.to_owned(), "must be allow or refuse")),
+        };
+        Ok(Some(Self { pair, parameters: Parameters::from_env(get, PREFIX)?, allow_plain, trust }))
+    }
+
+    /// Reads all files, and follows them until `shutdown`.
+    ///
+    /// # Errors
+    /// One cannot be used.
+    pub async fn open(self, shutdown: &CancellationToken) -> anyhow::Result<(StatServerTls, Trust)> {
+        let Self { pair, parameters, allow_plain, trust } = self;
+        let identity = pair.follow(files::LOOK, shutdown.clone()).await?;
+        let config = server_config(&identity, &parameters, ClientAuth::None, &[HTTP1])?;
+        Ok((StatServerTls { config, allow_plain }, trust.open(shutdown).await?))
+    }
+}
+
+fn read(get: &impl Fn(&str) -> Option<String>, suffix: &str) -> Option<String> {
+    get(&format!("{PREFIX}_{suffix}")).filter(|value| !value.is_empty())
+}
+
+fn refused(suffix: &str, value: String, rule: &str) -> ParameterError {
+    ParameterError { variable: format!("{PREFIX}_{suffix}"), value, rule: rule.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tls(pairs: &[(&str, &str)]) -> Result<Option<StatTls>, ParameterError> {
+        StatTls::from_env(&getter(pairs), "sys")
+    }
+
+    fn getter(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (format!("{PREFIX}_{key}"), (*value).to_owned())).collect();
+        move |name| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+    }
+
+    #[test]
+    fn it_is_off_unless_it_is_asked_for_and_then_complete() {
+        assert!(tls(&[]).expect("off").is_none());
+        let all = [("CERT", "c"), ("KEY", "k"), ("CA_FILE", "a")];
+        let on = tls(&all).expect("complete").expect("on");
+        assert_eq!((on.trust.name.as_str(), on.allow_plain), ("autoscaler.sys.svc", false));
+        let named = [&all[..], &[("NAME", "stats.example.com"), ("PLAIN", "allow")]].concat();
+        let on = tls(&named).expect("complete").expect("on");
+        assert_eq!((on.trust.name.as_str(), on.allow_plain), ("stats.example.com", true));
+        assert_eq!(
+            StatTrust::from_env(&getter(&all[2..]), "sys").expect("an activator's").map(|t| t.name),
+            Some("autoscaler.sys.svc".into())
+        );
+    }
+
+    #[test]
+    fn what_is_missing_beside_a_variable_is_said() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
+        let rows: [Row<'_>; 8] = [
+            (&[("CERT", "c")], "CERT", "_KEY"),
+            (&[("KEY", "k")], "KEY", "_CERT"),
+            (&[("CERT", "c"), ("KEY", "k")], "CERT", "_CA_FILE"),
+            (&[("CA_FILE", "a")], "CA_FILE", "_CERT"),
+            (&[("NAME", "n")], "NAME", "_CA_FILE"),
+            (&[("PLAIN", "allow")], "PLAIN", "_CERT"),
+            (&[("CERT", "c"), ("KEY", "k"), ("CA_FILE", "a"), ("PLAIN", "yes")], "PLAIN", "allow or refuse"),
+            (&[("CERT", "c"), ("KEY", "k"), ("CA_FILE", "a"), ("MIN_VERSION", "1.1")], "MIN_VERSION", "1.1"),
+        ];
+        for (pairs, named, rule) in rows {
+            let error = tls(pairs).expect_err(named);
+            assert_eq!(error.variable, format!("{PREFIX}_{named}"));
+            assert!(error.to_string().contains(rule), "{error}");
+        }
+    }
+}

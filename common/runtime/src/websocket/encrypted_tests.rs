@@ -1,0 +1,139 @@
+//! Links over TLS, on loopback sockets.
+
+use super::tests::{connected, listen, within};
+use super::*;
+use crate::resolve::Dns;
+use crate::tls;
+use futures::StreamExt;
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{WebSocketStream, accept_async};
+
+/// A self-signed certificate for `stats` in files of `folder`, and its server.
+struct Authority {
+    folder: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let authority = Self { folder: tempfile::tempdir().expect("a folder") };
+        authority.renew();
+        authority
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes another certificate and key in place of the former.
+    fn renew(&self) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec!["stats".to_owned()]).expect("valid");
+        let certificate = params.self_signed(&key).expect("signed").pem();
+        std::fs::write(self.file("key"), key.serialize_pem()).expect("writable");
+        std::fs::write(self.file("certificate"), certificate).expect("writable");
+    }
+
+    async fn identity(&self, stop: &CancellationToken) -> tls::Identity {
+        let pair = tls::files::Pair { certificate: self.file("certificate"), key: self.file("key") };
+        pair.follow(LOOK, stop.clone()).await.expect("a pair")
+    }
+
+    async fn trust(&self, name: &str, stop: &CancellationToken) -> Trust {
+        Trust::follow(self.file("certificate"), name, LOOK, stop.clone()).await.expect("an authority")
+    }
+}
+
+const LOOK: Duration = Duration::from_millis(5);
+
+async fn accept_tls(listener: &TcpListener, config: &Arc<tls::rustls::ServerConfig>) -> Option<ServerStream> {
+    let (socket, _) = within(listener.accept()).await.expect("accept");
+    let socket = within(tls::accept(socket, config.clone())).await.ok()?;
+    Some(within(accept_async(socket)).await.expect("handshake"))
+}
+
+type ServerStream = WebSocketStream<tls::server::TlsStream<TcpStream>>;
+
+fn server_settings(identity: &tls::Identity) -> Arc<tls::rustls::ServerConfig> {
+    tls::server_config(identity, &tls::Parameters::default(), tls::ClientAuth::None, &[]).expect("settings")
+}
+
+/// Goal: frames travel encrypted; when both sides' files change, the next connection goes by the new ones, without a restart.
+#[tokio::test]
+async fn a_link_over_tls_outlives_its_certificates() {
+    let (authority, stop) = (Authority::new(), CancellationToken::new());
+    let identity = authority.identity(&stop).await;
+    let config = server_settings(&identity);
+    let (listener, address) = listen().await;
+    let trust = authority.trust("stats", &stop).await;
+    let link = DurableSender::start(
+        vec![format!("wss://{address}")],
+        Arc::new(Dns),
+        Config { trust: Some(trust), backoff_max: Duration::from_millis(100), ..Config::default() },
+        stop.clone(),
+    )
+    .expect("valid URL");
+    let mut server = accept_tls(&listener, &config).await.expect("shaken");
+    connected(&link, true).await;
+    assert_eq!(within(link.send(Bytes::from_static(b"one"))).await, Ok(()));
+    assert_eq!(within(server.next()).await.expect("open").expect("readable"), Message::binary(b"one".to_vec()));
+
+    let before = identity.shown();
+    authority.renew();
+    within(async {
+        while identity.shown() == before {
+            tokio::time::sleep(LOOK).await;
+        }
+    })
+    .await;
+    drop(server);
+    // Attempts fail until the client has seen the new authority, too.
+    let mut server = loop {
+        if let Some(server) = accept_tls(&listener, &config).await {
+            break server;
+        }
+    };
+    connected(&link, true).await;
+    within(link.send(Bytes::from_static(b"two"))).await.expect("connected");
+    assert_eq!(within(server.next()).await.expect("open").expect("readable"), Message::binary(b"two".to_vec()));
+    stop.cancel();
+}
+
+/// Goal: a certificate of somebody else, or for another name, is refused, and the error says what is demanded.
+#[tokio::test]
+async fn a_certificate_that_is_not_believed_is_refused_by_name() {
+    let (ours, theirs, stop) = (Authority::new(), Authority::new(), CancellationToken::new());
+    let config = server_settings(&theirs.identity(&stop).await);
+    for (authority, name, why) in [(&ours, "stats", "invalid peer certificate"), (&theirs, "other", "not valid for")] {
+        let (listener, address) = listen().await;
+        let trust = authority.trust(name, &stop).await;
+        let connecting = async {
+            let socket = TcpStream::connect(address).await.expect("connected");
+            trust.connect(socket).await.map(drop).expect_err("refused").to_string()
+        };
+        let (error, refused) = tokio::join!(within(connecting), accept_tls(&listener, &config));
+        assert!(refused.is_none());
+        let file = authority.file("certificate").display().to_string();
+        for part in [why, name, "must bear", &file] {
+            assert!(error.contains(part), "{part:?} in {error}");
+        }
+    }
+    let error = Trust::follow(ours.file("certificate"), "no name", LOOK, stop.clone()).await.expect_err("no name");
+    assert!(error.to_string().contains("\"no name\""), "{error}");
+    stop.cancel();
+}
+
+/// Goal: TLS that only one of URL and trust asks for is refused at the start.
+#[tokio::test]
+async fn nothing_is_sent_in_plain_by_mistake() {
+    let (authority, stop) = (Authority::new(), CancellationToken::new());
+    let trust = authority.trust("stats", &stop).await;
+    let start = |url: &str, trust| {
+        let config = Config { trust, ..Config::default() };
+        DurableSender::start(vec![url.to_owned()], Arc::new(Dns), config, stop.clone()).map(drop)
+    };
+    assert_eq!(start("wss://a", None), Err(UrlError::Untrusted("wss://a".into())));
+    assert_eq!(start("ws://a", Some(trust)), Err(UrlError::Plain("ws://a".into())));
+    stop.cancel();
+}
