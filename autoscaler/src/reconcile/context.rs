@@ -5,6 +5,7 @@ use super::error::Error;
 use super::events::Recorder;
 use super::kpa::foreign::NOT_SERVED;
 use super::kpa::probe::Prober;
+use super::pass::Passes;
 use super::turns::Turns;
 use super::world::store::{Store, key_of};
 use super::world::{Queues, World};
@@ -215,6 +216,11 @@ impl Context {
         write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
     ) -> Result<T, Error> {
         Writer { turns: Some((&self.turns, line)), ..self.writer() }.write(revision, doing, write).await
+    }
+
+    /// What passes over one kind of objects have in common; `component` speaks in events.
+    pub(crate) fn passes<'a, K>(&'a self, store: &'a Store<K>, component: &'static str) -> Passes<'a, K> {
+        Passes { writer: self.writer(), store, recorder: &self.recorder, component, clock: &self.clock }
     }
 
     /// Whoever writes what only needs to be led.

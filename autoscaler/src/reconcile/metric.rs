@@ -6,16 +6,14 @@
 
 use super::context::Context;
 use super::error::Error;
-use super::events::Severity;
-use super::status as status_writer;
+use super::pass::Passed;
 use crate::scale::{CollectSpec, CollectionHealth};
 use common::RevisionKey as Key;
 use common::annotations;
 use common::config::AutoscalerConfig;
 use common::names;
-use common_api::Metric;
-use common_api::condition_set::HasConditions;
 use common_api::metric_status::CollectionError;
+use common_api::{Metric, MetricStatus};
 use kube::ResourceExt;
 use std::time::Duration;
 
@@ -38,12 +36,17 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     if metric.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let now = cx.clock.now();
-    let generation = metric.metadata.generation.unwrap_or(0);
-    let mut status = metric.status.clone().unwrap_or_default();
-    status.begin(generation, now);
+    let run = async |mut status: MetricStatus, now| {
+        status.mark(collect(cx, key, &metric).as_ref().copied(), now);
+        Passed { outcome: Ok(()), object: metric.clone(), status }
+    };
+    cx.passes(&cx.world.metrics, COMPONENT).over(&metric, run).await
+}
+
+/// Collects what is asked for, and says how that goes.
+fn collect(cx: &Context, key: &Key, metric: &Metric) -> Result<(), CollectionError> {
     let config = cx.autoscaler_config.borrow().clone();
-    let result = match collect_spec(&metric, &config) {
+    match collect_spec(metric, &config) {
         Ok(spec) => {
             cx.ports.collection.ensure(key, spec);
             match cx.ports.collection.health(key) {
@@ -54,16 +57,7 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
             }
         }
         Err(error) => Err(error),
-    };
-    status.mark(result.as_ref().copied(), now);
-    status.finish(metric.status.as_ref(), generation, cx.clock.now());
-    let written = status_writer::write(cx, &cx.world.metrics, &metric, status).await;
-    if let Err(error) = &written
-        && !error.is_early()
-    {
-        cx.recorder.say(COMPONENT, &*metric, Severity::Warning, "UpdateFailed", error.to_string());
     }
-    written
 }
 
 /// What a Metric asks for.

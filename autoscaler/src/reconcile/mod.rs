@@ -24,6 +24,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod kpa;
 mod metric;
+pub(crate) mod pass;
 pub(crate) mod queue;
 mod sks;
 pub(crate) mod status;

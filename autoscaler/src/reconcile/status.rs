@@ -4,7 +4,6 @@
 //! writes a status of ours, so what others changed is never in it.
 
 use super::api::{Writer, Written};
-use super::context::Context;
 use super::error::{Error, code};
 use super::world::store::{Store, key_of};
 use kube::Api;
@@ -21,19 +20,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// The lease may end too soon, or the API server's. An object that is gone needs no status.
-pub(crate) async fn write<K>(cx: &Context, store: &Store<K>, read: &Arc<K>, status: K::Status) -> Result<(), Error>
-where
-    K: Written + HasStatus,
-    K::Status: PartialEq + Clone,
-{
-    write_by(cx.writer(), store, read, status).await
-}
-
-/// The same by whoever writes.
-///
-/// # Errors
-/// As [`write`].
-pub(crate) async fn write_by<K>(
+pub(crate) async fn write<K>(
     writer: Writer<'_>,
     store: &Store<K>,
     read: &Arc<K>,

@@ -3,9 +3,8 @@
 use super::{Context, objects};
 use crate::reconcile::api::Bounded;
 use crate::reconcile::error::Error;
-use crate::reconcile::events::Severity;
-use crate::reconcile::kpa::objects::{serverless, serverless_spec};
-use crate::reconcile::status as status_writer;
+use crate::reconcile::kpa::objects::{corrected, serverless};
+use crate::reconcile::pass::{Passed, Passes};
 use crate::reconcile::world::controller;
 use common::RevisionKey as Key;
 use common::annotations;
@@ -36,28 +35,15 @@ pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     if !cx.leadership.owns(key) {
         return Ok(());
     }
-    let (now, generation) = (cx.clock.now(), object.metadata.generation.unwrap_or(0));
-    let mut status = object.status.clone().unwrap_or_default();
-    status.begin(generation, now);
     let mut defaulted = PodAutoscaler::clone(&object);
     defaulted.set_defaults(&cx.config.borrow().pod_autoscaler_class);
-    let mut pass = Pass { cx, key, now, object: &defaulted, status };
-    let outcome = pass.run().await;
-    if let Err(error) = &outcome {
-        if error.is_early() {
-            return outcome;
-        }
-        if !error.is_conflict() {
-            cx.recorder.say(COMPONENT, &*object, Severity::Warning, "InternalError", error.to_string());
-        }
-    }
-    let Pass { mut status, .. } = pass;
-    status.finish(object.status.as_ref(), generation, cx.clock.now());
-    let written = status_writer::write_by(cx.writer(), &cx.autoscalers, &object, status).await;
-    if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
-        cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
-    }
-    outcome.and(written)
+    let run = async |status, now| {
+        let mut pass = Pass { cx, key, now, object: &defaulted, status };
+        let outcome = pass.run().await;
+        Passed { outcome, object: object.clone(), status: pass.status }
+    };
+    let (writer, recorder, clock) = (cx.writer(), &cx.recorder, &cx.clock);
+    Passes { writer, store: &cx.autoscalers, recorder, component: COMPONENT, clock }.over(&object, run).await
 }
 
 /// Whether it is of this class, and stays.
@@ -146,8 +132,8 @@ impl Pass<'_> {
 
     async fn ensure_serverless(&mut self) -> Result<Arc<ServerlessService>, Error> {
         let (cx, key) = (self.cx, self.key);
+        let want = serverless(self.object, Rules::Knative, Mode::Serve, ALL_ACTIVATORS);
         let Some(have) = cx.serverless.get(key) else {
-            let want = serverless(self.object, Rules::Knative, Mode::Serve, ALL_ACTIVATORS);
             let doing = "error creating SKS";
             let create = async |api: Bounded| api.create(&cx.serverless, &want, doing).await;
             return cx.writer().write(key, doing, create).await.map(Arc::new);
@@ -157,11 +143,7 @@ impl Pass<'_> {
             let owner = format!("PA: {}", key.name());
             return Err(Error::NotOwned { owner, kind: "SKS", name: key.name().to_owned() });
         }
-        let spec = serverless_spec(self.object, Mode::Serve, ALL_ACTIVATORS);
-        if have.spec == spec {
-            return Ok(have);
-        }
-        let next = ServerlessService { spec, ..ServerlessService::clone(&have) };
+        let Some(next) = corrected(&*have, &want) else { return Ok(have) };
         let doing = "error updating SKS";
         let replace = async |api: Bounded| api.replace(&cx.serverless, &next, doing).await;
         cx.writer().write(key, doing, replace).await.map(Arc::new)

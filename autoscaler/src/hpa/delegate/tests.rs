@@ -3,8 +3,10 @@
 use super::pass::reconcile;
 use super::*;
 use crate::hpa::fixture::Mock;
+use common::annotations;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -118,7 +120,13 @@ impl Fixture {
         let (cx, key) = (Context::new(wiring, &shutdown), Key::new("ns", "hello"));
         mock.on(STATUS, 200, autoscaler.clone()).on(EVENTS, 201, json!({}));
         cx.autoscalers.apply(&key, "10", Some(serde_json::from_value(autoscaler).expect("a PodAutoscaler")));
-        if let Some(object) = serverless {
+        if let Some(mut object) = serverless {
+            // What it was created with: the PodAutoscaler's, but for the metric.
+            let mut annotations = cx.autoscalers.get(&key).expect("there").annotations().clone();
+            annotations.remove(annotations::METRIC.name);
+            if object["metadata"]["annotations"].is_null() {
+                object["metadata"]["annotations"] = json!(annotations);
+            }
             cx.serverless.apply(&key, "20", Some(serde_json::from_value(object).expect("a ServerlessService")));
         }
         if let Some(object) = horizontal {
@@ -326,6 +334,25 @@ async fn case_13_what_is_on_its_way_out_or_of_another_class_is_left_alone() {
     for object in [leaving, kpa, unclassed] {
         assert_eq!(Fixture::new(object, None, None).pass().await, (None, vec![]));
     }
+}
+
+/// Goal: settings that were edited, or that drifted, reach the ServerlessService.
+#[tokio::test(start_paused = true)]
+async fn labels_and_annotations_of_the_serverless_service_follow() {
+    let mut object = autoscaler(&[("target", "1")], settled(0, 0));
+    object["metadata"]["labels"] = json!({"app": "hello"});
+    let mut drifted = serverless(true, "pa", "hello-deployment");
+    drifted["metadata"]["annotations"] = json!({"autoscaling.knative.dev/target": "7", "example.com/note": "mine"});
+    let f = Fixture::new(object, Some(drifted), Some(horizontal("pa", 0, 0)));
+    let put = format!("PUT {SKSS}/hello");
+    f.mock.on(&format!("PUT {HPAS}/hello"), 200, horizontal("pa", 0, 0));
+    f.mock.on(&put, 200, serverless(true, "pa", "hello-deployment"));
+    let (error, asked) = f.pass().await;
+    assert_eq!(error, None);
+    let meta = &sent(&asked, &put)["metadata"];
+    assert_eq!((&meta["labels"]["app"], &meta["resourceVersion"]), (&json!("hello"), &json!("20")));
+    assert_eq!(meta["annotations"]["autoscaling.knative.dev/target"], "1");
+    assert_eq!(meta["annotations"]["example.com/note"], "mine", "others may add their own");
 }
 
 /// Goal: what changes about either object wakes the PodAutoscaler that controls it, and no other.

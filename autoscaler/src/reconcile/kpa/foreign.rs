@@ -43,7 +43,7 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key, object: &Arc<PodAutoscale
     status.begin(generation, now);
     status.manage(now).set(READY, FALSE, CLASS_NOT_SERVED, &message());
     status.finish(object.status.as_ref(), generation, now);
-    status_writer::write(cx, &cx.world.autoscalers, object, status).await
+    status_writer::write(cx.writer(), &cx.world.autoscalers, object, status).await
 }
 
 fn message() -> String {

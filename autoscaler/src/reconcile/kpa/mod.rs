@@ -40,7 +40,7 @@ mod writes;
 use super::context::Context;
 use super::error::Error;
 use super::events::Severity;
-use super::status as status_writer;
+use super::pass::Passed;
 use super::world::targets::{TargetError, TargetKey};
 use crate::scale::{Initial, PodSet, Subject, SubjectLabels, Surroundings};
 use autoscaler_core::active::Active;
@@ -54,7 +54,6 @@ use common::annotations;
 use common::backend::Protocol;
 use common::names;
 use common::time::Timestamp;
-use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::{NO_PRIVATE_SERVICE_NAME, SERVICE_NOT_OWNED};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use kube::ResourceExt;
@@ -106,29 +105,12 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
         let taken_up = cx.is_standalone() && standalone::has_finalizer(&object);
         return if taken_up { retire::run(cx, key, &object).await } else { Ok(()) };
     }
-    let now = cx.clock.now();
-    let generation = object.metadata.generation.unwrap_or(0);
-    let mut status = object.status.clone().unwrap_or_default();
-    status.begin(generation, now);
-    let mut pass = Pass { cx, key, now, object: object.clone(), status };
-    let outcome = pass.run().await;
-    if let Err(error) = &outcome {
-        if error.is_early() {
-            return outcome;
-        }
-        if !error.is_conflict() {
-            cx.recorder.say(COMPONENT, &*object, Severity::Warning, "InternalError", error.to_string());
-        }
-    }
-    let Pass { object: latest, mut status, .. } = pass;
-    status.finish(object.status.as_ref(), generation, cx.clock.now());
-    let written = status_writer::write(cx, &cx.world.autoscalers, &latest, status).await;
-    if let Err(error) = &written
-        && !error.is_early()
-    {
-        cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
-    }
-    outcome.and(written)
+    let run = async |status, now| {
+        let mut pass = Pass { cx, key, now, object: object.clone(), status };
+        let outcome = pass.run().await;
+        Passed { outcome, object: pass.object, status: pass.status }
+    };
+    cx.passes(&cx.world.autoscalers, COMPONENT).over(&object, run).await
 }
 
 /// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written; a pass must

@@ -1,4 +1,4 @@
-//! The ServerlessService and the Metric of a PodAutoscaler, as they should be.
+//! The ServerlessService and the Metric of a PodAutoscaler, as they should be, and an existing one put right ([`corrected`]).
 
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
@@ -6,8 +6,12 @@ use common::names;
 use common_api::{Metric, MetricSpec, Mode, PodAutoscaler, ServerlessService, ServerlessServiceSpec};
 use common_runtime::environment::Mode as Rules;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::core::object::HasSpec;
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
+
+/// What settings of autoscaling begin with.
+const AUTOSCALING: &str = "autoscaling.knative.dev/";
 
 /// Labels of everything that belongs to a revision: the PodAutoscaler's; in standalone, where nobody else sets them, with
 /// revision, its uid and configuration.
@@ -92,6 +96,36 @@ pub(crate) fn metric(
     }
 }
 
+/// `have` as it should be by `want`, if it is not: its spec, and the labels and annotations that `want` has. Settings of
+/// autoscaling that `want` has no more go; what others have put there stays. Upstream looks at the spec alone, so there an
+/// edited annotation (the averaging algorithm, the class) never arrives.
+pub(crate) fn corrected<K>(have: &K, want: &K) -> Option<K>
+where
+    K: Resource + HasSpec + Clone,
+    K::Spec: PartialEq + Clone,
+{
+    let empty = BTreeMap::new();
+    let wanted = (want.meta().labels.as_ref(), want.meta().annotations.as_ref());
+    let (labels, annotations) = (wanted.0.unwrap_or(&empty), wanted.1.unwrap_or(&empty));
+    let has = |have: &Option<BTreeMap<String, String>>, (name, value): (&String, &String)| {
+        have.as_ref().and_then(|have| have.get(name)) == Some(value)
+    };
+    let stale = |name: &String| name.starts_with(AUTOSCALING) && !annotations.contains_key(name);
+    let meta = have.meta();
+    let is_right = labels.iter().all(|label| has(&meta.labels, label))
+        && annotations.iter().all(|annotation| has(&meta.annotations, annotation))
+        && !meta.annotations.iter().flatten().any(|(name, _)| stale(name));
+    if is_right && have.spec() == want.spec() {
+        return None;
+    }
+    let mut next = have.clone();
+    next.spec_mut().clone_from(want.spec());
+    next.labels_mut().extend(labels.clone());
+    next.annotations_mut().retain(|name, _| !stale(name));
+    next.annotations_mut().extend(annotations.clone());
+    Some(next)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +185,27 @@ mod tests {
             json!({"stableWindow": 10_000_000_000_i64, "panicWindow": 1_000_000_000, "scrapeTarget": "hello-private"});
         assert_eq!(value, expected);
         assert!(metric.annotations().contains_key("autoscaling.knative.dev/metric"));
+    }
+
+    /// Goal: what drifted comes back, what is not set any more goes, and what is somebody else's stays.
+    #[test]
+    fn labels_annotations_and_spec_are_put_right() {
+        let want = || metric(&autoscaler(), Rules::Knative, &AutoscalerConfig::default(), "hello-private");
+        assert_eq!(corrected(&want(), &want()), None);
+        let mut foreign = want();
+        foreign.labels_mut().insert("team".into(), "blue".into());
+        foreign.annotations_mut().insert("example.com/note".into(), "mine".into());
+        assert_eq!(corrected(&foreign, &want()), None, "others may add their own");
+        let edits: [fn(&mut Metric); 4] = [
+            |metric| _ = metric.labels_mut().insert("app".into(), "other".into()),
+            |metric| _ = metric.annotations_mut().remove("autoscaling.knative.dev/window"),
+            |metric| _ = metric.annotations_mut().insert("autoscaling.knative.dev/minScale".into(), "3".into()),
+            |metric| metric.spec.scrape_target = String::new(),
+        ];
+        for (edit, drift) in edits.iter().enumerate() {
+            let mut have = foreign.clone();
+            drift(&mut have);
+            assert_eq!(corrected(&have, &want()), Some(foreign.clone()), "edit {edit}");
+        }
     }
 }

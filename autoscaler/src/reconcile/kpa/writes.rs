@@ -1,10 +1,10 @@
-//! The two objects that a pass makes and keeps: Metric and ServerlessService. Of an existing one only the spec is put right, and
-//! one that somebody else controls is left alone and told in the status.
+//! The two objects that a pass makes and keeps: Metric and ServerlessService. An existing one is put right
+//! ([`objects::corrected`]); one that somebody else controls is left alone and told in the status.
 
 use super::super::error::Error;
 use super::super::world::controller;
 use super::{Pass, objects};
-use common_api::{Metric, Mode, PodAutoscaler, ServerlessService};
+use common_api::{Mode, PodAutoscaler, ServerlessService};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 
@@ -22,9 +22,7 @@ impl Pass<'_> {
             let owner = format!("PA: {}", key.name());
             return Err(Error::NotOwned { owner, kind: "Metric", name: key.name().to_owned() });
         }
-        if have.spec != want.spec {
-            let mut next = Metric::clone(&have);
-            next.spec = want.spec;
+        if let Some(next) = objects::corrected(&*have, &want) {
             cx.replace(key, &cx.world.metrics, &next, "error updating metric").await?;
         }
         Ok(())
@@ -39,8 +37,8 @@ impl Pass<'_> {
     ) -> Result<Arc<ServerlessService>, Error> {
         let (cx, key) = (self.cx, self.key);
         let during = Error::during("error reconciling SKS");
+        let want = objects::serverless(object, cx.options.mode, mode, number);
         let Some(have) = have else {
-            let want = objects::serverless(object, cx.options.mode, mode, number);
             let created = cx.create(key, &cx.world.serverless, &want, "error creating SKS").await;
             return created.map(Arc::new).map_err(during);
         };
@@ -49,13 +47,10 @@ impl Pass<'_> {
             let owner = format!("PA: {}", key.name());
             return Err(during(Error::NotOwned { owner, kind: "SKS", name: key.name().to_owned() }));
         }
-        let spec = objects::serverless_spec(object, mode, number);
-        if have.spec == spec {
-            return Ok(have);
+        let Some(next) = objects::corrected(&*have, &want) else { return Ok(have) };
+        if next.spec != have.spec {
+            tracing::info!(revision = %key, ?mode, number, "path");
         }
-        tracing::info!(revision = %key, ?mode, number, "path");
-        let mut next = ServerlessService::clone(&have);
-        next.spec = spec;
         let replaced = cx.replace(key, &cx.world.serverless, &next, "error updating SKS").await;
         replaced.map(Arc::new).map_err(during)
     }

@@ -30,9 +30,8 @@ pub(crate) mod slices;
 
 use super::context::{Accepted, Context};
 use super::error::Error;
-use super::events::Severity;
 use super::kpa;
-use super::status as status_writer;
+use super::pass::Passed;
 use super::world::facts::{Labels, Selector, Target};
 use super::world::targets::{TargetError, TargetKey};
 use super::world::{controller, public_service};
@@ -40,7 +39,6 @@ use adopt::{ADOPTED_BY, Standing, standing};
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
-use common_api::condition_set::HasConditions;
 use common_api::serverlessservice_status::Pending;
 use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
 use k8s_openapi::api::core::v1::Service;
@@ -74,29 +72,12 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
         }
         Err(_) => return Ok(()), // Its PodAutoscaler's status says what is wrong.
     };
-    let now = cx.clock.now();
-    let generation = object.metadata.generation.unwrap_or(0);
-    let mut status = object.status.clone().unwrap_or_default();
-    status.begin(generation, now);
-    let mut pass = Pass { cx, key, now, object: object.clone(), autoscaler, accepted, status };
-    let outcome = if sound { pass.run().await } else { pass.give_back_only().await };
-    if let Err(error) = &outcome {
-        if error.is_early() {
-            return outcome;
-        }
-        if !error.is_conflict() {
-            cx.recorder.say(COMPONENT, &*object, Severity::Warning, "InternalError", error.to_string());
-        }
-    }
-    let mut status = pass.status;
-    status.finish(object.status.as_ref(), generation, cx.clock.now());
-    let written = status_writer::write(cx, &cx.world.serverless, &object, status).await;
-    if let Err(error) = &written
-        && !error.is_early()
-    {
-        cx.recorder.say(COMPONENT, &*object, Severity::Warning, "UpdateFailed", error.to_string());
-    }
-    outcome.and(written)
+    let run = async |status, now| {
+        let mut pass = Pass { cx, key, now, object: object.clone(), autoscaler, accepted, status };
+        let outcome = if sound { pass.run().await } else { pass.give_back_only().await };
+        Passed { outcome, object: pass.object, status: pass.status }
+    };
+    cx.passes(&cx.world.serverless, COMPONENT).over(&object, run).await
 }
 
 struct Pass<'a> {

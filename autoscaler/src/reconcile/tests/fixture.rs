@@ -2,7 +2,8 @@
 
 use super::super::context::Context;
 use super::super::events::Recorder;
-use super::super::kpa::probe::Prober;
+use super::super::kpa::objects;
+use super::super::kpa::probe::{ProbeTarget, Prober, Verdict};
 use super::super::turns::Turns;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
@@ -21,12 +22,14 @@ use autoscaler_core::pace::Rate;
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::time::Timestamp;
+use common_api::{Metric, PodAutoscaler, ServerlessService};
 use common_runtime::environment::Mode;
 use common_runtime::lease::WriteGuard;
 use common_runtime::resolve::Resolve;
 use dashmap::DashMap;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
 use kube::core::DynamicObject;
@@ -162,19 +165,9 @@ impl Fixture {
         let fakes = Arc::new(Fakes::default());
         let told = fakes.clone();
         let options = Options {
-            pod_name: "autoscaler-0".into(),
-            pod_ip: Ipv4Addr::LOCALHOST.into(),
             system_namespace: "system".into(),
-            cluster_domain: "cluster.local".into(),
-            mode,
-            stat_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            admin: None,
-            stateful_set: None,
-            stat_tokens: Default::default(),
-            hpa: Hpa::default_of(mode),
-            api_rate: None,
-            process: Default::default(),
             on_scale: Some(Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)))),
+            ..Options::new("autoscaler-0", Ipv4Addr::LOCALHOST.into(), mode)
         };
         let (clock, attention, metrics) = (Clock::starting_at(NOW), Attention::new(), Mock::default());
         let engine =
@@ -278,14 +271,50 @@ impl Fixture {
         self.cx.world.autoscalers.apply(&self.key, "10", Some(object));
     }
 
+    /// A newer version of it.
+    pub(super) fn put_autoscaler_again(&self, value: Value) {
+        let object = serde_json::from_value(value).expect("a PodAutoscaler");
+        self.cx.world.autoscalers.apply(&self.key, "11", Some(object));
+    }
+
+    /// Waits until an activator has answered a probe for the public Service.
+    pub(super) async fn proven(&self, host: &str) {
+        let target = ProbeTarget { host: host.to_owned(), port: 80 };
+        let proven = async {
+            while self.cx.prober.verdict(&self.key, &target) != Verdict::InPath {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), proven).await.expect("a verdict");
+    }
+
+    /// A ServerlessService with this value; without labels and annotations, with those that it was created with.
     pub(super) fn put_serverless(&self, value: Value) {
-        let object = serde_json::from_value(value).expect("a ServerlessService");
+        let mut object: ServerlessService = serde_json::from_value(value).expect("a ServerlessService");
+        if let Some(owner) = self.owner() {
+            let created = objects::serverless(&owner, self.cx.options.mode, common_api::Mode::Proxy, 0);
+            as_created(&mut object.metadata, created.metadata);
+        }
         self.cx.world.serverless.apply(&self.key, "20", Some(object));
     }
 
+    /// A Metric, likewise.
     pub(super) fn put_metric(&self, value: Value) {
-        let object = serde_json::from_value(value).expect("a Metric");
+        let mut object: Metric = serde_json::from_value(value).expect("a Metric");
+        if let Some(owner) = self.owner() {
+            let created = objects::metric(&owner, self.cx.options.mode, &AutoscalerConfig::default(), "");
+            as_created(&mut object.metadata, created.metadata);
+        }
         self.cx.world.metrics.apply(&self.key, "30", Some(object));
+    }
+
+    /// The PodAutoscaler, with its defaults where the reconciler fills them in.
+    fn owner(&self) -> Option<PodAutoscaler> {
+        let mut owner = PodAutoscaler::clone(&*self.cx.world.autoscalers.get(&self.key)?);
+        if self.cx.options.mode == Mode::Knative {
+            owner.set_defaults(&self.cx.autoscaler_config.borrow().pod_autoscaler_class);
+        }
+        Some(owner)
     }
 
     pub(super) fn put_service(&self, value: Value) {
@@ -307,6 +336,11 @@ impl Fixture {
 
     /// The same as that version.
     pub(super) fn put_target_at(&self, replicas: i32, version: u64) {
+        self.put_target_with(json!(replicas), version);
+    }
+
+    /// The same with that number of replicas, or without one.
+    pub(super) fn put_target_with(&self, replicas: Value, version: u64) {
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "hello", "namespace": "ns", "uid": "d"},
@@ -328,6 +362,11 @@ impl Fixture {
     pub(super) fn ready(&self, ready: i32) {
         *self.fakes.counts.lock() = PodCounts { ready, ..PodCounts::default() };
     }
+}
+
+fn as_created(meta: &mut ObjectMeta, created: ObjectMeta) {
+    meta.labels = meta.labels.take().or(created.labels);
+    meta.annotations = meta.annotations.take().or(created.annotations);
 }
 
 type Check = Box<dyn Fn(&Value)>;
@@ -353,9 +392,14 @@ pub(super) fn expect(line: &str) -> Exchange {
 }
 
 impl Exchange {
-    /// What must be true of the request's body.
+    /// What must be true of the request's body, beside what was said before.
     pub(super) fn with(self, check: impl Fn(&Value) + 'static) -> Self {
-        Self { check: Box::new(check), ..self }
+        let former = self.check;
+        let both = move |body: &Value| {
+            former(body);
+            check(body);
+        };
+        Self { check: Box::new(both), ..self }
     }
 
     /// Another answer.

@@ -1,4 +1,5 @@
-//! PodAutoscalers in a Knative install: rows of upstream's table of reconciles, by their number in the reference.
+//! PodAutoscalers in a Knative install: rows of upstream's table of reconciles, by their number in the reference; the other
+//! rows are in [`super::kpa_rows`].
 //!
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
 
@@ -12,7 +13,7 @@ use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn autoscaler(annotations: Value, status: Value) -> Value {
+pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
     let mut annotations = annotations;
     annotations["autoscaling.knative.dev/class"] = json!("kpa.autoscaling.knative.dev");
     json!({
@@ -29,7 +30,7 @@ fn autoscaler(annotations: Value, status: Value) -> Value {
     })
 }
 
-fn fixture() -> Fixture {
+pub(super) fn fixture() -> Fixture {
     let mut f = Fixture::new(Mode::Knative);
     let config = AutoscalerConfig {
         container_concurrency_target_default: 10.0,
@@ -43,7 +44,7 @@ fn fixture() -> Fixture {
 }
 
 /// A revision with everything in place.
-fn settled(
+pub(super) fn settled(
     annotations: Value,
     status: Value,
     sks: Value,
@@ -62,21 +63,21 @@ fn settled(
     f
 }
 
-async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
 }
 
-fn put_status() -> Exchange {
+pub(super) fn put_status() -> Exchange {
     expect(&format!("PUT {PA}/status"))
 }
 
-fn patched(to: i32) -> Exchange {
+pub(super) fn patched(to: i32) -> Exchange {
     expect(&format!("PATCH {SCALE}"))
         .with(move |body| assert_eq!(body[0]["value"], to))
         .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}}))
 }
 
-fn path(mode: &'static str, activators: i32) -> Exchange {
+pub(super) fn path(mode: &'static str, activators: i32) -> Exchange {
     expect(&format!("PUT {SKSS}/hello")).with(move |body| {
         assert_eq!((&body["spec"]["mode"], &body["spec"]["numActivators"]), (&json!(mode), &json!(activators)));
     })
@@ -165,7 +166,7 @@ async fn rows_18_and_19_objects_of_somebody_else_are_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn rows_6_and_26_bounds_and_defaults_of_replicas() {
+async fn row_26_bounds_come_before_the_decision() {
     let min = json!({"autoscaling.knative.dev/min-scale": "11"});
     let inactive = status("False", "NoTraffic", 10, 10, 1);
     let mut f = settled(min, inactive, serverless("Proxy", 3, "pa"), 10, 10, Some(1), 0);

@@ -8,7 +8,6 @@ use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common_runtime::environment::Mode;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -314,13 +313,7 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
     let length = stream.read(&mut head).await.expect("a request");
     assert!(String::from_utf8_lossy(&head[..length]).contains("hello.ns.svc.cluster.local"));
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator").await.expect("an answer");
-    let target = kpa::probe::ProbeTarget { host: "hello.ns.svc.cluster.local".into(), port: 80 };
-    let proven = async {
-        while f.cx.prober.verdict(&f.key, &target) != kpa::probe::Verdict::InPath {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(5), proven).await.expect("a verdict");
+    f.proven("hello.ns.svc.cluster.local").await;
     // Proxied for an hour already, so the grace period is over as well.
     pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 0)]);

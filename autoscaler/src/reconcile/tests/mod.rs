@@ -1,7 +1,9 @@
 //! Whole passes against a scripted API server: which requests, in which order, saying what.
 
+mod drift;
 mod fixture;
 mod kpa_knative;
+mod kpa_rows;
 mod kpa_standalone;
 mod metrics;
 mod retire;

@@ -1,0 +1,96 @@
+//! Metric and ServerlessService whose labels and annotations are not the PodAutoscaler's any more.
+
+use super::super::metric;
+use super::fixture::{Exchange, Fixture, expect};
+use super::kpa_knative::{autoscaler, fixture, pass};
+use super::kpa_standalone::{self as standalone, METRICS, SKSS, status};
+use common::scaling::Aggregation;
+use common_runtime::environment::Mode;
+use serde_json::{Value, json};
+
+const ALGORITHM: &str = "autoscaling.knative.dev/metric-aggregation-algorithm";
+
+fn put(collection: &str, check: impl Fn(&Value) + 'static) -> Exchange {
+    expect(&format!("PUT {collection}/hello")).with(move |body| check(&body["metadata"]))
+}
+
+/// A Knative revision in order, to which an edit of its PodAutoscaler comes.
+fn edited(annotations: Value) -> Fixture {
+    let f = fixture();
+    let settled = || status("True", "", 10, 1, 11);
+    f.put_autoscaler(autoscaler(json!({}), settled()));
+    f.put_serverless(standalone::serverless("Serve", 3, "pa"));
+    f.put_metric(standalone::metric("hello-private", "pa"));
+    f.put_target(11);
+    f.ready(1);
+    f.decides(Some(11), 0);
+    f.put_autoscaler_again(autoscaler(annotations, settled()));
+    f
+}
+
+/// Goal: an edited averaging algorithm reaches the Metric, and from there the collector; a second pass writes nothing.
+#[tokio::test]
+async fn an_edited_algorithm_reaches_the_collector() {
+    let mut f = edited(json!({ALGORITHM: "weighted-exponential"}));
+    let script = || {
+        vec![
+            put(METRICS, |meta| {
+                assert_eq!(meta["annotations"][ALGORITHM], "weighted-exponential");
+                assert_eq!(meta["annotations"]["autoscaling.knative.dev/metric"], "concurrency");
+                assert_eq!(meta["resourceVersion"], "30", "who wrote in between is not overwritten");
+            }),
+            put(SKSS, |meta| {
+                assert_eq!(meta["annotations"][ALGORITHM], "weighted-exponential");
+                assert!(meta["annotations"]["autoscaling.knative.dev/metric"].is_null());
+            }),
+        ]
+    };
+    pass(&mut f, script()).await.expect("a pass");
+    pass(&mut f, vec![]).await.expect("nothing is left to do");
+    let told = expect(&format!("PUT {METRICS}/hello/status"));
+    f.play(vec![told], async |cx, key| metric::reconcile(cx, key).await).await.expect("a pass of the Metric");
+    let collecting = f.fakes.collecting.lock().clone().expect("collected");
+    assert_eq!(collecting.aggregation, Aggregation::WeightedExponential);
+}
+
+/// Goal: a setting that is taken away goes from both objects; what others have put there stays.
+#[tokio::test]
+async fn a_setting_that_is_taken_away_goes() {
+    let mut f = edited(json!({}));
+    let with_more = |mut value: Value, version: &str| {
+        value["metadata"]["annotations"] = json!({
+            "autoscaling.knative.dev/class": "kpa.autoscaling.knative.dev", ALGORITHM: "linear", "example.com/note": "mine",
+        });
+        value["metadata"]["labels"] = json!({"serving.knative.dev/revision": "other", "team": "blue"});
+        value["metadata"]["resourceVersion"] = json!(version);
+        value
+    };
+    f.put_serverless(with_more(standalone::serverless("Serve", 3, "pa"), "20"));
+    f.put_metric(with_more(standalone::metric("hello-private", "pa"), "30"));
+    let check = |meta: &Value| {
+        assert!(meta["annotations"][ALGORITHM].is_null(), "{meta}");
+        assert_eq!(meta["annotations"]["example.com/note"], "mine");
+        assert_eq!(meta["labels"]["serving.knative.dev/revision"], "hello");
+        assert_eq!(meta["labels"]["serving.knative.dev/configuration"], "config");
+        assert_eq!(meta["labels"]["team"], "blue");
+    };
+    pass(&mut f, vec![put(METRICS, check), put(SKSS, check)]).await.expect("a pass");
+}
+
+/// Goal: in standalone the labels that nobody else sets are kept, too, and our own annotations stay where they are.
+#[tokio::test]
+async fn standalone_keeps_its_labels() {
+    let mut f = Fixture::new(Mode::Standalone);
+    let asleep = status("False", "NoTraffic", 3600, 0, 0);
+    standalone::settled(&f, json!({"zeroscale.dev/hosts": "x.example.com"}), asleep, 0);
+    f.decides(Some(0), -1);
+    let mut metric = standalone::metric("", "pa");
+    metric["metadata"]["labels"] = json!({"serving.knative.dev/revision": "hello"});
+    f.put_metric(metric);
+    let script = vec![put(METRICS, |meta| {
+        assert_eq!(meta["labels"]["serving.knative.dev/configuration"], "hello");
+        assert_eq!(meta["labels"]["serving.knative.dev/revisionUID"], "pa");
+        assert!(meta["annotations"]["zeroscale.dev/hosts"].is_null());
+    })];
+    standalone::pass(&mut f, script).await.expect("a pass");
+}

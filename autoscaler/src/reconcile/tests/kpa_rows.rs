@@ -1,0 +1,336 @@
+//! Further rows of upstream's table of reconciles in a Knative install (reference, 9.2), by their numbers; and how much of a
+//! scale that is not known any more is kept.
+
+use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
+use super::kpa_knative::{autoscaler, fixture, pass, patched, path, put_status, settled};
+use super::kpa_standalone::{METRICS, PA, SKSS, metric, serverless, status};
+use common::RevisionKey as Key;
+use common::config::AutoscalerConfig;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+fn scale(key: &str, value: &str) -> Value {
+    json!({format!("autoscaling.knative.dev/{key}"): value})
+}
+
+fn active() -> Value {
+    status("True", "", 10, 1, 11)
+}
+
+fn inactive(ready: i32, desired: i32) -> Value {
+    status("False", "NoTraffic", 3600, ready, desired)
+}
+
+fn queued(ready: i32, desired: i32) -> Value {
+    status("Unknown", "Queued", 10, ready, desired)
+}
+
+/// The same of a target that has never had enough ready pods.
+fn uninitialized(mut status: Value) -> Value {
+    let conditions = status["conditions"].as_array_mut().expect("conditions");
+    for condition in conditions.iter_mut().filter(|condition| condition["type"] == "ScaleTargetInitialized") {
+        condition["status"] = json!("Unknown");
+    }
+    status
+}
+
+/// A ServerlessService whose Services have their names, and no more.
+fn not_ready(mode: &str, activators: i32) -> Value {
+    let mut object = serverless(mode, activators, "pa");
+    object["status"]["conditions"] = json!([]);
+    object
+}
+
+/// The Deployment does not say how many replicas it has, which is one.
+fn without_replicas(f: &Fixture) {
+    f.put_target_with(Value::Null, 61);
+}
+
+/// A status in which `Active` and `ScaleTargetInitialized` have these states, and the scales are (actual, desired).
+fn tells(active: (&'static str, &'static str), initialized: &'static str, scales: (i32, i32)) -> Exchange {
+    put_status().with(move |body| {
+        assert_condition(body, "Active", active.0, active.1);
+        assert_condition(body, "ScaleTargetInitialized", initialized, "");
+        let told = (&body["status"]["actualScale"], &body["status"]["desiredScale"]);
+        assert_eq!(told, (&json!(scales.0), &json!(scales.1)));
+    })
+}
+
+fn error_of(outcome: Result<(), super::super::error::Error>) -> String {
+    outcome.expect_err("refused").to_string()
+}
+
+#[tokio::test]
+async fn row_2_a_conflict_leads_to_the_same_status_on_the_newer_object() {
+    let mut f = settled(json!({}), queued(0, 11), serverless("Serve", 4, "pa"), 11, 11, Some(11), 0);
+    let told = || tells(("True", ""), "True", (11, 11));
+    let mut newer = autoscaler(json!({}), queued(0, 11));
+    newer["metadata"]["resourceVersion"] = json!("12");
+    let again = told().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "12"));
+    let script = vec![told().refused(409, "newer"), expect(&format!("GET {PA}")).answered(200, newer), again];
+    pass(&mut f, script).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn rows_3_and_4_a_metric_that_cannot_be_written_ends_the_pass() {
+    let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    f.cx.world.metrics.apply(&f.key, "", None);
+    let error = error_of(pass(&mut f, vec![expect(&format!("POST {METRICS}")).refused(500, "inducing failure")]).await);
+    assert!(error.starts_with("error reconciling Metric: error creating metric"), "{error}");
+
+    let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    f.put_metric(metric("something-else", "pa"));
+    let refused = expect(&format!("PUT {METRICS}/hello"))
+        .with(|body| assert_eq!(body["spec"]["scrapeTarget"], "hello-private"))
+        .refused(500, "inducing failure");
+    let error = error_of(pass(&mut f, vec![refused]).await);
+    assert!(error.starts_with("error reconciling Metric: error updating metric"), "{error}");
+}
+
+#[tokio::test]
+async fn rows_6_and_7_no_replicas_are_one_and_a_failed_patch_is_told() {
+    let revision = || {
+        let f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+        without_replicas(&f);
+        f
+    };
+    let mut f = revision();
+    pass(&mut f, vec![patched(11)]).await.expect("row 6");
+    assert_eq!(*f.fakes.scaled.lock(), [(1, 11)]);
+    let mut f = revision();
+    let error = error_of(pass(&mut f, vec![patched(11).refused(500, "inducing failure")]).await);
+    assert!(error.starts_with("error scaling target: failed to apply scale 11 to scale target hello: "), "{error}");
+}
+
+#[tokio::test]
+async fn rows_9_and_10_the_services_are_as_ready_as_they_say() {
+    let fresh = || uninitialized(queued(0, -1));
+    let mut f = settled(json!({}), fresh(), not_ready("Serve", 4), 11, 11, Some(11), 0);
+    let told = tells(("True", ""), "True", (11, 11)).with(|body| {
+        assert_condition(body, "SKSReady", "Unknown", "NotReady");
+        assert_eq!(condition(body, "SKSReady").2, "");
+    });
+    pass(&mut f, vec![told]).await.expect("row 9");
+
+    let mut before = fresh();
+    before["serviceName"] = json!("");
+    let mut f = settled(json!({}), before, serverless("Serve", 2, "pa"), 11, 0, Some(11), 0);
+    let told = put_status().with(|body| {
+        assert_condition(body, "SKSReady", "True", "");
+        assert_eq!(body["status"]["serviceName"], "hello");
+        assert_condition(body, "Active", "Unknown", "Queued");
+        assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(0), &json!(11)));
+    });
+    pass(&mut f, vec![told]).await.expect("row 10");
+}
+
+#[tokio::test]
+async fn rows_11_to_13_the_least_scale_makes_it_active() {
+    for (reachability, ready, active, initialized) in [
+        (Some("Reachable"), 1, ("Unknown", "Queued"), "Unknown"),
+        (None, 1, ("Unknown", "Queued"), "Unknown"),
+        (Some("Unreachable"), 1, ("True", ""), "True"),
+        (Some("Reachable"), 2, ("True", ""), "True"),
+        (None, 2, ("True", ""), "True"),
+    ] {
+        let f =
+            &mut settled(scale("min-scale", "2"), Value::Null, serverless("Serve", 3, "pa"), 11, ready, Some(11), 0);
+        let mut object = autoscaler(scale("min-scale", "2"), uninitialized(queued(0, -1)));
+        object["spec"]["reachability"] = json!(reachability.unwrap_or_default());
+        f.put_autoscaler_again(object);
+        pass(f, vec![tells(active, initialized, (ready, 11))]).await.expect("a pass");
+    }
+}
+
+#[tokio::test]
+async fn rows_15_to_17_a_serverless_service_that_is_wrong_or_cannot_be_written() {
+    let mut wrong = not_ready("Serve", 2);
+    wrong["spec"]["objectRef"]["name"] = json!("other");
+    let mut f = settled(json!({}), queued(0, 11), wrong.clone(), 11, 0, Some(11), 0);
+    let put = expect(&format!("PUT {SKSS}/hello")).with(|body| assert_eq!(body["spec"]["objectRef"]["name"], "hello"));
+    let told = tells(("Unknown", "Queued"), "True", (0, 11)).with(|body| {
+        assert_condition(body, "SKSReady", "Unknown", "NotReady");
+    });
+    pass(&mut f, vec![put, told]).await.expect("row 15");
+
+    let mut f = fixture();
+    f.put_autoscaler(autoscaler(json!({}), active()));
+    f.put_target(11);
+    let error = error_of(pass(&mut f, vec![expect(&format!("POST {SKSS}")).refused(500, "inducing failure")]).await);
+    assert!(error.starts_with("error reconciling SKS: error creating SKS hello: "), "{error}");
+
+    wrong["status"] = Value::Null;
+    let mut f = settled(json!({}), active(), wrong, 11, 0, Some(11), 0);
+    let error = error_of(pass(&mut f, vec![path("Proxy", 2).refused(500, "inducing failure")]).await);
+    assert!(error.starts_with("error reconciling SKS: error updating SKS hello: "), "{error}");
+}
+
+#[tokio::test]
+async fn rows_20_and_21_what_sleeps_is_left_alone_but_for_a_pod_that_is_still_there() {
+    let mut f = settled(json!({}), inactive(0, 0), serverless("Proxy", 2, "pa"), 0, 0, Some(0), 0);
+    pass(&mut f, vec![]).await.expect("row 20");
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let mut f = Fixture::probing(common_runtime::environment::Mode::Knative, address);
+    f.cx.autoscaler_config = fixture().cx.autoscaler_config;
+    f.put_autoscaler(autoscaler(json!({}), inactive(0, 0)));
+    f.put_serverless(serverless("Proxy", 2, "pa"));
+    f.put_metric(metric("hello-private", "pa"));
+    f.put_target(1);
+    without_replicas(&f);
+    f.decides(Some(0), 0);
+    pass(&mut f, vec![]).await.expect("asks whether an activator is in the path");
+    let (mut stream, _) = listener.accept().await.expect("a probe");
+    let mut head = [0; 1024];
+    assert_ne!(stream.read(&mut head).await.expect("a request"), 0);
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator").await.expect("an answer");
+    f.proven("hello.ns.svc.cluster.local").await;
+    pass(&mut f, vec![patched(0)]).await.expect("row 21");
+}
+
+/// Rows whose objects are in order before: (what, status, least scale, mode and activators, replicas, ready, desired) and what
+/// is written.
+#[tokio::test]
+async fn rows_23_to_31_decision_bounds_and_pods() {
+    let eleven = || scale("min-scale", "11");
+    let serve = |activators| serverless("Serve", activators, "pa");
+    let proxy = |activators| serverless("Proxy", activators, "pa");
+    let just_now = status("True", "", 0, 1, 1);
+    type Row = (&'static str, Value, Value, Value, (i32, i32, Option<i32>), Vec<Exchange>);
+    let rows: Vec<Row> = vec![
+        ("23: idle, active just now", json!({}), just_now, serve(3), (1, 1, Some(0)), vec![]),
+        ("25: not known", eleven(), inactive(10, 11), proxy(3), (11, 10, None), vec![]),
+        ("27: activating", eleven(), queued(10, 11), serve(3), (10, 10, Some(2)), vec![patched(11)]),
+        (
+            "28: a pod short",
+            eleven(),
+            status("True", "", 10, 10, 11),
+            serve(3),
+            (10, 10, Some(11)),
+            vec![patched(11), tells(("Unknown", "Queued"), "True", (10, 11))],
+        ),
+        (
+            "29: inactive above the least scale",
+            eleven(),
+            inactive(12, 12),
+            proxy(4),
+            (12, 12, Some(0)),
+            vec![patched(11), path("Serve", 4), tells(("True", ""), "True", (12, 11))],
+        ),
+        (
+            "29: the same, one desired",
+            eleven(),
+            inactive(12, 12),
+            proxy(4),
+            (12, 12, Some(1)),
+            vec![patched(11), path("Serve", 4), tells(("True", ""), "True", (12, 11))],
+        ),
+        ("30: as desired", eleven(), status("True", "", 10, 12, 12), serve(4), (12, 12, Some(12)), vec![]),
+        (
+            "31: down to the least scale",
+            eleven(),
+            status("True", "", 10, 12, 12),
+            serve(4),
+            (12, 12, Some(1)),
+            vec![patched(11), tells(("True", ""), "True", (12, 11))],
+        ),
+    ];
+    for (what, annotations, status, sks, (replicas, ready, desired), script) in rows {
+        let mut f = settled(annotations, status, sks, replicas, ready, desired, 0);
+        pass(&mut f, script).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+#[tokio::test]
+async fn rows_36_and_37_the_initial_scale_counts_until_it_is_reached() {
+    let both = || json!({"autoscaling.knative.dev/initial-scale": "20", "autoscaling.knative.dev/min-scale": "11"});
+    let mut f = settled(both(), uninitialized(queued(11, 11)), serverless("Proxy", 4, "pa"), 11, 11, Some(11), -42);
+    let script = vec![patched(20), tells(("Unknown", "Queued"), "Unknown", (11, 20))];
+    pass(&mut f, script).await.expect("row 36");
+    let mut f = settled(
+        scale("initial-scale", "20"),
+        uninitialized(queued(20, 11)),
+        serverless("Proxy", 4, "pa"),
+        11,
+        20,
+        Some(11),
+        -42,
+    );
+    pass(&mut f, vec![patched(20), tells(("True", ""), "True", (20, 20))]).await.expect("row 37");
+}
+
+#[tokio::test]
+async fn rows_38_to_41_an_initial_scale_of_zero() {
+    let zero = |status: Value, sks: Value, desired, ready| {
+        let mut f = settled(scale("initial-scale", "0"), status, sks, 0, ready, desired, -42);
+        let config = AutoscalerConfig {
+            allow_zero_initial_scale: true,
+            ..AutoscalerConfig::clone(&f.cx.autoscaler_config.borrow())
+        };
+        f.cx.autoscaler_config = tokio::sync::watch::channel(Arc::new(config)).1;
+        f
+    };
+    // What a PodAutoscaler has before its first pass.
+    let mut f = zero(Value::Null, serverless("Proxy", 2, "pa"), None, 0);
+    let named = |body: &Value| assert_eq!(body["status"]["serviceName"], "hello");
+    let told = tells(("False", "NoTraffic"), "True", (0, -1)).with(named);
+    pass(&mut f, vec![told]).await.expect("row 38");
+
+    let mut private_alone = not_ready("Proxy", 2);
+    private_alone["status"]["serviceName"] = json!("");
+    let mut f = zero(Value::Null, private_alone.clone(), None, 0);
+    pass(&mut f, vec![tells(("False", "NoTraffic"), "Unknown", (0, -1))]).await.expect("row 39");
+
+    let mut once_initialized = queued(0, -1);
+    once_initialized["serviceName"] = json!("");
+    let mut f = zero(once_initialized, private_alone, None, 0);
+    let told = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
+    pass(&mut f, vec![told]).await.expect("row 40");
+
+    let mut f = zero(queued(0, 0), serverless("Proxy", 3, "pa"), Some(2), 2);
+    pass(&mut f, vec![patched(2), tells(("True", ""), "True", (2, 2))]).await.expect("row 41");
+}
+
+#[tokio::test]
+async fn row_42_an_unknown_key_means_nothing() {
+    let mut f = fixture();
+    for key in [Key::new("ns", "gone"), Key::new("", "hello"), Key::new("", "")] {
+        f.key = key;
+        pass(&mut f, vec![]).await.expect("nothing to do");
+    }
+}
+
+/// (stored scale, desired) -> stored after; two pods are ready where it is not known.
+#[tokio::test]
+async fn a_scale_that_is_not_known_any_more_is_kept() {
+    for (stored, desired, ready, expected) in [(None, Some(1), 1, 1), (Some(1), Some(1), 1, 1), (Some(2), None, 2, 2)] {
+        let mut before = queued(0, 0);
+        before["desiredScale"] = stored.map_or(Value::Null, |scale| json!(scale));
+        let mut f = settled(json!({}), before, serverless("Proxy", 3, "pa"), 1, ready, desired, -42);
+        pass(&mut f, vec![tells(("True", ""), "True", (ready, expected))]).await.expect("a pass");
+    }
+}
+
+/// Goal: the private Service is scraped unless the activators never leave the path, by annotation or for all.
+#[tokio::test]
+async fn scrape_targets_follow_the_burst_capacity() {
+    let unlimited = scale("target-burst-capacity", "-1");
+    let config = |burst| AutoscalerConfig { target_burst_capacity: burst, ..AutoscalerConfig::default() };
+    for (annotations, burst, target) in
+        [(json!({}), 200.0, "hello-private"), (json!({}), -1.0, ""), (unlimited, 200.0, "")]
+    {
+        let mut f = settled(annotations, active(), serverless("Proxy", 2, "pa"), 11, 1, Some(11), -42);
+        f.cx.autoscaler_config = tokio::sync::watch::channel(Arc::new(config(burst))).1;
+        f.cx.world.metrics.apply(&f.key, "", None);
+        let created = expect(&format!("POST {METRICS}")).with(move |body| {
+            assert_eq!(body["spec"]["scrapeTarget"], target);
+        });
+        let moved = if target.is_empty() { vec![] } else { vec![path("Proxy", 3)] };
+        let script = std::iter::once(created).chain(moved).collect();
+        let outcome = pass(&mut f, script).await;
+        assert!(outcome.is_ok(), "{burst}: {outcome:?}");
+    }
+}
