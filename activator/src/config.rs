@@ -26,7 +26,7 @@ use crate::certificates::InternalTls;
 use crate::request_log::template::Template;
 use common::config::{ConfigError, LogLevel, NETWORK, NetworkConfig, ObservabilityConfig};
 use common::golang;
-use common_runtime::config_map::ConfigMaps;
+use common_runtime::config_map::{ConfigMaps, Refusals};
 use common_runtime::process::ProcessOptions;
 use kube::Client;
 use std::collections::BTreeMap;
@@ -62,6 +62,8 @@ pub struct Configs {
     pub telemetry: watch::Receiver<Arc<ObservabilityConfig>>,
     /// System-internal TLS; none: off.
     pub tls: Option<InternalTls>,
+    /// Which maps break a rule.
+    pub refusals: Refusals,
 }
 
 /// What `config-observability` says to an activator.
@@ -88,10 +90,11 @@ impl Configs {
             let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, "activator");
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
         }
+        let refusals = maps.refusals();
         if tokio::time::timeout(FIRST_WAIT, maps.start(client, namespace, shutdown)).await.is_err() {
             tracing::warn!(namespace, "config maps could not be read yet; defaults until they can");
         }
-        Self { network, observability, telemetry, tls: None }
+        Self { network, observability, telemetry, tls: None, refusals }
     }
 }
 
@@ -103,6 +106,7 @@ impl Default for Configs {
             observability: watch::channel(Arc::default()).1,
             telemetry: watch::channel(Arc::default()).1,
             tls: None,
+            refusals: Refusals::default(),
         }
     }
 }

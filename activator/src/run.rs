@@ -86,6 +86,9 @@ pub async fn run(
     let watching = CancellationToken::new().drop_guard();
     let until = watching.token().clone();
     let mut configs = Configs::watch(client.clone(), &options.system_namespace, &options.process, until.clone()).await;
+    if options.mode == Mode::Knative {
+        configs.refusals.none()?; // As upstream's.
+    }
     if configs.network.borrow().system_internal_tls {
         configs.tls = Some(InternalTls::watch(client.clone(), &options.system_namespace, until).await?);
     }
@@ -133,10 +136,15 @@ pub async fn start(
 
     let registered = telemetry::Metrics::default();
     let metrics = Metrics::new(&registered);
+    configs.refusals.register(&registered);
     let health = Arc::new(Health::new(started));
     let idle = (options.idle_connections_per_pod, options.idle_connections);
     let pools = Pools::start(idle, roots, infrastructure.clone());
-    let config = Config { token: options.stat_token.clone(), ..Config::default() };
+    let trust = match options.stat_trust.clone()? {
+        Some(trust) => Some(trust.open(&infrastructure).await.context("TLS towards the autoscaler")?),
+        None => None,
+    };
+    let config = Config { token: options.stat_token.clone(), trust, ..Config::default() };
     let link = DurableSender::start(vec![options.stat_url.clone()], resolver, config, infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
     tokio::spawn(sink.clone().run(health.clone(), infrastructure.clone()));

@@ -13,6 +13,7 @@ use dashmap::DashMap;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Keys whose buckets are remembered.
 pub const KNOWN_MAX: usize = 65_536;
@@ -188,6 +189,25 @@ impl Leadership for Shares {
     }
 }
 
+/// Says when the map of the leases is edited: it is read at the start alone, so an edit has no effect before the next one.
+pub(crate) async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
+    edits(&mut content, &until, || {
+        tracing::warn!(
+            config_map = map,
+            "edited; leases go on as they are, and the edit counts from the next start on"
+        );
+    })
+    .await;
+}
+
+/// Calls `tell` for each edit, until `until`.
+async fn edits<T>(content: &mut watch::Receiver<Arc<T>>, until: &CancellationToken, mut tell: impl FnMut()) {
+    content.borrow_and_update();
+    while let Some(Ok(())) = until.run_until_cancelled(content.changed()).await {
+        tell();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,5 +260,26 @@ mod tests {
         }
         assert!(shares.bucket(&RevisionKey::new("ns", "one-more")).is_some());
         assert_eq!(shares.known.len(), 1);
+    }
+
+    /// Goal: each edit is told, and what the map said at the start is none.
+    #[tokio::test]
+    async fn edits_of_the_map_are_told() {
+        let (map, content) = watch::channel(Arc::new(0));
+        map.send_replace(Arc::new(1));
+        let (until, (told, mut heard)) = (CancellationToken::new(), tokio::sync::mpsc::unbounded_channel());
+        let (mut followed, ended) = (map.subscribe(), until.clone());
+        drop(content);
+        let following = tokio::spawn(async move {
+            edits(&mut followed, &ended, || told.send(()).expect("the test listens")).await;
+        });
+        tokio::task::yield_now().await;
+        for _ in 0..2 {
+            map.send_modify(|content| *content = Arc::new(**content + 1));
+            heard.recv().await.expect("told");
+        }
+        until.cancel();
+        following.await.expect("ends");
+        assert!(heard.try_recv().is_err(), "no more than there were");
     }
 }

@@ -5,10 +5,11 @@
 //! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
 //! 2. The API server's version is checked.
 //! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
-//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. Leases are
-//!    the exception: read once as upstream does, since a change that some replicas know of and others do not would make
-//!    two owners. For the same reason a map of theirs that breaks a rule ends the process: defaults might not be what
-//!    its peers go by.
+//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that breaks
+//!    one at the start ends the process in a Knative install, as upstream; standalone takes the defaults and says so loudly.
+//!    Leases are the exception: read once as upstream does, since a change that some replicas know of and others do not
+//!    would make two owners. For the same reason a map of theirs that breaks a rule ends the process in either mode: defaults
+//!    might not be what its peers go by.
 //! 5. Watches, leases, ticks and scrapes begin; the stat server accepts.
 //! 6. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //!
@@ -31,11 +32,11 @@ use crate::collect::scraper::Scraper;
 use crate::explain;
 use crate::ingest::admission::Gate;
 use crate::ingest::attest::{Attestations, watch_activators};
-use crate::ingest::counters::IngestCounters;
+use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::peers::Peers;
-use crate::ingest::stat_server::{Counters, StatServer};
+use crate::ingest::stat_server::StatServer;
 use crate::ingest::{Here, Ingest};
-use crate::leadership::Shares;
+use crate::leadership::{Shares, tell_of_edits};
 use crate::options::Options;
 use crate::pods::{self, PodIndex};
 use crate::reconcile;
@@ -43,12 +44,13 @@ use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Attention, Ports};
 use anyhow::Context;
+use common::RevisionKey;
 use common::config::{
     self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig,
     ObservabilityConfig,
 };
 use common::ownership::{Holder, bucket_names};
-use common_runtime::config_map::ConfigMaps;
+use common_runtime::config_map::{ConfigMaps, Refusals};
 use common_runtime::environment::Mode;
 use common_runtime::lease::{self, ElectorOptions, Timing};
 use common_runtime::observe;
@@ -56,7 +58,6 @@ use common_runtime::resolve::Resolve;
 use common_runtime::telemetry::Metrics;
 use common_runtime::telemetry::otlp::Who;
 use kube::Client;
-use prometheus_client::metrics::histogram::Histogram;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -73,8 +74,6 @@ pub const STANDALONE_BUCKETS: u32 = 4;
 const RESYNC: Duration = Duration::from_secs(30);
 /// Longest wait for background tasks at the end; the stat server takes the longest, to close its connections.
 const DRAIN: Duration = Duration::from_secs(6);
-/// Bounds of the scrape durations, upstream's.
-const SCRAPE_BOUNDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
 /// What reconcilers get.
 #[derive(Clone)]
@@ -127,6 +126,14 @@ where
     let tokens = Tokens::new(&shutdown);
     let server = StatServer::bind(options.stat_listen).await?;
     let stat_port = server.local_addr()?.port();
+    let (server, trust) = match options.stat_tls.clone()? {
+        Some(tls) => {
+            let (tls, trust) = tls.open(&tokens.last).await.context("TLS of the stat port")?;
+            let allow_plain = tls.allow_plain;
+            (server.encrypted(tls), Some((trust, allow_plain)))
+        }
+        None => (server, None),
+    };
     if let Some(least) = &options.process.kubernetes_min_version {
         tokio::select! {
             checked = least.check(&client) => checked?,
@@ -140,10 +147,22 @@ where
         }
     }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
+    if options.mode == Mode::Knative {
+        configs.refusals.none()?;
+    }
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
     let (shares, released) = campaign(&client, &options, &election, &tokens.leases);
     let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
+    configs.refusals.register(&plane.metrics);
+    tokio::spawn(tell_of_edits(
+        options.process.config_maps.leader_election.clone(),
+        configs.election.clone(),
+        tokens.last.clone(),
+    ));
+    if let Some((trust, allow_plain)) = trust {
+        plane.peers.believe(trust, allow_plain);
+    }
     let seen = observe::Plane {
         who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
         metrics: plane.metrics.clone(),
@@ -200,6 +219,8 @@ struct Configs {
     election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
     network: watch::Receiver<Arc<NetworkConfig>>,
     observability: watch::Receiver<Arc<ObservabilityConfig>>,
+    /// Which of them break a rule.
+    refusals: Refusals,
 }
 
 impl Configs {
@@ -219,8 +240,9 @@ impl Configs {
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
         }
         let election = maps.subscribe(&names.leader_election, default, parse);
+        let refusals = maps.refusals();
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
-        Self { autoscaler, deployment, election, network, observability }
+        Self { autoscaler, deployment, election, network, observability, refusals }
     }
 }
 
@@ -330,11 +352,8 @@ impl Plane {
         }
         let namespace = options.system_namespace.clone();
         let ingest = Ingest::new(namespace, shares.clone(), here, attestations.clone(), peers.clone());
-        let scrapes = metrics.register(
-            "kn_autoscaler_scrape_duration_seconds",
-            "Seconds that a scrape of one revision took",
-            Histogram::new(SCRAPE_BOUNDS),
-        );
+        let deciders = multiscaler.clone();
+        let scrapes = Arc::new(move |key: &RevisionKey| deciders.scrapes(key));
         let (domain, network) = (&options.cluster_domain, configs.network.clone());
         let scraper = Scraper::new(collector.clone(), pods.clone(), resolver, domain, network, scrapes);
         let ingest = Arc::new(ingest);

@@ -66,22 +66,25 @@ pub struct Scraper {
     cluster_domain: Arc<str>,
     network: watch::Receiver<Arc<NetworkConfig>>,
     places: Arc<Semaphore>,
-    duration: Histogram,
+    durations: Durations,
 }
+
+/// Where the seconds of a revision's scrapes are put, if anywhere.
+pub type Durations = Arc<dyn Fn(&RevisionKey) -> Option<Histogram> + Send + Sync>;
 
 impl Scraper {
     /// A scraper for the revisions of `collector`. `network` is `config-network`; `resolver` finds Services in the
-    /// cluster's domain; `duration` gets the seconds of each scrape.
+    /// cluster's domain; `durations` get the seconds of each scrape.
     pub fn new(
         collector: Arc<Collector>,
         pods: Arc<PodIndex>,
         resolver: Arc<dyn Resolve>,
         cluster_domain: &str,
         network: watch::Receiver<Arc<NetworkConfig>>,
-        duration: Histogram,
+        durations: Durations,
     ) -> Self {
         let (http, places) = (Http::new(resolver), Arc::new(Semaphore::new(SCRAPES_MAX)));
-        Self { collector, pods, http, cluster_domain: cluster_domain.into(), network, places, duration }
+        Self { collector, pods, http, cluster_domain: cluster_domain.into(), network, places, durations }
     }
 
     /// Scrapes until `shutdown`. Scrapes under way then are dropped.
@@ -134,7 +137,9 @@ impl Scraper {
         let start = Instant::now();
         let population = targets.len();
         let samples = self.sample(key, targets, &question).await;
-        self.duration.observe(start.elapsed().as_secs_f64());
+        if let Some(duration) = (self.durations)(key) {
+            duration.observe(start.elapsed().as_secs_f64());
+        }
         if let Some(error) = &samples.error {
             let answered = samples.stats.len();
             tracing::debug!(%key, %error, answered, needed = samples.needed, population, "scrape was not complete");

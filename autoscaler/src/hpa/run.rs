@@ -29,12 +29,12 @@ use super::explain::{self, Explanations};
 use super::native;
 use super::options::{ControllerOptions, HpaMode};
 use crate::clock::Clock;
-use crate::leadership::Shares;
+use crate::leadership::{Shares, tell_of_edits};
 use anyhow::Context;
 use common::config::{self, AutoscalerConfig, ConfigError, LeaderElectionConfig, LogLevel, ObservabilityConfig};
 use common::ownership::Holder;
 use common_runtime::admin::{self, Page};
-use common_runtime::config_map::ConfigMaps;
+use common_runtime::config_map::{ConfigMaps, Refusals};
 use common_runtime::environment::{EnvironmentError, parsed, required};
 use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
 use common_runtime::observe;
@@ -134,7 +134,7 @@ fn identity() -> String {
 /// Runs until `shutdown`; returns when all is released.
 ///
 /// # Errors
-/// A port cannot be bound, the API server is too old, or the leases' ConfigMap breaks a rule.
+/// A port cannot be bound, the API server is too old, or the leases' ConfigMap breaks a rule; as a delegate any ConfigMap.
 pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (leases, last) = (CancellationToken::new(), CancellationToken::new());
     let (_leases_end, _last_ends) = (leases.clone().drop_guard(), last.clone().drop_guard());
@@ -149,6 +149,10 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
         }
     }
     let configs = Configs::read(&client, &options, &last).await;
+    if options.mode == HpaMode::Delegate {
+        configs.refusals.none()?; // As upstream's, whose place it takes.
+    }
+    configs.refusals.register(&metrics);
     let seen = observe::Plane {
         who: Who { service: SERVICE, namespace: options.system_namespace.clone(), pod: options.identity.clone() },
         metrics: metrics.clone(),
@@ -159,6 +163,7 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     let mut observed = seen.observe(&options.process, last.clone()).await?;
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.election_map.clone())?;
+    tokio::spawn(tell_of_edits(options.election_map.clone(), configs.election.clone(), last.clone()));
     let (shares, released) = campaign(&client, &options, &election, &leases);
     let (clock, leadership) = (Clock::system(), Arc::new(shares));
     tokio::spawn(resync(clock.clone(), last.clone()));
@@ -195,6 +200,8 @@ struct Configs {
     /// For the start.
     election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
     observability: watch::Receiver<Arc<ObservabilityConfig>>,
+    /// Which of them break a rule.
+    refusals: Refusals,
 }
 
 impl Configs {
@@ -211,8 +218,9 @@ impl Configs {
         let election = maps.subscribe(&options.election_map, Ok(LeaderElectionConfig::default()), parse);
         let named = &options.process.config_maps.observability;
         let observability = maps.subscribe(named, ObservabilityConfig::default(), ObservabilityConfig::from_map);
+        let refusals = maps.refusals();
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
-        Self { autoscaler, election, observability }
+        Self { autoscaler, election, observability, refusals }
     }
 }
 

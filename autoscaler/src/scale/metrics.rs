@@ -3,6 +3,7 @@
 //! One is ours: `zeroscale_cold_start_phase_seconds` with the phase `scale`, from the stat that woke a revision to the answer
 //! to the patch that it led to. The other phases are the activator's to tell, under the same name.
 
+use super::scrapes::{Scrapes, Series};
 use super::{PodCounts, SubjectLabels};
 use autoscaler_core::decider::Recommendation;
 use common::RevisionKey;
@@ -14,6 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -54,6 +56,7 @@ pub struct DeciderMetrics {
     requested: Family<Labels, Gauge>,
     pods: Pods<Family<Labels, Gauge>>,
     cold_start: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+    scrapes: Scrapes,
 }
 
 /// A value for each state of pods.
@@ -98,6 +101,7 @@ pub struct RevisionMetrics {
     requested: Gauge,
     pods: Pods<Gauge>,
     scale_phase: Histogram,
+    scrapes: Arc<Series>,
     /// When a stat asked for pods where there were none.
     asked: Mutex<Option<Instant>>,
 }
@@ -118,7 +122,11 @@ impl DeciderMetrics {
             ),
             target: float(&format!("kn_revision_{what}_target{suffix}"), &format!("{words} that one pod should see")),
         };
+        let scrapes = Scrapes::new();
+        let what = "Seconds that scrapes of one revision took";
+        metrics.register("kn_autoscaler_scrape_duration_seconds", what, scrapes.family());
         Self {
+            scrapes,
             desired: count("kn_revision_pods_desired", "Pods that the autoscaler wants, min and max scale aside"),
             excess: float("kn_revision_capacity_excess", "Excess burst capacity; negative: activators are in the path"),
             panic_mode: count("kn_revision_panic_mode", "1 while the autoscaler panics, else 0"),
@@ -145,6 +153,7 @@ impl DeciderMetrics {
 
     /// Handles for one revision.
     pub fn revision(&self, key: &RevisionKey, labels: &SubjectLabels, metric: ScalingMetric) -> RevisionMetrics {
+        let scrapes = self.scrapes.of(key.namespace(), labels);
         let labels = Labels {
             k8s_namespace_name: key.namespace().to_owned(),
             kn_service_name: labels.service.clone(),
@@ -162,6 +171,7 @@ impl DeciderMetrics {
             requested: self.requested.get_or_create_owned(&labels),
             pods: self.pods.map(|family| family.get_or_create_owned(&labels)),
             scale_phase: self.cold_start.get_or_create_owned(&labels.scale_phase()),
+            scrapes,
             asked: Mutex::default(),
             families: self.clone(),
             labels,
@@ -201,6 +211,11 @@ impl RevisionMetrics {
         if let Some(asked) = self.asked.lock().take() {
             self.scale_phase.observe(now.saturating_duration_since(asked).as_secs_f64());
         }
+    }
+
+    /// Where the seconds of its scrapes are put.
+    pub fn scrapes(&self) -> Histogram {
+        self.scrapes.histogram()
     }
 
     /// Sets everything to what a decision says.
@@ -244,6 +259,56 @@ impl Drop for RevisionMetrics {
         let trio = families.trio(self.metric);
         for family in [&trio.stable, &trio.panic, &trio.target] {
             family.remove(&self.labels);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REVISION: &str = "{k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\",\
+                            kn_revision_name=\"web-1\"}";
+    const CONFIGURATION: &str = "k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\"";
+
+    /// Goal: every instrument of the reference (9.2 of the autoscaler, 2.12 of the reconcilers) is on the text page, with its
+    /// name, type, labels and no others.
+    #[test]
+    fn instruments_are_upstreams() {
+        let metrics = Metrics::default();
+        let families = DeciderMetrics::new(&metrics);
+        let labels = SubjectLabels { service: "shop".into(), configuration: "web".into() };
+        let key = RevisionKey::new("ns", "web-1");
+        let gauges = [
+            "pods_desired",
+            "capacity_excess",
+            "panic_mode",
+            "pods_requested",
+            "pods_count",
+            "pods_not_ready_count",
+            "pods_pending_count",
+            "pods_terminating_count",
+        ];
+        for (metric, trio) in [
+            (ScalingMetric::Concurrency, ["concurrency_stable", "concurrency_panic", "concurrency_target"]),
+            (ScalingMetric::Rps, ["rps_stable_per_second", "rps_panic_per_second", "rps_target_per_second"]),
+        ] {
+            let revision = families.revision(&key, &labels, metric);
+            revision.scrapes().observe(0.3);
+            let text = metrics.encode().expect("text");
+            for name in gauges.iter().chain(&trio) {
+                assert!(text.contains(&format!("# TYPE kn_revision_{name} gauge\n")), "{name} in\n{text}");
+                assert!(text.contains(&format!("\nkn_revision_{name}{REVISION} 0")), "{name} in\n{text}");
+            }
+            let scrapes = "kn_autoscaler_scrape_duration_seconds";
+            assert!(text.contains(&format!("# TYPE {scrapes} histogram\n")), "{text}");
+            assert!(text.contains(&format!("\n{scrapes}_count{{{CONFIGURATION}}} 1\n")), "{text}");
+            for (bound, count) in [("0.005", 0), ("0.25", 0), ("0.5", 1), ("10.0", 1), ("+Inf", 1)] {
+                let bucket = format!("\n{scrapes}_bucket{{le=\"{bound}\",{CONFIGURATION}}} {count}\n");
+                assert!(text.contains(&bucket), "{bucket} in\n{text}");
+            }
+            drop(revision);
+            assert!(!metrics.encode().expect("text").contains("k8s_namespace_name"), "series end with the revision");
         }
     }
 }

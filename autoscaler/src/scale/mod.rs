@@ -18,6 +18,7 @@ pub mod attention;
 pub(crate) mod fixture;
 pub mod metrics;
 pub mod multiscaler;
+mod scrapes;
 
 pub use attention::Attention;
 

@@ -34,6 +34,7 @@ use autoscaler_core::multiscaler::Wheel;
 use common::RevisionKey;
 use dashmap::DashMap;
 use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::Histogram;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -173,6 +174,11 @@ impl Multiscaler {
             panicking: state.decider.is_panicking(),
         };
         Some(Explanation { present: Some(present), history: entries(&state.history) })
+    }
+
+    /// Where the seconds of a revision's scrapes are put; none of one that is not decided on.
+    pub fn scrapes(&self, key: &RevisionKey) -> Option<Histogram> {
+        self.get(key).and_then(|entry| entry.lock().metrics.as_ref().map(RevisionMetrics::scrapes))
     }
 
     /// Number of loops.

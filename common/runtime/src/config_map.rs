@@ -1,14 +1,21 @@
 //! Live configuration: ConfigMaps, parsed, as values that always hold the last good version.
 //!
 //! One watch on the system namespace feeds all subscriptions. An update that does not parse is refused with its key
-//! and value, and the former configuration stays in force. A map that is missing means defaults: upstream refuses to
-//! start then, which nobody can depend on, and a standalone install should work with none.
+//! and value, and the former configuration stays in force, or the default where there is no former one. A map that is missing
+//! means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install should work with none.
+//!
+//! What is refused at the moment is told by [`Refusals`]: as a metric, and to a process that must not start so.
 
+use crate::telemetry::Metrics;
 use crate::watching;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -16,12 +23,67 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 type Data = BTreeMap<String, String>;
-type Deliver = Box<dyn Fn(&Data) + Send + Sync>;
+type Deliver = Box<dyn Fn(&Data) -> Result<(), String> + Send + Sync>;
 
 /// Subscriptions to the ConfigMaps of one namespace.
 #[derive(Default)]
 pub struct ConfigMaps {
     subscriptions: BTreeMap<String, Vec<Deliver>>,
+    refusals: Refusals,
+}
+
+/// Which maps are refused in their present version. Clones tell of the same maps.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals {
+    gauges: Family<MapLabel, Gauge>,
+    errors: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MapLabel {
+    config_map: String,
+}
+
+/// A map that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ConfigMap {config_map}: {error}")]
+pub struct RefusedMap {
+    /// Its name.
+    pub config_map: String,
+    /// The key, its value and the rule.
+    pub error: String,
+}
+
+impl Refusals {
+    /// Shows `zeroscale_config_refused`: 1 for each map that is refused, 0 for those that are in force.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.register(
+            "zeroscale_config_refused",
+            "1 while a ConfigMap breaks a rule and what was before it, or the default, is in force",
+            self.gauges.clone(),
+        );
+    }
+
+    /// Whether every map is in force.
+    ///
+    /// # Errors
+    /// The first one that is not.
+    pub fn none(&self) -> Result<(), RefusedMap> {
+        match self.errors.lock().first_key_value() {
+            Some((config_map, error)) => Err(RefusedMap { config_map: config_map.clone(), error: error.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn judge(&self, name: &str, outcome: Result<(), String>) {
+        let gauge = self.gauges.get_or_create_owned(&MapLabel { config_map: name.to_owned() });
+        gauge.set(i64::from(outcome.is_err()));
+        let mut errors = self.errors.lock();
+        match outcome {
+            Ok(()) => _ = errors.remove(name),
+            Err(error) => _ = errors.insert(name.to_owned(), error),
+        }
+    }
 }
 
 impl ConfigMaps {
@@ -37,7 +99,6 @@ impl ConfigMaps {
         E: Display,
     {
         let (sender, receiver) = watch::channel(Arc::new(default));
-        let owned = name.to_owned();
         let deliver: Deliver = Box::new(move |data| match parse(data) {
             Ok(value) => {
                 sender.send_if_modified(|current| {
@@ -47,20 +108,30 @@ impl ConfigMaps {
                     }
                     changed
                 });
+                Ok(())
             }
-            Err(error) => {
-                tracing::error!(config_map = %owned, %error, "refused; the former configuration stays in force");
-            }
+            Err(error) => Err(error.to_string()),
         });
         self.subscriptions.entry(name.to_owned()).or_default().push(deliver);
         receiver
     }
 
+    /// What tells of maps that are refused.
+    pub fn refusals(&self) -> Refusals {
+        self.refusals.clone()
+    }
+
     /// Hands one version of a map to its subscribers.
     pub fn deliver(&self, name: &str, data: &Data) {
-        for deliver in self.subscriptions.get(name).into_iter().flatten() {
-            deliver(data);
+        let Some(subscribers) = self.subscriptions.get(name) else { return };
+        let mut outcome = Ok(());
+        for deliver in subscribers {
+            if let Err(error) = deliver(data) {
+                tracing::error!(config_map = name, %error, "refused; what was before it, or the default, is in force");
+                outcome = Err(error);
+            }
         }
+        self.refusals.judge(name, outcome);
     }
 
     /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or `shutdown`;
@@ -125,5 +196,24 @@ mod tests {
         assert_eq!(**value.borrow(), 9, "a value that does not parse changes nothing");
         maps.deliver("config-x", &Data::new());
         assert_eq!(**value.borrow(), 7);
+    }
+
+    /// Goal: what is refused is told by name, error and metric for as long as it is, also if but one subscriber refuses it.
+    #[test]
+    fn refused_maps_are_told() {
+        let mut maps = ConfigMaps::default();
+        let _values =
+            [maps.subscribe("config-x", 7, parse), maps.subscribe("config-x", 7, |_: &Data| Ok::<_, String>(7))];
+        let (metrics, refusals) = (Metrics::default(), maps.refusals());
+        refusals.register(&metrics);
+        let data = |n: &str| Data::from([("n".to_owned(), n.to_owned())]);
+        for (n, refused) in [("9", 0), ("nine", 1), ("10", 0)] {
+            maps.deliver("config-x", &data(n));
+            let text = metrics.encode().expect("text");
+            assert!(text.contains(&format!("zeroscale_config_refused{{config_map=\"config-x\"}} {refused}")), "{text}");
+            let error = refusals.none().err().map(|error| error.to_string());
+            let expected = "ConfigMap config-x: n=\"nine\": invalid digit found in string";
+            assert_eq!(error.as_deref(), (refused == 1).then_some(expected));
+        }
     }
 }

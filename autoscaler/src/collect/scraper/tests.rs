@@ -1,5 +1,7 @@
 //! Pods are loopback addresses of their own with one port, as in a cluster.
 
+mod rows;
+
 use super::client::PROTOBUF;
 use super::*;
 use crate::clock::Clock;
@@ -78,7 +80,7 @@ impl Fixture {
         pods.end_list();
         let (names, network) = (Names::default(), watch::Sender::new(Arc::default()));
         let (resolver, heard) = (Arc::new(names.clone()), Heard::default());
-        let (live, duration) = (network.subscribe(), Histogram::new([1.0]));
+        let (live, duration): (_, Durations) = (network.subscribe(), Arc::new(|_| None));
         let mut scraper = Scraper::new(collector.clone(), pods.clone(), resolver, "cluster.local", live, duration);
         let mut port = 0;
         for (pod, answer) in (1..).zip(answers) {

@@ -1,0 +1,46 @@
+//! Rows of the reference (11.7 of the autoscaler) on how many pods are asked, and which.
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// What a sample of pods came to, and how many old and young ones were asked.
+async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
+    let mut port = 0;
+    let (mut pods, mut heard) = (Vec::new(), Vec::new());
+    for pod in 1..=old + young {
+        let address = IpAddr::from([127, 2, 0, pod]);
+        let listener = TcpListener::bind((address, port)).await.expect("bind");
+        port = listener.local_addr().expect("address").port();
+        let answer = if pod <= old { old_answers } else { Answer::Concurrency(2.0) };
+        heard.push(Heard::default());
+        tokio::spawn(serve(listener, answer, heard[usize::from(pod) - 1].clone()));
+        let started = if pod <= old { NOW - WINDOW } else { NOW };
+        pods.push((address, Some(started)));
+    }
+    let mut http = Http::new(Arc::new(Names::default()));
+    http.port = port;
+    let candidates = sample::choose(pods, NOW, WINDOW, &mut rand::rng());
+    let samples = samples::from_pods(&http, candidates, None).await;
+    let (first, second) = heard.split_at(usize::from(old));
+    (samples, [first, second].map(|heard| heard.iter().map(|heard| heard.lock().len()).sum()))
+}
+
+/// Goal: as many are asked as the sample needs, the old ones first; one that fails is made up for by another.
+#[tokio::test]
+async fn a_sample_asks_as_many_pods_as_it_needs() {
+    use Answer::{Concurrency, Status};
+    // (old, young, what the old ones answer) -> (old asked, young asked, needed, total)
+    for (old, young, answer, asked, needed, total) in [
+        (5, 20, Concurrency(2.0), [5, 5], 10, 50.0),
+        (25, 5, Concurrency(2.0), [11, 0], 11, 60.0),
+        (11, 19, Status(403), [11, 11], 11, 60.0),
+    ] {
+        let (samples, counts) = ask(old, young, answer).await;
+        assert_eq!((counts, samples.stats.len(), samples.needed), (asked, needed, needed), "{old} old, {young} young");
+        let population = usize::from(old + young);
+        let combined = sample::combine(&samples.stats, population).expect("samples");
+        assert_eq!(combined.average_concurrent_requests, total, "{old} old, {young} young");
+    }
+}
