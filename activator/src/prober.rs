@@ -76,11 +76,7 @@ pub(crate) async fn probe(
 
 /// Connects to the pod's address, or to another port of it.
 async fn connect(pool: &Pool, address: SocketAddr, timeout: Duration) -> Option<(PodStream, Duration)> {
-    let stream = match address == pool.address {
-        true => pool.connect(timeout).await,
-        false => PodStream::connect(address, timeout).await,
-    }
-    .ok()?;
+    let stream = pool.connect(address, timeout).await.ok()?;
     let round_trip = stream.round_trip;
     Some((stream, round_trip))
 }
@@ -95,7 +91,9 @@ async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts
                 }
             }
             Protocol::H2c => {
-                if let Ok(Ok(connection)) = tokio::time::timeout(timeouts.answer, Http2::new(stream)).await {
+                if let Ok(Ok(connection)) =
+                    tokio::time::timeout(pool.answer_timeout(timeouts.answer), Http2::new(stream)).await
+                {
                     pool.put_http2(connection);
                 }
             }
@@ -138,7 +136,7 @@ async fn http(
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
         Some((status, body))
     };
-    match tokio::time::timeout(timeouts.answer, answer).await {
+    match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
         Ok(Some((status, body))) if passes(status, &body) => Outcome::Passed(took),
         Ok(Some((StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _)) | None) | Err(_) => Outcome::Unanswered,
         Ok(Some(_)) => Outcome::Refuted,
@@ -162,7 +160,7 @@ async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Ti
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
         Some((connection, is_serving(&body)))
     };
-    match tokio::time::timeout(timeouts.answer, answer).await {
+    match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
         Ok(Some((connection, true))) => {
             if own {
                 pool.put_http2(connection);

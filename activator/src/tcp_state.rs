@@ -11,12 +11,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 /// Numbers of the kernel's states, as in `net/tcp_states.h`.
+const TCP_SYN_SENT: u8 = 2;
 const TCP_CLOSE: u8 = 7;
 const TCP_CLOSE_WAIT: u8 = 8;
 
 /// A connection at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TcpState {
+    /// The peer has not answered the connect.
+    pub(crate) connecting: bool,
     /// The peer has sent its end, and may or may not be there still.
     pub(crate) peer_finished: bool,
     /// The connection is no more: reset, or given up.
@@ -35,7 +38,7 @@ pub(crate) struct TcpState {
     pub(crate) sent_ago: Duration,
     /// Since an acknowledgement of anything came last.
     pub(crate) heard_ago: Duration,
-    /// The kernel's smoothed round trip.
+    /// The kernel's smoothed round trip; zero before one was measured.
     pub(crate) round_trip: Duration,
 }
 
@@ -100,7 +103,11 @@ impl SharedSocket {
     }
 }
 
-fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
+/// What the kernel knows of a connection that is borrowed from its owner.
+///
+/// # Errors
+/// It is no TCP socket.
+pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
     // SAFETY: `tcp_info` consists of integers, for which all bits zero is a value. (An older kernel fills in less.)
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).map_err(io::Error::other)?;
@@ -119,6 +126,7 @@ fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
         return Err(io::Error::last_os_error());
     }
     Ok(TcpState {
+        connecting: info.tcpi_state == TCP_SYN_SENT,
         peer_finished: info.tcpi_state == TCP_CLOSE_WAIT,
         closed: info.tcpi_state == TCP_CLOSE,
         unacknowledged: info.tcpi_unacked > 0,

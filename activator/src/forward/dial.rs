@@ -1,4 +1,4 @@
-//! Connecting to a pod, and noticing that it is gone.
+//! A connection to a pod, and noticing that the pod is gone.
 //!
 //! # The rule
 //!
@@ -23,7 +23,6 @@ use super::silence::silence_max;
 use super::watch::{Link, Watch, Watched};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 
 /// First keep-alive probe on a connection without traffic (upstream's 5 s), and the time until it must be answered.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -55,31 +53,30 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 pub(crate) struct PodStream {
     stream: TcpStream,
-    /// From the connect's start to its end.
+    /// From the connect's start to its answer, as the kernel saw it.
     pub(crate) round_trip: Duration,
     taken: Taken,
     /// Bytes written that the peer may not have taken.
     pending: usize,
+    /// The last write took all that was offered.
+    all_written: bool,
     bounded: bool,
     watched: Option<Arc<Watched>>,
 }
 
 impl PodStream {
-    /// Connects, within `timeout`.
+    /// Takes over what is connected.
     ///
     /// # Errors
-    /// Refused, unreachable, or not answered in time.
-    pub(crate) async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<Self> {
-        let start = Instant::now();
-        let stream = tokio::time::timeout(timeout, TcpStream::connect(address)).await.map_err(|_| {
-            io::Error::new(io::ErrorKind::TimedOut, format!("connect not answered within {timeout:?}"))
-        })??;
-        let round_trip = start.elapsed();
+    /// It is so no longer.
+    pub(crate) fn new(stream: TcpStream, round_trip: Duration) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let keepalive =
             TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let mut stream = Self { stream, round_trip, taken: Taken::OnRead, pending: 0, bounded: false, watched: None };
+        let taken = Taken::OnRead;
+        let mut stream =
+            Self { stream, round_trip, taken, pending: 0, all_written: true, bounded: false, watched: None };
         stream.set_bounded(true)?;
         Ok(stream)
     }
@@ -87,6 +84,11 @@ impl PodStream {
     /// Has it looked after, as one to this address.
     pub(crate) fn watch(&mut self, watch: &Watch, link: &Arc<Link>) {
         self.watched = Some(watch.open(&self.stream, link));
+    }
+
+    /// Whoever looks after it.
+    pub(crate) fn watched(&self) -> Option<Arc<Watched>> {
+        self.watched.clone()
     }
 
     /// Has an exchange's end mean that all was taken. Returns the mark to set then.
@@ -115,7 +117,12 @@ impl PodStream {
         }
     }
 
-    fn after_write(&mut self, written: &Poll<io::Result<usize>>) -> io::Result<()> {
+    fn after_write(&mut self, written: &Poll<io::Result<usize>>, offered: usize) -> io::Result<()> {
+        let all = matches!(written, Poll::Ready(Ok(n)) if *n == offered);
+        if self.all_written != all {
+            self.all_written = all;
+            self.watched.iter().for_each(|watched| watched.set_all_written(all));
+        }
         if let Poll::Ready(Ok(n)) = written {
             if let Some(watched) = &self.watched {
                 watched.wrote();
@@ -148,7 +155,7 @@ impl AsyncRead for PodStream {
             return Poll::Ready(broken.map_or(read, Err));
         }
         if let Some(watched) = &self.watched {
-            watched.read();
+            watched.read(buffer.filled().len() - before);
         }
         if matches!(self.taken, Taken::OnRead) {
             self.all_taken()?;
@@ -161,7 +168,7 @@ impl AsyncWrite for PodStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.before_write()?;
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.after_write(&written)?;
+        self.after_write(&written, bytes.len())?;
         written
     }
 
@@ -172,7 +179,7 @@ impl AsyncWrite for PodStream {
     ) -> Poll<io::Result<usize>> {
         self.before_write()?;
         let written = crate::gather::poll_write(Pin::new(&mut self.stream), cx, slices);
-        self.after_write(&written)?;
+        self.after_write(&written, slices.iter().map(|slice| slice.len()).sum())?;
         written
     }
 

@@ -40,9 +40,10 @@ pub(crate) enum Evidence {
     Silent,
 }
 
-/// Whether the pod closed the connection instead of answering.
+/// Whether the pod closed the connection instead of answering, and not for what it said that we did.
 pub(super) fn is_stale(error: &hyper::Error) -> bool {
-    error.is_incomplete_message() || error.is_closed() || io_cause(error).is_some()
+    let broke = |cause: &std::io::Error| cause.kind() != ErrorKind::InvalidData;
+    error.is_incomplete_message() || error.is_closed() || io_cause(error).is_some_and(broke)
 }
 
 /// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a GOAWAY that

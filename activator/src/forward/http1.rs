@@ -17,8 +17,10 @@
 //!   system call on those that are fine.
 
 use crate::body::{Gate, RequestBody};
+use crate::forward::headers::framing_problem;
 use crate::forward::pool::Pool;
 use crate::forward::tls::PodIo;
+use crate::forward::watch::Watched;
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::{Request, Response, StatusCode};
@@ -38,6 +40,9 @@ use tokio::time::{Instant, Sleep, sleep};
 /// occupies.
 const HEAD_MAX: usize = 400 * 1024;
 
+/// Most bytes that may come before an answer's head is complete, answers on the way (1xx) included.
+const BEFORE_ANSWER_MAX: u64 = 1024 * 1024;
+
 /// How long an expected upload waits for the pod's 100, as upstream.
 const EXPECT_WAIT: Duration = Duration::from_secs(1);
 
@@ -52,6 +57,12 @@ pub(crate) struct Http1 {
     pub(crate) idle_since: Instant,
     /// Tells the stream that the pod has taken everything.
     taken: Arc<AtomicBool>,
+    /// Whoever looks after it.
+    watched: Option<Arc<Watched>>,
+    /// An empty line can be sent beside what hyper sends.
+    plain: bool,
+    /// Not to be used again: an empty line followed the request, which may be answered too, or the answer's end is in doubt.
+    pub(crate) spent: bool,
 }
 
 /// Why an exchange brought no response.
@@ -67,12 +78,15 @@ impl Http1 {
     pub(crate) async fn new(stream: impl Into<PodIo>) -> hyper::Result<Box<Self>> {
         let mut stream = stream.into();
         let taken = stream.stream_mut().taken_on_mark();
+        let watched = stream.stream_mut().watched();
+        let plain = matches!(stream, PodIo::Plain(_));
         let (sender, driver) = http1::Builder::new()
             .max_header_size(HEAD_MAX)
             .max_buf_size(HEAD_MAX)
             .handshake(TokioIo::new(stream))
             .await?;
-        Ok(Box::new(Self { sender, driver: Some(driver), reused: false, idle_since: Instant::now(), taken }))
+        let (driver, idle_since) = (Some(driver), Instant::now());
+        Ok(Box::new(Self { sender, driver, reused: false, idle_since, taken, watched, plain, spent: false }))
     }
 
     /// Notes that an exchange is over and the connection idle.
@@ -95,6 +109,15 @@ impl Http1 {
         }
     }
 
+    /// Asks whether the pod is there, if somebody is to. The request has been handed over, and was written if there were
+    /// more than so many writes.
+    fn question(&mut self, writes: u32) {
+        let written = |watched: &Watched| watched.writes() != writes;
+        if let Some(watched) = self.watched.as_ref().filter(|watched| self.plain && !self.spent && written(watched)) {
+            self.spent = watched.question();
+        }
+    }
+
     /// Sends `request` and waits for the response's head. Dropping the future closes the connection.
     pub(crate) async fn exchange(
         mut self: Box<Self>,
@@ -103,6 +126,7 @@ impl Http1 {
     ) -> Result<Response<Http1Body>, Failed> {
         let upload = request.body().upload();
         let mut expected = Expected::of(&mut request);
+        let (writes, received) = self.watched.as_ref().map_or((0, 0), |watched| (watched.writes(), watched.received()));
         let mut answer = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(|cx| {
             if let Some(expected) = &mut expected {
@@ -110,13 +134,24 @@ impl Http1 {
             }
             // The answer only ever comes out of the driver, here in this task: its own waker is of no use.
             self.drive(cx);
-            answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            let mut answered = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            if let (Poll::Pending, Some(watched)) = (&answered, &self.watched) {
+                if watched.received() - received > BEFORE_ANSWER_MAX {
+                    watched.cut_flood();
+                    self.drive(cx);
+                    answered = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                } else if watched.is_question_wanted() && upload.as_ref().is_none_or(|upload| upload.finished()) {
+                    self.question(writes);
+                }
+            }
+            answered
         })
         .await;
         let response = match answered {
             Ok(response) => response,
             Err(failed) => return Err(failed.into()),
         };
+        self.spent |= framing_problem(response.headers()).is_some();
         let driver = if self.sender.is_ready() {
             pool.put(self);
             Driver::None

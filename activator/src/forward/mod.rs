@@ -5,6 +5,7 @@
 //! | what happened | what follows |
 //! |---|---|
 //! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Elsewhere`] |
+//! | connect not answered, while others were | [`Failure::Elsewhere`], maybe there again |
 //! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
 //! | a reused connection closed before the response, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | once more on another connection |
 //! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
@@ -22,6 +23,7 @@
 //! CONNECT (refused: upstream passes it to the pod, where it means nothing). Relaying 1xx responses other than 100, and the
 //! fields of the pod's 100.
 
+mod connect;
 mod copy;
 pub(crate) mod dial;
 mod failure;
@@ -46,13 +48,14 @@ use headers::Contract;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode, Version, request};
-use http1::Failed;
+use http1::{Failed, Http1Body};
 use hyper::upgrade::OnUpgrade;
 pub(crate) use pod_body::PodBody;
 use pool::Pool;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use watch::Lost;
 
 /// Tells a mesh to send to the pod that the connection goes to.
 pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
@@ -149,7 +152,7 @@ impl Prepared {
             let exchange = connection.exchange(Request::from_parts(self.head, self.body), pool);
             let Some(answered) = unless_lost(exchange, lost).await else { return Err(rest.gone(pool, copy)) };
             match answered {
-                Ok(response) => return Ok(finish(response.map(PodBody::Http1))),
+                Ok(response) => return finish_http1(pool, response),
                 Err(Failed { unsent: Some(request), error }) => {
                     self = rest.with(request);
                     closed_at_once += usize::from(!reused);
@@ -241,7 +244,7 @@ impl Prepared {
             None => return Err(rest.gone(pool, None)),
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(finish(response.map(PodBody::Http1)));
+            return finish_http1(pool, response);
         }
         let Some((requested, client)) = asked else { return Err(unasked(pool, response.headers(), "")) };
         let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
@@ -270,8 +273,9 @@ impl Prepared {
             let refusal = Refusal::Pod { dest: pool.address, cause: error.to_string() };
             return Failure::Final { refusal, evidence: Evidence::None };
         }
+        let evidence = if error.kind() == ErrorKind::ResourceBusy { Evidence::None } else { Evidence::Out };
         let cause = format!("connect: {error}");
-        Failure::Elsewhere { cause, request: self, may_have_run: false, evidence: Evidence::Out }
+        Failure::Elsewhere { cause, request: self, may_have_run: false, evidence }
     }
 
     fn unsent(self: Box<Self>, error: &hyper::Error) -> Failure {
@@ -323,19 +327,16 @@ impl Rest {
 }
 
 /// What `exchange` brings, unless the pod is lost meanwhile.
-async fn unless_lost<T>(exchange: impl Future<Output = T>, lost: impl Future<Output = ()>) -> Option<T> {
+async fn unless_lost<T>(exchange: impl Future<Output = T>, lost: Lost<'_>) -> Option<T> {
     tokio::select! {
         biased; // What has come counts.
         answered = exchange => Some(answered),
-        () = lost => None,
+        () = lost.happened() => None,
     }
 }
 
 /// A connection, unless the pod is lost meanwhile: many may wait for theirs.
-async fn connected<T>(
-    connection: impl Future<Output = std::io::Result<T>>,
-    lost: impl Future<Output = ()>,
-) -> std::io::Result<T> {
+async fn connected<T>(connection: impl Future<Output = std::io::Result<T>>, lost: Lost<'_>) -> std::io::Result<T> {
     unless_lost(connection, lost).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
 }
 
@@ -343,6 +344,21 @@ fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
     let protocol = headers.get(UPGRADE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).unwrap_or_default();
     let cause = format!("backend tried to switch protocol {protocol:?} when {requested:?} was requested");
     Failure::Final { refusal: Refusal::Pod { dest: pool.address, cause }, evidence: Evidence::None }
+}
+
+/// Makes an HTTP/1.1 pod's response fit for the client.
+///
+/// # Errors
+/// Where it ends is in doubt, or it is none but a change of the protocol that nobody asked for.
+fn finish_http1(pool: &Pool, response: Response<Http1Body>) -> Result<Response<PodBody>, Failure> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(unasked(pool, response.headers(), ""));
+    }
+    if let Some(problem) = headers::framing_problem(response.headers()) {
+        let refusal = Refusal::Pod { dest: pool.address, cause: problem.to_owned() };
+        return Err(Failure::Final { refusal, evidence: Evidence::None });
+    }
+    Ok(finish(response.map(PodBody::Http1)))
 }
 
 /// Makes a pod's response fit for the client.

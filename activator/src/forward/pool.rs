@@ -9,18 +9,21 @@
 //! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle.
 //! - At most so many idle ones to all addresses (upstream: 1000): the sweep closes those that stand idle for longest. A count
 //!   that every request moved would be the one thing that all cores share.
-//! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program.
+//! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program. If it answers
+//!   others meanwhile, its queue was full, which says nothing of the pod: the request may try again.
 //! - At most [`DIALS_MAX`] connects under way: released at once, thousands of held requests would overflow the pod's
 //!   accept queue and wait for retransmissions. Whoever waits takes a connection that came back meanwhile.
 //! - At most [`HTTP2_MAX`] HTTP/2 connections: beyond that, requests wait for a stream. Those that stand idle beside another
 //!   are closed by the sweep.
 
+use super::connect::{Connecting, connect, unanswered};
 use super::dial::PodStream;
 use super::http1::Http1;
 use super::http2::{Http2, Stream};
-use super::silence::silence_max;
+use super::silence::{doubt_after, silence_max};
 use super::tls::{PodIo, PodTls};
-use super::watch::{Link, Watch};
+use super::watch::{Link, Lost, Watch, is_silence};
+use activator_core::backends::answer_min;
 use common_runtime::tls::Roots;
 use dashmap::DashMap;
 use http::HeaderValue;
@@ -30,7 +33,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +48,9 @@ const HTTP2_MAX: usize = 256;
 
 /// Longest wait for a TLS handshake, once the connection stands.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+
+/// How long a probe's connect may go on beside others: until the kernel has repeated itself twice.
+const HELD_MAX: Duration = Duration::from_secs(4);
 
 /// How long a connection may stay idle.
 const IDLE_MAX: Duration = Duration::from_secs(90);
@@ -65,6 +70,8 @@ pub(crate) struct Pool {
     #[expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
     idle: Mutex<Vec<Box<Http1>>>,
     dials: Semaphore,
+    /// A probe's connect that was given up, and may be answered yet.
+    held: Arc<Mutex<Option<Connecting>>>,
     link: Arc<Link>,
     watch: Arc<Watch>,
     http2: Mutex<Vec<Http2>>,
@@ -83,6 +90,7 @@ impl Pool {
             idle_max,
             idle: Mutex::default(),
             dials: Semaphore::new(DIALS_MAX),
+            held: Arc::default(),
             link: Link::new(address),
             watch,
             http2: Mutex::default(),
@@ -92,34 +100,66 @@ impl Pool {
 
     /// Connections to another port of the same pod: a probe's.
     pub(crate) fn beside(&self, address: SocketAddr) -> Self {
-        Self::new(address, None, 0, self.watch.clone())
+        Self { held: self.held.clone(), ..Self::new(address, None, 0, self.watch.clone()) }
     }
 
-    /// Connects to the plain port, within `timeout`.
+    /// Connects for a probe to a plain port, within `timeout`. A connect that is not answered by then goes on, and the next
+    /// probe finds it: however far the pod is, it is reached, and however short the network was not there, that connect is
+    /// not waited for.
     ///
     /// # Errors
     /// The pod could not be connected to.
-    pub(crate) async fn connect(&self, timeout: Duration) -> io::Result<PodStream> {
-        self.connect_to(self.address, timeout).await
+    pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> io::Result<PodStream> {
+        let held = self.held.lock().take().filter(|held| held.address == address && held.start.elapsed() < HELD_MAX);
+        let connecting: Vec<Connecting> = held.into_iter().chain([Connecting::begin(address)?]).collect();
+        let ended = futures::future::select_all(connecting.iter().map(|connecting| Box::pin(connecting.ended())));
+        let _ = tokio::time::timeout(timeout, ended).await;
+        let Some(ended) = connecting.iter().position(Connecting::has_ended) else {
+            *self.held.lock() = connecting.into_iter().next(); // The older one.
+            return Err(unanswered(timeout));
+        };
+        let stream = connecting.into_iter().nth(ended).map_or_else(|| Err(unanswered(timeout)), Connecting::finish)?;
+        Ok(if address == self.address { self.connected(stream) } else { stream })
     }
 
-    async fn connect_to(&self, address: SocketAddr, timeout: Duration) -> io::Result<PodStream> {
-        let mut stream = PodStream::connect(address, timeout).await?;
+    /// How long a probe's answer may take that is given `timeout` from a pod nearby: some round trips in any case.
+    pub(crate) fn answer_timeout(&self, timeout: Duration) -> Duration {
+        timeout.max(self.link.round_trip().map_or(timeout, answer_min))
+    }
+
+    fn connected(&self, mut stream: PodStream) -> PodStream {
         self.link.connected_in(stream.round_trip);
         stream.watch(&self.watch, &self.link);
-        Ok(stream)
+        stream
     }
 
     async fn dial(&self) -> io::Result<PodIo> {
         let address = if self.tls.is_some() { PodTls::address(self.address) } else { self.address };
-        let connected = self.connect_to(address, self.link.round_trip().map_or(DIAL_UNMEASURED, silence_max)).await;
-        if let Err(error) = &connected {
-            self.link.not_connected(error);
-            if error.kind() == io::ErrorKind::NetworkUnreachable {
-                self.doubt(); // There is no way to it from here: not for what is in flight either.
+        let (timeout, doubt) = match self.link.round_trip() {
+            Some(round_trip) => (silence_max(round_trip), doubt_after(round_trip)),
+            None => (DIAL_UNMEASURED, DIAL_UNMEASURED),
+        };
+        let connects = self.link.connects();
+        let others_were_answered = || self.link.connects() != connects;
+        let connected = connect(address, timeout, doubt, || {
+            if !others_were_answered() {
+                self.watch.suspect(&self.link);
             }
-        }
-        let stream = connected?;
+        });
+        let stream = match connected.await {
+            Ok(stream) => self.connected(stream),
+            Err(error) if is_silence(&error) && others_were_answered() => {
+                let problem = format!("{error}, while others were: its queue is full");
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, problem));
+            }
+            Err(error) => {
+                self.link.not_connected(&error);
+                if error.kind() == io::ErrorKind::NetworkUnreachable {
+                    self.doubt(); // There is no way to it from here: not for what is in flight either.
+                }
+                return Err(error);
+            }
+        };
         let Some(tls) = &self.tls else { return Ok(stream.into()) };
         // The pod's program takes part in this one, and a held request may meet it while it starts.
         match tokio::time::timeout(HANDSHAKE_MAX, tls.handshake(stream)).await {
@@ -130,8 +170,8 @@ impl Pool {
         }
     }
 
-    /// Ready if the pod is found gone from now on. Made before a request is sent, so that none is missed.
-    pub(crate) fn lost(&self) -> Notified<'_> {
+    /// The pod's being found gone from now on. Made before a request is sent, so that none is missed.
+    pub(crate) fn lost(&self) -> Lost<'_> {
         self.link.lost()
     }
 
@@ -152,6 +192,9 @@ impl Pool {
 
     /// Takes back an idle connection.
     pub(crate) fn put(&self, mut connection: Box<Http1>) {
+        if connection.spent {
+            return;
+        }
         connection.exchange_over();
         connection.idle_since = Instant::now();
         let mut idle = self.idle.lock();
@@ -176,8 +219,10 @@ impl Pool {
         if let Some(connection) = self.idle() {
             return Ok(connection);
         }
+        let start = Instant::now();
         // The semaphore is never closed.
         let _permit = self.dials.acquire().await.map_err(io::Error::other)?;
+        self.link.answers_since(start)?;
         if let Some(connection) = self.idle() {
             return Ok(connection);
         }
@@ -201,7 +246,9 @@ impl Pool {
         if let Some(found) = self.open_http2() {
             return Ok(found);
         }
+        let start = Instant::now();
         let _dialling = self.http2_dial.lock().await;
+        self.link.answers_since(start)?;
         if let Some(found) = self.open_http2() {
             return Ok(found);
         }

@@ -45,6 +45,11 @@ pub(crate) fn silence_max(round_trip: Duration) -> Duration {
     round_trip.saturating_mul(SILENCE_ROUND_TRIPS).clamp(SILENCE.0, SILENCE.1)
 }
 
+/// How long it may be silent until its pod is doubtful.
+pub(crate) fn doubt_after(round_trip: Duration) -> Duration {
+    DOUBT_MIN.max(round_trip.saturating_mul(DOUBT_ROUND_TRIPS))
+}
+
 /// What a look at a connection says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {

@@ -1,6 +1,7 @@
 //! Looks after all connections to pods: one task for the process, no timer for a request.
 //!
-//! Every 100 ms each connection is judged by [`super::silence`]. Of a doubtful pod the kernel is asked by a connect:
+//! Every 100 ms each connection is judged by [`super::silence`]. A pod is doubtful if one of them is, or if a request's
+//! connect stays unanswered. Its kernel is asked by a connect of our own:
 //!
 //! | answer | follows |
 //! |---|---|
@@ -8,9 +9,17 @@
 //! | refused | the machine is there, the program is not: it is out until its probe passes |
 //! | none, and bytes still unacknowledged | the pod is gone: it is out, and every connection to it breaks now: whoever waits for a response, a body or a tunnel is told |
 //!
-//! While it is asked it gets nothing new. If a connect for a request has just stayed unanswered, it is not asked again.
+//! While it is asked it gets nothing new. If a connect for a request was given up just now, it is not asked again.
 //! A connect alone proves nothing, since a full accept queue swallows it silently; neither does a silent connection
 //! alone, since one flow may be blocked. Both together do.
+//!
+//! # When nothing is unacknowledged
+//!
+//! All that was sent may have been acknowledged just before the pod went, and every new request need a new connection.
+//! Keep-alive would tell a second later, the shortest time that the kernel knows. So when our own connect has gone without
+//! an answer for a while, one HTTP/1.1 exchange whose request is complete adds an empty line to it, which a kernel
+//! acknowledges and a server skips (RFC 9112, 2.2); one that does not skip it notices after its answer, and that
+//! connection is not used again. HTTP/2 has connections enough for new requests; TLS waits for keep-alive.
 //!
 //! The task sleeps while no connection is open.
 //!
@@ -21,7 +30,8 @@
 //! at once if a connect stays unanswered too. Others (idle ones, a body or a tunnel between two parts) are asked after
 //! 5 s ([`super::dial`]).
 
-use super::dial::{KEEPALIVE, PodStream};
+use super::connect::connect;
+use super::dial::KEEPALIVE;
 use super::silence::{Gaze, Verdict, silence_max};
 use crate::revision::Revision;
 use crate::tcp_state::SharedSocket;
@@ -35,13 +45,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Time between two looks at every connection.
 const TICK: Duration = Duration::from_millis(100);
+
+/// The same while a pod has left our connect unanswered.
+const TICK_CLOSELY: Duration = Duration::from_millis(20);
 
 /// Keep-alive's first question where an answer is waited for: the shortest that the kernel knows.
 const KEEPALIVE_WAITING: Duration = Duration::from_secs(1);
@@ -52,13 +64,27 @@ const UNANSWERED: Duration = Duration::from_secs(2);
 /// Shortest wait for a doubtful pod's answer to a connect, on top of the silence before.
 const ASK_MIN: Duration = Duration::from_millis(200);
 
+/// After an unanswered connect, longest time in which a connection may prove to be silent: until an empty line's
+/// acknowledgement is overdue, and some. Until then the pod gets nothing new.
+const PROOF_MAX: Duration = Duration::from_millis(300);
+
+/// An empty line.
+const QUESTION: &[u8] = b"\r\n";
+
 /// One address, as far as connections to it have told.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
     /// The fastest connect so far, in microseconds; `u64::MAX` before the first.
     round_trip: AtomicU64,
-    lost: Notify,
+    /// Wakes whoever waits for an answer: the pod is gone, or somebody is to ask it something.
+    news: Notify,
+    /// How often it was found gone.
+    losses: AtomicU32,
+    /// Connects that it has answered.
+    connects: AtomicU32,
+    /// One of those that wait for its answer is to ask whether it is there.
+    question: AtomicBool,
     /// When a connect stayed unanswered, if none has been answered since.
     unanswered: Mutex<Option<Instant>>,
     /// A connect is under way to see whether it is there.
@@ -74,8 +100,11 @@ pub(crate) struct Watched {
     socket: SharedSocket,
     writes: AtomicU32,
     reads: AtomicU32,
+    received: AtomicU64,
     /// The last bytes were ours.
     waiting: AtomicBool,
+    /// Something that was to be written found no room.
+    blocked: AtomicBool,
     broken: AtomicU8,
 }
 
@@ -85,6 +114,7 @@ pub(crate) struct Watched {
 enum Broken {
     Silent = 1,
     Lost = 2,
+    Flood = 3,
 }
 
 /// All connections to pods, and who is to be told about which address.
@@ -110,16 +140,24 @@ impl Link {
         Arc::new(Self {
             address,
             round_trip: AtomicU64::new(u64::MAX),
-            lost: Notify::new(),
+            news: Notify::new(),
+            losses: AtomicU32::new(0),
+            connects: AtomicU32::new(0),
+            question: AtomicBool::new(false),
             unanswered: Mutex::default(),
             asking: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
         })
     }
 
-    /// Ready if the pod is found gone from now on. Made before a request is sent, so that none is missed.
-    pub(crate) fn lost(&self) -> Notified<'_> {
-        self.lost.notified()
+    /// The pod's being found gone from now on. Made before a request is sent, so that none is missed.
+    pub(crate) fn lost(&self) -> Lost<'_> {
+        Lost { link: self, losses: self.losses.load(Ordering::Acquire) }
+    }
+
+    fn lose(&self) {
+        self.losses.fetch_add(1, Ordering::Release);
+        self.news.notify_waiters();
     }
 
     /// The time that the fastest connect so far took.
@@ -134,6 +172,7 @@ impl Link {
     pub(crate) fn connected_in(&self, round_trip: Duration) {
         let micros = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
         self.round_trip.fetch_min(micros, Ordering::Relaxed);
+        self.connects.fetch_add(1, Ordering::Relaxed);
         *self.unanswered.lock() = None;
     }
 
@@ -144,14 +183,40 @@ impl Link {
         }
     }
 
+    /// Nobody waits behind a connect that stays unanswered, to do the same.
+    ///
+    /// # Errors
+    /// One has, since `start`.
+    pub(crate) fn answers_since(&self, start: Instant) -> io::Result<()> {
+        match *self.unanswered.lock() {
+            Some(at) if at >= start => Err(io::Error::new(ErrorKind::TimedOut, "connects are not answered")),
+            _ => Ok(()),
+        }
+    }
+
     fn is_unanswered(&self, now: Instant) -> bool {
         self.unanswered.lock().is_some_and(|at| now.saturating_duration_since(at) < UNANSWERED)
+    }
+
+    /// It is asked no longer.
+    fn answered(&self) {
+        self.asking.store(false, Ordering::Relaxed);
+        self.question.store(false, Ordering::Relaxed);
+    }
+
+    /// Connects that it has answered so far.
+    pub(crate) fn connects(&self) -> u32 {
+        self.connects.load(Ordering::Relaxed)
     }
 
     async fn ask(&self) -> io::Result<()> {
         let round_trip = self.round_trip().unwrap_or_default();
         let timeout = silence_max(round_trip).min((round_trip * 4).max(ASK_MIN));
-        let connected = PodStream::connect(self.address, timeout).await;
+        let connected = connect(self.address, timeout, timeout / 2, || {
+            self.question.store(true, Ordering::Release);
+            self.news.notify_waiters();
+        })
+        .await;
         match &connected {
             Ok(stream) => self.connected_in(stream.round_trip),
             Err(error) => self.not_connected(error),
@@ -160,8 +225,27 @@ impl Link {
     }
 }
 
+/// A pod's being found gone after a certain moment.
+pub(crate) struct Lost<'a> {
+    link: &'a Link,
+    losses: u32,
+}
+
+impl Lost<'_> {
+    /// Waits for it.
+    pub(crate) async fn happened(self) {
+        loop {
+            let news = self.link.news.notified();
+            if self.link.losses.load(Ordering::Acquire) != self.losses {
+                return;
+            }
+            news.await;
+        }
+    }
+}
+
 /// Whether a connect failed because nobody answered.
-fn is_silence(error: &io::Error) -> bool {
+pub(crate) fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
 }
 
@@ -175,9 +259,46 @@ impl Watched {
     }
 
     /// Something was read, by the owner.
-    pub(crate) fn read(&self) {
+    pub(crate) fn read(&self, bytes: usize) {
+        self.received.store(self.received() + bytes as u64, Ordering::Relaxed);
         self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.waiting.store(false, Ordering::Relaxed);
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Gives up on a pod that sends and sends, and never an answer.
+    pub(crate) fn cut_flood(&self) {
+        self.cut(Broken::Flood);
+    }
+
+    /// How often it was written to.
+    pub(crate) fn writes(&self) -> u32 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Whether all that its owner had to write could be written.
+    pub(crate) fn set_all_written(&self, all: bool) {
+        self.blocked.store(!all, Ordering::Relaxed);
+    }
+
+    /// Whether somebody is to ask the pod whether it is there.
+    pub(crate) fn is_question_wanted(&self) -> bool {
+        self.link.question.load(Ordering::Acquire)
+    }
+
+    /// Asks it, behind a request that is complete. Says whether that was done: it is, once. For the owner.
+    pub(crate) fn question(&self) -> bool {
+        if self.blocked.load(Ordering::Relaxed) || !self.link.question.swap(false, Ordering::AcqRel) {
+            return false;
+        }
+        tracing::debug!(pod = %self.link.address, "an empty line asks whether it is there");
+        self.socket.send(QUESTION);
+        self.wrote();
+        true
     }
 
     /// The socket is about to be closed.
@@ -191,6 +312,9 @@ impl Watched {
             0 => None,
             why if why == Broken::Silent as u8 => {
                 Some(io::Error::new(ErrorKind::TimedOut, "what was sent is not acknowledged"))
+            }
+            why if why == Broken::Flood as u8 => {
+                Some(io::Error::new(ErrorKind::InvalidData, "too much came before an answer"))
             }
             _ => Some(io::Error::new(ErrorKind::HostUnreachable, "pod gone: it answers neither bytes nor a connect")),
         }
@@ -216,7 +340,9 @@ impl Watch {
             socket: SharedSocket::new(stream),
             writes: AtomicU32::new(0),
             reads: AtomicU32::new(0),
+            received: AtomicU64::new(0),
             waiting: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
             broken: AtomicU8::new(0),
         });
         let sleeping = {
@@ -233,6 +359,11 @@ impl Watch {
     /// The kernel has given up on a connection to this address. Asks whether it is there at all.
     pub(crate) fn doubt(&self, link: &Arc<Link>) {
         link.given_up.store(true, Ordering::Relaxed);
+        self.suspect(link);
+    }
+
+    /// A request's connect has stayed unanswered for a while. Asks whether it is there at all.
+    pub(crate) fn suspect(&self, link: &Arc<Link>) {
         self.inbox.lock().doubted.push(link.clone());
         self.news.notify_one();
     }
@@ -253,6 +384,12 @@ impl Watch {
         }
     }
 
+    /// A pod that was asked goes on as before.
+    fn trust(&self, link: &Link) {
+        link.answered();
+        self.tell(link.address, Revision::pod_trusted);
+    }
+
     fn tell(&self, address: SocketAddr, what: impl Fn(&Revision, &Destination)) {
         let owners: Vec<Arc<Revision>> =
             self.owners.lock().get(&address).into_iter().flatten().filter_map(Weak::upgrade).collect();
@@ -262,7 +399,7 @@ impl Watch {
 
     /// The task. Ends with `shutdown`, or when nobody else refers to the watch.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
-        let mut task = Task { watch: self, entries: Vec::new(), asked: JoinSet::new() };
+        let mut task = Task { watch: self, entries: Vec::new(), asked: JoinSet::new(), unproven: Vec::new() };
         let mut next = Instant::now();
         loop {
             let idle = task.take_in();
@@ -280,8 +417,8 @@ impl Watch {
                     Err(error) => tracing::error!(%error, "a connect panicked"),
                 },
                 () = tick => {
-                    task.sweep();
-                    next = Instant::now() + TICK;
+                    let closely = task.sweep();
+                    next = Instant::now() + if closely { TICK_CLOSELY } else { TICK };
                 }
             }
         }
@@ -300,9 +437,9 @@ impl Entry {
         Self { watched, gaze: Gaze::default(), asks_early: false }
     }
 
-    fn look(&mut self, now: Instant) -> Verdict {
+    /// `closely`: a connect to its pod has just stayed unanswered.
+    fn look(&mut self, now: Instant, closely: bool) -> Verdict {
         let counts = self.watched.counts();
-        let closely = self.watched.link.is_unanswered(now);
         let verdict = self.gaze.look(now, counts, closely, || self.watched.socket.state());
         let waits = self.watched.waiting.load(Ordering::Relaxed) && self.gaze.is_settled(counts.0);
         if self.asks_early != waits {
@@ -317,6 +454,8 @@ struct Task {
     watch: Arc<Watch>,
     entries: Vec<Entry>,
     asked: JoinSet<(Arc<Link>, io::Result<()>)>,
+    /// Pods that did not answer a connect, and until when a connection may prove that they are gone.
+    unproven: Vec<(Arc<Link>, Instant)>,
 }
 
 impl Task {
@@ -332,14 +471,18 @@ impl Task {
         self.entries.is_empty()
     }
 
-    fn sweep(&mut self) {
+    /// Looks at every connection. Says whether the next look is to come soon.
+    fn sweep(&mut self) -> bool {
         let now = Instant::now();
         self.entries.retain(|entry| Arc::strong_count(&entry.watched) > 1);
+        let mut closely = false;
         let (mut doubted, mut lost) = (Vec::new(), Vec::new());
         for entry in &mut self.entries {
-            match entry.look(now) {
+            let unanswered = entry.watched.link.is_unanswered(now);
+            closely |= unanswered;
+            match entry.look(now, unanswered) {
                 Verdict::Fine => {}
-                Verdict::Doubtful if entry.watched.link.is_unanswered(now) => lost.push(entry.watched.link.clone()),
+                Verdict::Doubtful if unanswered => lost.push(entry.watched.link.clone()),
                 Verdict::Doubtful => doubted.push(entry.watched.link.clone()),
                 Verdict::Silent => {
                     let link = &entry.watched.link;
@@ -354,6 +497,10 @@ impl Task {
         lost.sort_unstable_by_key(|link| link.address);
         lost.dedup_by_key(|link| link.address);
         lost.iter().for_each(|link| self.lose(link));
+        for (link, _) in self.unproven.extract_if(.., |(_, until)| *until <= now) {
+            self.watch.trust(&link);
+        }
+        closely
     }
 
     /// Asks a pod's kernel whether it is there, once at a time. Until it has answered, it gets nothing new.
@@ -370,18 +517,18 @@ impl Task {
     }
 
     fn answered(&mut self, link: &Arc<Link>, answer: &io::Result<()>) {
-        link.asking.store(false, Ordering::Relaxed);
         let given_up = link.given_up.swap(false, Ordering::Relaxed);
         match answer {
-            Ok(()) => self.watch.tell(link.address, Revision::pod_trusted),
+            Ok(()) => self.watch.trust(link),
             Err(error) if is_silence(error) => {
                 if given_up || self.is_silent(link) {
                     self.lose(link);
                 } else {
-                    self.watch.tell(link.address, Revision::pod_trusted);
+                    self.unproven.push((link.clone(), Instant::now() + PROOF_MAX));
                 }
             }
             Err(error) => {
+                link.answered();
                 let cause = error.to_string();
                 self.watch.tell(link.address, |revision, pod| revision.pod_failed(pod, &cause));
             }
@@ -392,18 +539,58 @@ impl Task {
     fn is_silent(&mut self, link: &Arc<Link>) -> bool {
         let now = Instant::now();
         let here = |entry: &Entry| entry.watched.link.address == link.address;
-        self.entries.iter_mut().any(|entry| here(entry) && entry.look(now) != Verdict::Fine)
+        let closely = link.is_unanswered(now);
+        self.entries.iter_mut().any(|entry| here(entry) && entry.look(now, closely) != Verdict::Fine)
     }
 
     /// The pod is gone.
-    fn lose(&self, link: &Arc<Link>) {
+    fn lose(&mut self, link: &Arc<Link>) {
+        self.unproven.retain(|(unproven, _)| !Arc::ptr_eq(unproven, link));
+        link.answered();
         let cause = "it answers neither bytes nor a connect";
         tracing::warn!(pod = %link.address, cause, "pod gone");
         self.watch.tell(link.address, |revision, pod| revision.pod_failed(pod, cause));
-        link.lost.notify_waiters();
+        link.lose();
         // Also those of a pool that was there before this one.
         for entry in self.entries.iter().filter(|entry| entry.watched.link.address == link.address) {
             entry.watched.cut(Broken::Lost);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_test::{assert_pending, assert_ready, task::spawn};
+
+    #[test]
+    fn a_loss_is_told_to_whoever_began_before_it() {
+        let link = Link::new(([127, 0, 0, 1], 80).into());
+        let (early, never_polled) = (link.lost(), link.lost());
+        let mut early = spawn(early.happened());
+        assert_pending!(early.poll());
+        link.news.notify_waiters();
+        assert!(early.is_woken());
+        assert_pending!(early.poll(), "news, but no loss");
+        link.lose();
+        let mut late = spawn(link.lost().happened());
+        assert!(early.is_woken());
+        assert_ready!(early.poll());
+        assert_ready!(spawn(never_polled.happened()).poll());
+        assert_pending!(late.poll());
+    }
+
+    #[test]
+    fn who_began_before_an_unanswered_connect_does_not_try_the_same() {
+        let link = Link::new(([127, 0, 0, 1], 80).into());
+        let before = Instant::now();
+        assert!(link.answers_since(before).is_ok());
+        link.not_connected(&ErrorKind::ConnectionRefused.into());
+        assert!(link.answers_since(before).is_ok(), "a refusal is an answer");
+        link.not_connected(&ErrorKind::TimedOut.into());
+        assert!(link.answers_since(before).is_err());
+        assert!(link.answers_since(Instant::now() + TICK).is_ok());
+        link.connected_in(TICK);
+        assert!(link.answers_since(before).is_ok());
     }
 }

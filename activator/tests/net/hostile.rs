@@ -264,7 +264,7 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("small").to_be_bytes();
     let mut bytes = length[1..].to_vec();
     bytes.extend([kind, flags]);
@@ -274,7 +274,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A header block of literals without indexing or compression.
-fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
+pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in fields {
         bytes.push(0);

@@ -1,14 +1,14 @@
 //! Prints figures. See the library's text.
 
 use clap::{Parser, Subcommand, ValueEnum};
-use common::backend::Protocol;
-use faults::client_timeouts;
+use common::backend::{Probe, Protocol};
 use faults::netns::Fault;
 use faults::pod_failure::{self, Plan};
+use faults::{client_timeouts, far};
 use std::time::Duration;
 
 #[derive(Parser)]
-#[command(about = "The activator beside pods that vanish and clients that give up")]
+#[command(about = "The activator beside pods that vanish or are far away, and clients that give up")]
 struct Arguments {
     #[command(subcommand)]
     run: Run,
@@ -30,6 +30,15 @@ enum Run {
         /// Only with pods that speak HTTP/1.1.
         #[arg(long, conflicts_with = "h2c")]
         http1: bool,
+        /// What each request asks for, in milliseconds: as long as the load lasts, and no connection is ever idle.
+        #[arg(long, default_value_t = 50)]
+        work: u64,
+    },
+    /// A pod far away wakes. Needs root, iproute2 and /dev/net/tun.
+    Far {
+        /// So far, in milliseconds there and back.
+        #[arg(long, default_values_t = [20, 200, 400, 1200])]
+        round_trip: Vec<u64>,
     },
     /// 200 requests a second to one pod that takes two at a time, each given up after a second.
     ClientTimeouts {
@@ -42,12 +51,22 @@ enum Run {
 fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
     match Arguments::parse().run {
-        Run::PodFailure { seconds, fault, h2c, http1 } => {
+        Run::PodFailure { seconds, fault, h2c, http1, work } => {
             let faults = if fault.is_empty() { Fault::value_variants().to_vec() } else { fault };
-            let after = Duration::from_secs(seconds);
+            let (after, work) = (Duration::from_secs(seconds), Duration::from_millis(work));
             for (protocol, left_out) in [(Protocol::Http1, h2c), (Protocol::H2c, http1)] {
                 for fault in faults.iter().filter(|_| !left_out) {
-                    println!("{}", pod_failure::run(Plan { fault: *fault, protocol, after })?);
+                    println!("{}", pod_failure::run(Plan { fault: *fault, protocol, work, after })?);
+                }
+            }
+        }
+        Run::Far { round_trip } => {
+            for round_trip in round_trip.into_iter().map(Duration::from_millis) {
+                for protocol in [Protocol::Http1, Protocol::H2c] {
+                    let over_http = Probe::Http { path: "/".into(), port: None, headers: vec![] };
+                    for probe in [Probe::Tcp { port: None }, over_http] {
+                        println!("{}", far::run(far::Plan { round_trip, protocol, probe })?);
+                    }
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! Short runs of everything in this crate, held to what must be so on any machine, and a busy one.
 
-use common::backend::Protocol;
+use common::backend::{Probe, Protocol};
 use faults::client_timeouts::{self, WAITING_MAX};
+use faults::far;
 use faults::netns::Fault;
 use faults::pod_failure::{Plan, run};
 use std::time::Duration;
@@ -11,10 +12,15 @@ const SOON: Duration = Duration::from_millis(2500);
 
 /// Goal: no GET fails, a POST fails only if it was on its way to the pod that failed, and is told by whom; every other answer goes on.
 fn one_of_three_pods_fails(fault: Fault) {
-    let runs = [Protocol::Http1, Protocol::H2c].map(|protocol| {
-        let plan = Plan { fault, protocol, after: Duration::from_secs(3) };
+    one_fails_in(&[Protocol::Http1, Protocol::H2c], fault, Duration::from_millis(50));
+}
+
+fn one_fails_in(protocols: &[Protocol], fault: Fault, work: Duration) {
+    let start = |protocol: &Protocol| {
+        let plan = Plan { fault, protocol: *protocol, work, after: Duration::from_secs(3) };
         std::thread::spawn(move || run(plan))
-    });
+    };
+    let runs: Vec<_> = protocols.iter().map(start).collect();
     for run in runs {
         let figures = run.join().expect("no panic").expect("root, and iproute2");
         println!("{figures}");
@@ -41,9 +47,35 @@ fn a_pod_becomes_a_black_hole() {
     one_of_three_pods_fails(Fault::BlackHole);
 }
 
+/// Goal: the same where every request needs a connection of its own, and all that was sent is acknowledged when the pod goes.
+#[test]
+fn a_pod_whose_connections_are_all_in_use_becomes_a_black_hole() {
+    one_fails_in(&[Protocol::Http1], Fault::BlackHole, Duration::from_millis(1500));
+}
+
 #[test]
 fn a_pod_is_killed() {
     one_of_three_pods_fails(Fault::Reset);
+}
+
+/// Goal: a pod wakes however far it is: over a second, where a probe's connect is never answered in its own time.
+#[test]
+fn a_far_pod_wakes() {
+    let over_http = Probe::Http { path: "/".into(), port: None, headers: vec![] };
+    let rows = [
+        (200, Protocol::Http1, Probe::Tcp { port: None }),
+        (200, Protocol::H2c, over_http.clone()),
+        (1200, Protocol::Http1, over_http),
+        (1200, Protocol::H2c, Probe::Tcp { port: None }),
+    ];
+    let runs = rows.map(|(millis, protocol, probe)| {
+        let plan = far::Plan { round_trip: Duration::from_millis(millis), protocol, probe };
+        std::thread::spawn(move || far::run(plan))
+    });
+    for run in runs {
+        let figures = run.join().expect("no panic").expect("root, iproute2 and /dev/net/tun; and that the pod wakes");
+        println!("{figures}");
+    }
 }
 
 /// Goal: clients that give up leave nothing behind: no request that waits, no byte, task or descriptor of theirs.

@@ -40,7 +40,7 @@ pub use self::fallback::Fallback;
 use self::fallback::{Detour, PODS_PAUSE};
 use self::pod::{Pod, Step};
 use self::schedule::RoundTrip;
-pub use self::schedule::{Timeouts, pause};
+pub use self::schedule::{Timeouts, answer_min, pause};
 use crate::destination::{Destination, Destinations};
 
 /// When an address is believed.

@@ -9,7 +9,7 @@
 //! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network
 //! is not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before
 //! any round trip was measured, 100 ms. The answer has four round trips in any case. An address that has waited long
-//! gets longer, in case the network is slow.
+//! gets longer, in case the network is slow. The shell lets one connect that was given up go on beside the next.
 
 use std::time::Duration;
 
@@ -42,6 +42,11 @@ pub fn pause(waited: Duration) -> Duration {
     (waited / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)
 }
 
+/// Shortest time in which a pod so far away can be expected to answer.
+pub fn answer_min(round_trip: Duration) -> Duration {
+    round_trip.saturating_mul(ANSWER_ROUND_TRIPS).min(ANSWER_FAR_MAX)
+}
+
 /// The smoothed time that a connection takes, measured on probes that got one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip(Option<Duration>);
@@ -58,7 +63,7 @@ impl RoundTrip {
     /// For a probe of an address that has waited so long.
     pub(super) fn timeouts(self, waited: Duration, answer: Duration) -> Timeouts {
         let connect = self.0.map_or(CONNECT_UNMEASURED, |smooth| smooth.saturating_mul(CONNECT_ROUND_TRIPS));
-        let far = self.0.map_or(Duration::ZERO, |smooth| smooth.saturating_mul(ANSWER_ROUND_TRIPS).min(ANSWER_FAR_MAX));
+        let far = self.0.map_or(Duration::ZERO, answer_min);
         Timeouts { connect: connect.max(waited / CONNECT_DIVISOR).clamp(CONNECT.0, CONNECT.1), answer: answer.max(far) }
     }
 }

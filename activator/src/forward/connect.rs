@@ -1,0 +1,145 @@
+//! Connecting to a pod.
+//!
+//! A pod's kernel answers a connect, not its program, so that its silence says something of the pod ([`super::dial`]). But
+//! a timer that fires says only that time has passed here, maybe on a machine so busy that nobody has looked at the socket
+//! since. So it is our kernel that says whether a connect was answered, and how long that took.
+
+use super::dial::PodStream;
+use crate::tcp_state::{TcpState, tcp_state};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+/// A connect under way.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    /// Where to.
+    pub(crate) address: SocketAddr,
+    /// Since when.
+    pub(crate) start: Instant,
+    /// Writable once the connect has come to an end.
+    stream: TcpStream,
+}
+
+impl Connecting {
+    /// Sends it off.
+    ///
+    /// # Errors
+    /// There is no way to the address, or its refusal has come already.
+    pub(crate) fn begin(address: SocketAddr) -> io::Result<Self> {
+        let start = Instant::now();
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        match socket.connect(&address.into()) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+            _ => Ok(Self { address, start, stream: TcpStream::from_std(socket.into())? }),
+        }
+    }
+
+    /// Waits until it has come to an end, well or badly.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub(crate) async fn ended(&self) {
+        // An error is told again by whoever looks at it next.
+        let _ = self.stream.writable().await;
+    }
+
+    /// Whether it has come to an end by now. The runtime may not know it yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.state().is_ok_and(|state| state.connecting)
+    }
+
+    /// The connection.
+    ///
+    /// # Errors
+    /// Refused or unreachable.
+    pub(crate) fn finish(self) -> io::Result<PodStream> {
+        if let Some(refused) = self.stream.take_error()? {
+            return Err(refused);
+        }
+        // Zero if a segment was lost on the way.
+        let measured = self.state()?.round_trip;
+        let round_trip = if measured.is_zero() { self.start.elapsed() } else { measured };
+        PodStream::new(self.stream, round_trip)
+    }
+
+    fn state(&self) -> io::Result<TcpState> {
+        tcp_state(self.stream.as_fd())
+    }
+}
+
+/// Connects, within `timeout`. Says so if there is no answer after `doubt`.
+///
+/// # Errors
+/// Refused, unreachable, or not answered in time.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    timeout: Duration,
+    doubt: Duration,
+    doubted: impl FnOnce(),
+) -> io::Result<PodStream> {
+    let connecting = Connecting::begin(address)?;
+    let _ = timeout_at(connecting.start + doubt.min(timeout), connecting.ended()).await;
+    if doubt < timeout && !connecting.has_ended() {
+        doubted();
+        let _ = timeout_at(connecting.start + timeout, connecting.ended()).await;
+    }
+    if !connecting.has_ended() {
+        return Err(unanswered(timeout));
+    }
+    connecting.finish()
+}
+
+/// Nobody has answered for so long.
+pub(crate) fn unanswered(timeout: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("connect not answered within {timeout:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{SockFilter, SockRef};
+    use tokio::net::TcpListener;
+
+    async fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        (listener, address)
+    }
+
+    /// Goal: a timer that fires before anybody has looked at the socket is not taken for the pod's silence.
+    /// Method: no time at all, so that it fires at the first look; the kernel has shaken hands with itself before.
+    #[tokio::test]
+    async fn a_late_look_at_a_connect_that_was_answered_is_no_silence() {
+        const NONE: Duration = Duration::ZERO;
+        let (listener, address) = listen().await;
+        let connected = connect(address, NONE, NONE, || panic!("it was answered")).await.expect("answered");
+        assert!(connected.round_trip > NONE && connected.round_trip < Duration::from_secs(1), "{connected:?}");
+        drop(listener);
+        let refused = connect(address, NONE, NONE, || panic!("it was answered")).await.expect_err("nobody listens");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    /// Goal: a connect that nobody answers is doubted first, and given up later; one that is answered is neither.
+    #[tokio::test]
+    async fn a_connect_without_an_answer_is_doubted_then_given_up() {
+        const DOUBT: Duration = Duration::from_millis(10);
+        const TIMEOUT: Duration = Duration::from_millis(30);
+        let (listener, address) = listen().await;
+        let mut doubts = 0;
+        connect(address, TIMEOUT, DOUBT, || doubts += 1).await.expect("answered");
+        assert_eq!(doubts, 0);
+        // From here on its kernel drops what comes before TCP sees it.
+        SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+        let start = Instant::now();
+        let silent = connect(address, TIMEOUT, DOUBT, || doubts += 1).await.expect_err("dropped");
+        assert_eq!((silent.kind(), doubts), (io::ErrorKind::TimedOut, 1));
+        assert!(start.elapsed() >= TIMEOUT);
+        connect(address, TIMEOUT, TIMEOUT, || doubts += 1).await.expect_err("dropped");
+        assert_eq!(doubts, 1, "nobody asked to be told");
+    }
+}

@@ -1,0 +1,102 @@
+//! A long cable: what goes in at one end comes out at the other some time later, connects and acknowledgements included.
+//!
+//! Each end is a TUN device, and this process carries the packets between them. (A relay that accepts connections would
+//! answer connects at once, and a delaying queue discipline is not in every kernel.) The devices go with the runtime that
+//! carries the packets. Takes `/dev/net/tun` besides what namespaces take.
+
+use crate::netns::{Namespace, ip};
+use anyhow::Context;
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Packets under way in one direction; more are lost.
+const UNDER_WAY_MAX: usize = 4096;
+
+/// Largest packet.
+const PACKET_MAX: usize = 64 * 1024;
+
+/// Lays a cable from the calling thread's namespace to `namespace`, whose end is the returned address. A packet takes `delay`
+/// to its other end.
+///
+/// # Errors
+/// It cannot be laid.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn lay(namespace: &Namespace, delay: Duration) -> anyhow::Result<IpAddr> {
+    let here = end("10.78.0.1", "10.78.0.2")?;
+    let there = namespace.within(|| end("10.78.0.2", "10.78.0.1"))?;
+    let (here, there) = (Arc::new(registered(here)?), Arc::new(registered(there)?));
+    carry(here.clone(), there.clone(), delay);
+    carry(there, here, delay);
+    Ok(Ipv4Addr::new(10, 78, 0, 2).into())
+}
+
+fn registered(device: OwnedFd) -> anyhow::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and it is owned from here on.
+    unsafe { AsyncFd::register(device) }.ok().context("the runtime does not take the device")
+}
+
+/// A TUN device in the calling thread's namespace.
+fn end(own: &str, peer: &str) -> anyhow::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let device = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).context("/dev/net/tun")?;
+    name(&device).context("a TUN device cannot be made")?;
+    ip(&format!("addr add {own} peer {peer} dev far"))?;
+    ip("link set far up")?;
+    Ok(device)
+}
+
+/// Makes it the device `far`, of plain packets.
+fn name(device: &OwnedFd) -> io::Result<()> {
+    const TUNSETIFF: rustix::ioctl::Opcode = 0x4004_54ca;
+    const IFF_TUN: u16 = 1;
+    const IFF_NO_PI: u16 = 0x1000;
+
+    /// `struct ifreq`, as far as it is asked for, in its size.
+    #[repr(C)]
+    struct Request {
+        name: [u8; 16],
+        flags: u16,
+        rest: [u8; 22],
+    }
+
+    let mut request = Request { name: [0; 16], flags: IFF_TUN | IFF_NO_PI, rest: [0; 22] };
+    request.name[..3].copy_from_slice(b"far");
+    // SAFETY: TUNSETIFF reads a `struct ifreq` of 40 bytes, which `Request` is laid out as, and writes nothing.
+    let set = unsafe { rustix::ioctl::Setter::<TUNSETIFF, Request>::new(request) };
+    // SAFETY: as above; the descriptor is open.
+    unsafe { rustix::ioctl::ioctl(device, set) }?;
+    Ok(())
+}
+
+/// Carries packets one way, for as long as the runtime lives.
+fn carry(from: Arc<AsyncFd<OwnedFd>>, to: Arc<AsyncFd<OwnedFd>>, delay: Duration) {
+    let (sender, mut under_way) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY_MAX);
+    tokio::spawn(async move {
+        let mut buffer = vec![0; PACKET_MAX];
+        loop {
+            let Ok(mut ready) = from.readable().await else { return };
+            match ready.try_io(|device| Ok(rustix::io::read(device.get_ref(), &mut buffer[..])?)) {
+                // Full: the packet is lost.
+                Ok(Ok(length)) => drop(sender.try_send((Instant::now() + delay, buffer[..length].to_vec()))),
+                Ok(Err(_)) => return,
+                Err(_) => {} // Not ready after all.
+            }
+        }
+    });
+    tokio::spawn(async move {
+        while let Some((due, packet)) = under_way.recv().await {
+            tokio::time::sleep_until(due).await;
+            // A device takes a packet at once, or loses it.
+            let _ = rustix::io::write(to.get_ref(), &packet);
+        }
+    });
+}
