@@ -121,6 +121,17 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_shown_as_its_text_and_hashed_as_itself() {
+        use std::hash::{BuildHasher, RandomState};
+        let of = |text: &str| text.parse::<Destination>().expect("an address");
+        let (one, two) = (of("10.0.0.1:8012"), of("10.0.0.2:8012"));
+        assert_eq!((one.to_string(), format!("{one:?}")), ("10.0.0.1:8012".into(), "10.0.0.1:8012".into()));
+        let state = RandomState::new();
+        assert_eq!(state.hash_one(&one), state.hash_one(of("10.0.0.1:8012")));
+        assert_ne!(state.hash_one(&one), state.hash_one(&two), "a table of addresses is no list");
+    }
+
+    #[test]
     fn a_name_is_not_an_address() {
         assert!("pod:8012".parse::<Destination>().is_err());
         assert!("10.0.0.1".parse::<Destination>().is_err(), "the port must be named");

@@ -105,6 +105,9 @@ mod tests {
         let mut far = RoundTrip::default();
         far.measure(ms(10));
         assert_eq!(connect(far, 0), ms(160));
+        let mut smooth = RoundTrip::default();
+        [ms(8), ms(16)].into_iter().for_each(|sample| smooth.measure(sample));
+        assert_eq!(connect(smooth, 0), ms(144), "16 times (7 × 8 + 16) / 8 ms");
         assert_eq!(connect(measured, 5_000), ms(500), "a long wait allows a slow network");
         assert_eq!(connect(far, 3_600_000), ms(1_000), "by then the kernel has repeated itself");
     }

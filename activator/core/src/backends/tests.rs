@@ -33,6 +33,7 @@ struct Watch {
     epoch: Instant,
     now: Instant,
     attempts: BTreeMap<u8, Attempt>,
+    latest: Option<Attempt>,
 }
 
 impl Watch {
@@ -40,7 +41,7 @@ impl Watch {
     fn new(proof: Proof, fallback: Fallback) -> Self {
         let rules = Rules { proof, fallback, answer_timeout: Duration::from_millis(300) };
         let epoch = Instant::now();
-        Self { machine: Backends::new(rules), epoch, now: epoch, attempts: BTreeMap::new() }
+        Self { machine: Backends::new(rules), epoch, now: epoch, attempts: BTreeMap::new(), latest: None }
     }
 
     fn standalone() -> Self {
@@ -64,6 +65,8 @@ impl Watch {
         for action in actions {
             match action {
                 Action::Probe { destination, attempt, .. } => {
+                    assert!(self.latest.is_none_or(|latest| latest < attempt), "each probe has a number of its own");
+                    self.latest = Some(attempt);
                     let n = name(&destination);
                     self.attempts.insert(n, attempt);
                     probed.push(n);
@@ -139,7 +142,7 @@ fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
     assert_eq!(watch.pass(2), publishes(&[2]), "unready in Kubernetes, proven by probe");
     assert_eq!(watch.pass(1), publishes(&[1, 2]));
     assert_eq!(watch.list(&[1, 2], &[]), nothing(), "Kubernetes catching up is no news");
-    assert_eq!(watch.due_us(), None, "all proven: nothing to do");
+    assert_eq!((watch.due_us(), watch.machine.listed_count()), (None, 2), "all proven: nothing to do");
 }
 
 /// Goal: the pause follows the time waited for this address alone.
@@ -310,6 +313,19 @@ fn an_answer_that_no_mesh_gives_rules_the_cluster_ip_out() {
     assert_eq!(watch.pass(1), publishes(&[1]));
 }
 
+/// Goal: a pod that turns out to meet no mesh calls the cluster IP's probe off, and its late pass is not believed.
+#[test]
+fn a_detour_that_is_not_wanted_any_more_is_called_off() {
+    let mut watch = Watch::auto();
+    watch.list(&[], &[1]);
+    assert_eq!(watch.probed(1, FAIL), (vec![255], None));
+    assert_eq!(watch.due(), (vec![1], None));
+    assert_eq!(watch.probed(1, REFUTED), nothing());
+    assert_eq!(watch.pass(255), nothing(), "nobody asks for it now");
+    watch.due();
+    assert_eq!(watch.probed(1, FAIL), (vec![255], None), "asked anew, not believed from before");
+}
+
 #[test]
 fn a_pod_that_answers_ends_the_detour() {
     let mut watch = Watch::auto();
@@ -350,7 +366,10 @@ fn without_a_cluster_ip_or_permission_there_is_no_detour() {
 fn with_mesh_mode_enabled_only_the_cluster_ip_is_asked() {
     let mut watch = Watch::new(Proof::Probe, Fallback::Always);
     watch.handle(Event::ClusterIp(Some(cluster_ip())));
-    assert_eq!(watch.list(&[1], &[2]).0, [255]);
+    assert_eq!(watch.list(&[1], &[2]), (vec![255], None), "not even a ready pod is sent to");
+    watch.probed(255, FAIL);
+    assert_eq!(watch.due_us(), Some(1_000), "at the pods' pace");
+    assert_eq!(watch.due(), (vec![255], None));
     assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
 }
 
@@ -365,6 +384,32 @@ fn changed_rules_apply_to_what_is_listed() {
     assert_eq!(watch.did(actions), publishes(&[1]), "2 is not ready");
     let actions = watch.machine.set_rules(Rules::default(), watch.now);
     assert_eq!(watch.did(actions), (vec![2], None), "1 stays believed, 2 may prove itself again");
+}
+
+/// Goal: where readiness is no proof by itself, a pod that proved itself without it stays.
+#[test]
+fn what_was_proven_outlives_a_change_of_proof() {
+    let mut watch = Watch::standalone();
+    watch.list(&[1], &[2]);
+    watch.pass(1);
+    watch.pass(2);
+    let either = Rules { proof: Proof::ReadyOrProbe, ..Rules::default() };
+    let actions = watch.machine.set_rules(either, watch.now);
+    assert_eq!(watch.did(actions), nothing());
+    assert_eq!(watch.healthy(), [1, 2]);
+}
+
+#[test]
+fn the_detour_ends_with_its_permission_and_with_nothing_less() {
+    let mut watch = Watch::auto();
+    watch.list(&[1], &[]);
+    watch.probed(1, FAIL);
+    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
+    let auto = Rules { fallback: Fallback::WhenUnaddressable, ..Rules::default() };
+    let actions = watch.machine.set_rules(auto, watch.now);
+    assert_eq!(watch.did(actions), nothing(), "another timeout alone changes nothing");
+    let actions = watch.machine.set_rules(Rules::default(), watch.now);
+    assert_eq!(watch.did(actions), publishes(&[]), "no permission, no pod");
 }
 
 // === every sequence of events ===

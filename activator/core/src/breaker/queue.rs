@@ -194,4 +194,16 @@ mod tests {
         assert_eq!((queue.len(), queue.waiters.capacity()), (0, 0));
         assert_eq!(queue.turned_away, TurnedAway { refused: 0, abandoned: 1000 });
     }
+
+    #[test]
+    fn a_small_queue_keeps_its_memory() {
+        for (slots, kept) in [(KEPT_SLOTS, KEPT_SLOTS), (KEPT_SLOTS + 1, 0)] {
+            let mut queue = Queue::default();
+            queue.waiters.reserve_exact(slots);
+            assert_eq!(queue.waiters.capacity(), slots, "exactly as many were asked for");
+            let key = queue.push(Line::Arrived, Waker::noop().clone());
+            queue.abandon(key);
+            assert_eq!(queue.waiters.capacity(), kept, "of {slots}");
+        }
+    }
 }

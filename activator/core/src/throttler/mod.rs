@@ -344,10 +344,9 @@ impl State {
         }
     }
 
-    /// What the pods in use can run.
+    /// What the pods in use can run; no pods come to none.
     fn places(&self, targets: &Targets) -> Capacity {
         let (assigned, backends) = match (targets, &self.listed) {
-            (Targets::Pods(pods), _) if pods.is_empty() => return Capacity::CLOSED,
             (Targets::Pods(pods), _) => (pods.len(), pods.len()),
             (Targets::ClusterIp(_), Destinations::ClusterIp { ready, .. }) => (0, *ready as usize),
             (Targets::ClusterIp(_), Destinations::Pods(_)) => return Capacity::CLOSED,

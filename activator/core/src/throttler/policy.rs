@@ -182,7 +182,22 @@ mod tests {
     #[test]
     fn larger_limits_take_turns() {
         let mut picker = Picker::new(5, 3);
-        assert_eq!([picker.pick(), picker.pick(), picker.pick()], [0, 1, 2].map(Some));
+        let picks: [_; 8] = std::array::from_fn(|_| picker.pick());
+        assert_eq!(picks, [0, 1, 2, 0, 1, 2, 0, 1].map(Some));
+    }
+
+    #[test]
+    fn a_turn_goes_on_behind_the_pod_that_was_taken() {
+        let mut picker = Picker::round_robin(1, 4);
+        let _busy = [picker.all[0].reserve(), picker.all[1].reserve()];
+        assert_eq!([picker.pick(), picker.pick(), picker.pick()], [Some(2), Some(3), None]);
+        picker.release(0);
+        picker.release(1);
+        assert_eq!([picker.pick(), picker.pick()], [Some(2), Some(3)]);
+
+        let mut picker = Picker::round_robin(2, 3);
+        let _busy = [picker.all[0].reserve(), picker.all[0].reserve()];
+        assert_eq!([picker.pick(), picker.pick(), picker.pick()], [1, 2, 1].map(Some));
     }
 
     #[test]
@@ -213,6 +228,21 @@ mod tests {
         assert_ne!(first, second);
         picker.release(1);
         assert_eq!(picker.pick(), second);
+    }
+
+    /// Goal: it is a choice between two, so the only busy pod never wins it.
+    #[test]
+    fn choice_of_two_never_meets_one_pod_twice() {
+        for n in [2, 3, 5] {
+            for busy in 0..n {
+                let mut picker = Picker::new(0, n);
+                let _load = picker.all[usize::from(busy)].reserve();
+                for pick in 0..100 {
+                    assert_ne!(picker.pick(), Some(usize::from(busy)), "of {n}");
+                    picker.release(pick);
+                }
+            }
+        }
     }
 
     #[test]

@@ -152,6 +152,40 @@ fn a_failed_pod_is_out_at_once_and_its_requests_go_elsewhere() {
     throttler.update(pods([2]));
     throttler.update(pods([1, 2]));
     assert_eq!(capacity_of(&throttler), Capacity::Limited(2));
+    // One that is not listed cannot fail: it is not known to be the pod that will be.
+    assert!(!throttler.mark_failed(&at(9)));
+    throttler.update(pods([1, 2, 9]));
+    assert_eq!(capacity_of(&throttler), Capacity::Limited(3));
+}
+
+#[test]
+fn a_changed_bound_on_waiting_applies_to_who_comes() {
+    let throttler = throttler(1, []);
+    let _waits = wait(&throttler);
+    throttler.set_max_held(1);
+    assert_eq!(now(throttler.acquire()).expect_err("one waits"), Refusal::QueueFull { limit: 1 });
+    throttler.set_max_held(2);
+    let _waits_too = wait(&throttler);
+}
+
+/// Goal: what is shown are pods that may be picked or run something, and what nobody refers to is forgotten.
+#[test]
+fn a_pod_is_shown_while_it_matters_and_then_forgotten() {
+    let throttler = throttler(1, [1]);
+    let shown = |throttler: &Throttler| {
+        let pods = throttler.pods();
+        pods.iter().map(|pod| (pod.destination.clone(), pod.in_flight, pod.usable)).collect::<Vec<_>>()
+    };
+    let long = run(&throttler);
+    throttler.update(pods([2]));
+    assert_eq!(shown(&throttler), [(at(1), 1, false), (at(2), 0, true)]);
+    throttler.update(pods([3]));
+    assert_eq!(shown(&throttler), [(at(1), 1, false), (at(3), 0, true)], "2 was idle");
+    drop(long);
+    assert_eq!(shown(&throttler), [(at(3), 0, true)]);
+    throttler.update(pods([3, 4]));
+    let known = throttler.inner.state.lock().known.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(known, [at(3), at(4)]);
 }
 
 #[test]

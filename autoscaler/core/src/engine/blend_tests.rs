@@ -74,6 +74,36 @@ fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
     }
 }
 
+/// Goal: a look is what its metrics came to: the winner, and how many failed for what reason first.
+#[test]
+fn a_look_is_what_the_metrics_came_to() {
+    use crate::hpa::combine::{Combined, Outcome};
+    use crate::hpa::measure::Failure;
+    let failure = |reason, inner: &str| Failure { reason, inner: inner.into(), outer: "all of it".into() };
+    let combined = |outcome, failures| Combined { outcome, statuses: Vec::new(), failures, proposals: Vec::new() };
+    let won = Outcome::Proposed { replicas: 3, metric: "cpu".into() };
+    assert_eq!(Measured::of(&combined(won, Vec::new())), measured(3, 0));
+    assert_eq!(Measured::of(&combined(Outcome::NoMetrics, Vec::new())), nothing(0));
+    let failures = vec![failure("FailedGetPodsMetric", "down"), failure("FailedGetObjectMetric", "up")];
+    let expected = Measured { wish: None, failed: 2, why: Some(("FailedGetPodsMetric", "down".into())) };
+    assert_eq!(Measured::of(&combined(Outcome::Failed, failures)), expected);
+}
+
+/// Goal: a doubtful look that asks for what is there still counts among the recommendations that hold later ones up.
+#[test]
+fn a_doubtful_look_is_remembered() {
+    let mut blend = Blend::default();
+    let mut ask = |seconds, load, measured: Measured| {
+        let now = NOW + Duration::from_secs(seconds);
+        blend.answer(&Input { now, ..input(3, Some(load), Some(&measured)) })
+    };
+    assert_eq!(ask(0, 3, measured(3, 0)).desired, Some(3));
+    assert_eq!(ask(200, 3, measured(3, 1)).desired, Some(3));
+    let calm = ask(310, 1, measured(1, 0));
+    assert_eq!((calm.desired, calm.stabilization), (Some(3), Stabilization::Down), "110 s after the doubtful one");
+    assert_eq!(ask(501, 1, measured(1, 0)).desired, Some(1));
+}
+
 #[test]
 fn before_the_first_look_nothing_is_taken_away() {
     let mut blend = Blend::default();

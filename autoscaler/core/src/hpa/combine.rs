@@ -75,3 +75,74 @@ pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) 
     };
     Combined { outcome, statuses, failures, proposals }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hpa::options::Options;
+    use crate::hpa::tolerance::Tolerances;
+    use crate::hpa::world::{NOW, bogus, external};
+
+    /// External metrics, each with an average of 1 and this total in thousandths; none: its API fails.
+    fn combined(spec_replicas: i32, totals: &[Option<i64>]) -> Combined {
+        let options = Options::default();
+        let tolerances = Tolerances { up: 0.0, down: 0.0 };
+        let (namespace, status_replicas) = ("shop", spec_replicas);
+        let scene =
+            Scene { now: NOW, options: &options, tolerances, namespace, spec_replicas, status_replicas, pods: &[] };
+        let metric = |i: usize| {
+            let mut metric = external(0, 1_000);
+            metric.external.as_mut().expect("an external metric").metric.name = format!("m{i}");
+            metric
+        };
+        let metrics: Vec<_> = (0..totals.len()).map(metric).collect();
+        let reading = |total: &Option<i64>| Reading::External(total.map(|total| vec![total]).ok_or("down".into()));
+        combine(&scene, &metrics, &totals.iter().map(reading).collect::<Vec<_>>())
+    }
+
+    fn proposed(replicas: i32, metric: &str) -> Outcome {
+        Outcome::Proposed { replicas, metric: format!("external metric {metric}(nil)") }
+    }
+
+    #[test]
+    fn the_largest_proposal_wins_and_a_failure_blocks_scaling_down() {
+        let (none, two, four) = (Some(0), Some(2_000), Some(4_000));
+        for (replicas, totals, outcome) in [
+            (3, &[two, four][..], proposed(4, "m1")),
+            (3, &[four, two], proposed(4, "m0")),
+            (3, &[two, two], proposed(2, "m0")), // The earlier among equals.
+            (3, &[none, two], proposed(2, "m1")),
+            (3, &[none, none], proposed(0, "m1")), // While none is above 0, the last.
+            (3, &[two, None], Outcome::Failed),
+            (3, &[None, four], proposed(4, "m1")),
+            (2, &[None, two], proposed(2, "m1")), // Neither up nor down: believed.
+            (3, &[None, None], Outcome::Failed),
+            (3, &[], Outcome::NoMetrics),
+        ] {
+            let combined = combined(replicas, totals);
+            assert_eq!(combined.outcome, outcome, "{totals:?} at {replicas}");
+            let replicas = |total: &Option<i64>| total.map(|total| (total / 1_000) as i32);
+            assert_eq!(combined.proposals, totals.iter().map(replicas).collect::<Vec<_>>());
+            assert_eq!(combined.failures.len(), totals.iter().filter(|total| total.is_none()).count());
+            assert_eq!(combined.statuses.len(), totals.len());
+        }
+    }
+
+    #[test]
+    fn the_error_counts_the_failures_and_tells_the_first() {
+        assert_eq!(combined(3, &[Some(1_000)]).error(), None);
+        let error = combined(3, &[None, Some(9_000), None]).error().expect("two have failed");
+        assert!(
+            error.starts_with("invalid metrics (2 invalid out of 3), first error is: failed to get m0 "),
+            "{error}"
+        );
+        let (options, tolerances) = (Options::default(), Tolerances { up: 0.0, down: 0.0 });
+        let (spec_replicas, status_replicas) = (1, 1);
+        let namespace = "shop";
+        let scene =
+            Scene { now: NOW, options: &options, tolerances, namespace, spec_replicas, status_replicas, pods: &[] };
+        let error = combine(&scene, &[bogus()], &[]).error();
+        let text = "invalid metrics (1 invalid out of 1), first error is: unknown metric source type \"Bogus\"";
+        assert_eq!(error.as_deref(), Some(text), "a metric without a reading was not asked");
+    }
+}

@@ -240,3 +240,6 @@ fn printed(metric: &Metric) -> String {
 fn check(metric: &Metric) -> Result<(), String> {
     metric.selector.as_ref().map_or(Ok(String::new()), LabelSelector::text).map(drop)
 }
+
+#[cfg(test)]
+mod tests;

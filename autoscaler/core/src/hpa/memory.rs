@@ -102,6 +102,7 @@ mod tests {
         for (before, longest, after, sum) in [
             (&[][..], 60, &[5][..], 0),
             (&[(7, 61)], 60, &[5], 0),
+            (&[(7, 60)], 60, &[7, 5], 0), // As old as the period: it counts no more, and keeps its place once more.
             (&[(7, 58)], 60, &[7, 5], 7),
             (&[(7, 61), (6, 59)], 60, &[5, 6], 6),
             (&[(8, 29), (6, 59), (7, 61), (9, 61)], 60, &[8, 6, 7, 5], 14),

@@ -89,20 +89,21 @@ impl fmt::Display for Quantity {
             return f.write_str("0");
         }
         if self.format == Format::Binary && self.nanos % ONE == 0 && (self.nanos / ONE).abs() >= 1024 {
-            return reduce(f, self.nanos / ONE, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]);
+            return reduce(f, self.nanos / ONE, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi"], "Ei");
         }
-        reduce(f, self.nanos, 1000, &["n", "u", "m", "", "k", "M", "G", "T", "P", "E"])
+        reduce(f, self.nanos, 1000, &["n", "u", "m", "", "k", "M", "G", "T", "P"], "E")
     }
 }
 
-/// Writes `value` with the largest suffix that leaves it whole.
-fn reduce(f: &mut fmt::Formatter<'_>, mut value: i128, base: i128, suffixes: &[&str]) -> fmt::Result {
-    let mut rank = 0;
-    while rank + 1 < suffixes.len() && value % base == 0 {
+/// Writes `value` with the first suffix at which it is no longer divisible.
+fn reduce(f: &mut fmt::Formatter<'_>, mut value: i128, base: i128, suffixes: &[&str], last: &str) -> fmt::Result {
+    for suffix in suffixes {
+        if value % base != 0 {
+            return write!(f, "{value}{suffix}");
+        }
         value /= base;
-        rank += 1;
     }
-    write!(f, "{value}{}", suffixes[rank])
+    write!(f, "{value}{last}")
 }
 
 impl FromStr for Quantity {
@@ -248,6 +249,23 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
         }
+        for (suffix, milli) in [
+            ("k", 1_000_000),
+            ("M", 1_000_000_000),
+            ("G", 1_000_000_000_000),
+            ("T", 1_000_000_000_000_000),
+            ("P", 1_000_000_000_000_000_000),
+            ("Ki", 1_000 << 10),
+            ("Mi", 1_000 << 20),
+            ("Gi", 1_000 << 30),
+            ("Ti", 1_000 << 40),
+            ("Pi", 1_000 << 50),
+        ] {
+            assert_eq!(format!("1{suffix}").parse::<Quantity>().map(Quantity::milli), Ok(milli), "{suffix}");
+        }
+        for (text, same) in [("1E", "1e18"), ("1Ei", "1152921504606846976")] {
+            assert_eq!(text.parse::<Quantity>(), same.parse(), "{text}");
+        }
         for text in ["", ".", "x", "1x", "1.2.3", "1 ", "--1", "1Kib", "e3"] {
             assert_eq!(text.parse::<Quantity>(), Err(NotAQuantity(text.to_owned())));
         }
@@ -272,11 +290,44 @@ mod tests {
         }
     }
 
+    /// Goal: what is finer than a billionth is rounded away from zero, however many digits say so.
+    #[test]
+    fn billionths_are_rounded_away_from_zero() {
+        let tenth = |digits: usize, last: char| format!("0.1{}{last}", "0".repeat(digits - 2));
+        for (text, written) in [
+            ("1.5n".to_owned(), "2n"),
+            ("-1.5n".to_owned(), "-2n"),
+            ("2.0n".to_owned(), "2n"),
+            ("25e-10".to_owned(), "3n"),
+            (tenth(40, '0'), "100m"),
+            (tenth(40, '1'), "100000001n"),
+            (tenth(60, '1'), "100000001n"),
+            ("8Ei".to_owned(), "9223372036854775807"),
+            ("7Ei".to_owned(), "7Ei"),
+            ("9E".to_owned(), "9E"),
+        ] {
+            assert_eq!(text.parse::<Quantity>().map(|q| q.to_string()).as_deref(), Ok(written), "{text}");
+        }
+    }
+
+    #[test]
+    fn zero_is_neither_positive_nor_negative() {
+        for (text, positive, negative) in [("1n", true, false), ("0", false, false), ("-1n", false, true)] {
+            let quantity = text.parse::<Quantity>().expect(text);
+            assert_eq!((quantity.is_positive(), quantity.is_negative()), (positive, negative), "{text}");
+        }
+    }
+
     #[test]
     fn a_tolerance_is_a_mantissa_times_a_power_of_ten() {
-        for (text, value) in
-            [("0.57", 570.0 * 0.001), ("0.05", 0.05), ("100u", 100.0 * 1e-6), ("2", 2.0), ("1500m", 1.5)]
-        {
+        for (text, value) in [
+            ("0.57", 570.0 * 0.001),
+            ("0.05", 0.05),
+            ("100u", 100.0 * 1e-6),
+            ("300n", 300.0 * 1e-9),
+            ("2", 2.0),
+            ("1500m", 1.5),
+        ] {
             let got = text.parse::<Quantity>().map(Quantity::approximate);
             assert_eq!(got.map(f64::to_bits), Ok(f64::to_bits(value)), "{text}");
         }
@@ -301,6 +352,8 @@ mod tests {
         for json in ["\"x\"", "true", "null", "{}"] {
             assert!(serde_json::from_str::<Quantity>(json).is_err(), "{json}");
         }
+        let error = serde_json::from_str::<Quantity>("true").expect_err("no quantity").to_string();
+        assert!(error.contains("expected a quantity such as 250m or 1.5Gi"), "{error}");
     }
 
     proptest::proptest! {

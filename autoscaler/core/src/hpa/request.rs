@@ -143,7 +143,7 @@ fn is_namespace(object: &ObjectReference) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpa::spec::{ObjectSource, ResourceSource};
+    use crate::hpa::spec::{ContainerResourceSource, ExternalSource, ObjectSource, PodsSource, ResourceSource};
 
     #[test]
     fn a_metric_of_a_namespace_is_asked_of_the_own_one() {
@@ -167,6 +167,56 @@ mod tests {
         let metric = MetricSpec { kind: "Resource".into(), resource, ..MetricSpec::default() };
         assert_eq!(request(&metric, "app=web"), None);
         assert_eq!(request(&MetricSpec { kind: "Bogus".into(), ..metric }, "app=web"), None);
+    }
+
+    /// Goal: only what has a target of its kind is asked, and each asks its own API.
+    #[test]
+    fn a_metric_is_asked_for_if_it_has_a_target() {
+        let one = || "1".parse().ok();
+        let none = MetricTarget::default;
+        let value = || MetricTarget { value: one(), ..none() };
+        let average = || MetricTarget { average_value: one(), ..none() };
+        let percent = || MetricTarget { average_utilization: Some(50), ..none() };
+        let of = |kind: &str, target: MetricTarget| {
+            let (name, container) = (String::from("cpu"), String::from("app"));
+            let named = Metric { name: "hits".into(), selector: None };
+            let mut metric = MetricSpec { kind: kind.into(), ..MetricSpec::default() };
+            match kind {
+                "Resource" => metric.resource = Some(ResourceSource { name, target }),
+                "ContainerResource" => {
+                    metric.container_resource = Some(ContainerResourceSource { name, container, target });
+                }
+                "Pods" => metric.pods = Some(PodsSource { metric: named, target }),
+                "Object" => {
+                    let described_object = ObjectReference::default();
+                    metric.object = Some(ObjectSource { described_object, metric: named, target });
+                }
+                _ => metric.external = Some(ExternalSource { metric: named, target }),
+            }
+            request(&metric, "app=web")
+        };
+        let (selector, metric, metric_selector) = (|| String::from("app=web"), || String::from("hits"), String::new);
+        let usage = || Some(Request::Usage { selector: selector() });
+        for kind in ["Resource", "ContainerResource"] {
+            assert_eq!(of(kind, percent()), usage(), "{kind}");
+            assert_eq!(of(kind, average()), usage(), "{kind}");
+            assert_eq!((of(kind, value()), of(kind, none())), (None, None), "{kind}");
+        }
+        let pods = Request::Pods { metric: metric(), selector: selector(), metric_selector: metric_selector() };
+        assert_eq!(of("Pods", average()), Some(pods));
+        for target in [value(), average()] {
+            let object = Request::Object {
+                object: Some(ObjectReference::default()),
+                metric: metric(),
+                metric_selector: metric_selector(),
+            };
+            assert_eq!(of("Object", target.clone()), Some(object));
+            let external = Request::External { metric: metric(), metric_selector: metric_selector() };
+            assert_eq!(of("External", target), Some(external));
+        }
+        for kind in ["Object", "External"] {
+            assert_eq!((of(kind, percent()), of(kind, none())), (None, None), "{kind}");
+        }
     }
 
     #[test]

@@ -168,8 +168,10 @@ mod tests {
             ("in in (in,notin)", "in=notin", true),
             ("size>3,size<5", "size=4", true),
             ("size>3", "size=3", false),
+            ("size<5", "size=5", false),
             ("size>3", "size=big", false),
             ("example.com/app=", "example.com/app=", true),
+            ("ex4mple-1.com/app", "ex4mple-1.com/app=x", true),
         ] {
             let parsed = Selector::parse(selector).expect(selector);
             assert_eq!(parsed.matches(&labels(object)), matches, "{selector} on {object}");
@@ -193,6 +195,13 @@ mod tests {
         }
         for selector in ["app in ()", "app=-x", "-=x", "size>x", "a/b/c=d"] {
             assert!(Selector::parse(selector).is_err(), "{selector}");
+        }
+        for prefix in ["", "-a.com", "a-.com", "a.-b", "a.b-", "a..b", "A.com", "a_b.com"] {
+            assert!(Selector::parse(&format!("{prefix}/app")).is_err(), "{prefix:?} is no domain");
+        }
+        for (length, is_read) in [(253, true), (254, false)] {
+            let key = format!("{}/app", "a".repeat(length));
+            assert_eq!(Selector::parse(&key).is_ok(), is_read, "a prefix of {length} characters");
         }
     }
 
@@ -219,6 +228,16 @@ mod tests {
             ("Exists", &[], Ok("queue=jobs,verb")),
             ("DoesNotExist", &[], Ok("!verb,queue=jobs")),
             ("Near", &["a"], Err("\"Near\" is not a valid label selector operator")),
+            (
+                "In",
+                &[],
+                Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty (verb)"),
+            ),
+            (
+                "Exists",
+                &["a"],
+                Err("values: Invalid value: [\"a\"]: values set must be empty for exists and does not exist"),
+            ),
         ] {
             let selector = LabelSelector {
                 match_labels: labels("queue=jobs"),

@@ -266,5 +266,8 @@ mod tests {
         assert_eq!(metric.source(), Source::Unknown);
         let metric = MetricSpec { kind: "Resource".into(), pods: Some(PodsSource::default()), ..metric };
         assert!(matches!(metric.source(), Source::Resource(_)));
+        let container_resource = Some(ContainerResourceSource::default());
+        let metric = MetricSpec { kind: "ContainerResource".into(), container_resource, ..metric };
+        assert!(matches!(metric.source(), Source::ContainerResource(_)));
     }
 }

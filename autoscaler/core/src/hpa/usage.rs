@@ -136,6 +136,13 @@ mod tests {
     }
 
     #[test]
+    fn a_proposal_goes_by_the_time_of_the_first() {
+        let at = |secs| PodUsage { timestamp: Timestamp::from_secs(secs), ..PodUsage::default() };
+        assert_eq!(measured_at(&[at(7), at(9)]), Some(Timestamp::from_secs(7)));
+        assert_eq!(measured_at(&[]), None);
+    }
+
+    #[test]
     fn an_average_counts_every_value() {
         assert_eq!(average(&samples(&[("a", 5000), ("b", 10000)])), 7500);
         assert_eq!(average(&samples(&[("a", -5), ("b", 0)])), -2, "towards zero");

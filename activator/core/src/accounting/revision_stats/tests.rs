@@ -149,6 +149,29 @@ fn a_signal_of_an_earlier_life_changes_nothing() {
     assert!(revision.stats.signal().is_some(), "the new life owes its own");
 }
 
+/// Goal: nor does it while the new life's signal is on its way, whether it was carried or not.
+#[test]
+fn a_signal_of_an_earlier_life_does_not_speak_for_the_next() {
+    for carried in [true, false] {
+        let mut revision = Revision::new();
+        revision.enter();
+        let old = revision.stats.signal().expect("owed");
+        revision.leave();
+        revision.at(1000.0);
+        revision.report();
+        revision.enter();
+        let new = revision.stats.signal().expect("owed");
+        if carried {
+            old.confirm()
+        } else {
+            drop(old)
+        }
+        assert!(revision.stats.signal().is_none(), "on its way");
+        drop(new);
+        assert!(revision.stats.signal().is_some(), "the new one was lost, so it is owed");
+    }
+}
+
 #[test]
 fn a_revision_with_a_request_in_flight_is_never_forgotten() {
     let mut revision = Revision::new();
@@ -158,6 +181,7 @@ fn a_revision_with_a_request_in_flight_is_never_forgotten() {
         (true, true),
         "average 0: no time has passed"
     );
+    assert_eq!(revision.stats.concurrency(), 1);
     revision.leave();
     revision.at(1.0);
     revision.report();

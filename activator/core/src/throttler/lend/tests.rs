@@ -57,6 +57,32 @@ fn a_shared_pod_takes_what_own_pods_cannot_soon() {
     }
 }
 
+/// Goal: as many may wait for own pods as these can run half of; the next one is sent to a shared pod.
+#[test]
+fn half_of_what_own_pods_run_may_wait_for_them() {
+    let throttler = throttler(4, 5, 0, true);
+    let _own: Vec<_> = (0..8).map(|_| run(&throttler)).collect();
+    let mut held: Vec<_> = (0..4).map(|_| Task::new(throttler.acquire()).waiting()).collect();
+    assert!(held.iter().all(|task| !task.is_woken()), "four of eight");
+    held.push(Task::new(throttler.acquire()).waiting());
+    assert_eq!(held.iter().map(Task::is_woken).collect::<Vec<_>>(), [true, false, false, false, false]);
+    assert_eq!(woken(&mut held[0]).destination(), &at(5));
+}
+
+/// Goal: a shared pod may be used and says so; a sibling's own pod may not, though a request still ends there.
+#[test]
+fn own_and_shared_pods_are_shown_as_usable() {
+    let throttler = throttler(1, 5, 1, true);
+    let usable = |throttler: &Throttler| {
+        let pods = throttler.pods();
+        pods.iter().map(|pod| (pod.destination.clone(), pod.usable)).collect::<Vec<_>>()
+    };
+    assert_eq!(usable(&throttler), [(at(3), true), (at(4), true), (at(5), true)]);
+    let _on_third = run(&throttler);
+    throttler.set_activators(Activators::Known { index: 0, count: 2 });
+    assert_eq!(usable(&throttler), [(at(1), true), (at(2), true), (at(3), false), (at(5), true)]);
+}
+
 /// Goal: a shared slot that becomes free goes to the next in line, and an own place never counts for a shared one.
 #[test]
 fn own_places_and_shared_slots_are_not_confused() {

@@ -115,7 +115,7 @@ impl<'a> Measure<'a> {
             Outcome::Proposed { replicas, metric } => {
                 let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
                 pass.set(ConditionType::ScalingActive, true, "ValidMetricFound", message);
-                (replicas.max(0), if replicas > 0 { metric } else { String::new() })
+                (replicas.max(0), metric)
             }
             Outcome::NoMetrics => (0, String::new()),
             Outcome::Failed => {
@@ -135,7 +135,7 @@ impl<'a> Measure<'a> {
             String::new()
         };
         let mut desired = normalize(&mut pass, current, proposed);
-        if current == 0 && spec.min() != 0 && pass.is_ours_at_zero() && desired < spec.min() {
+        if current == 0 && desired < spec.min() {
             desired = spec.min();
             if reason.is_empty() {
                 reason = "Current number of replicas below Spec.MinReplicas".into();

@@ -268,6 +268,66 @@ fn an_event_names_the_size_and_the_reason() {
     assert_eq!(world.pass().events, [text]);
 }
 
+/// Goal: an event says what moved the scale, also where no metric did.
+#[test]
+fn each_way_to_another_size_has_a_reason() {
+    let value = |min: i32, current, target, total| world((min, 5), current, vec![object("Value", target)]).total(total);
+    let above = "Service metric hits above target";
+    for (mut world, size, reason) in [
+        (value(1, 2, 10_000, 20_000), 4, above),
+        (value(1, 4, 20_000, 10_000), 2, "All metrics below target"),
+        (world((3, 5), 2, vec![cpu(90)]), 3, "Current number of replicas below Spec.MinReplicas"),
+        (world((3, 5), 10, vec![cpu(90)]), 5, "Current number of replicas above Spec.MaxReplicas"),
+        // From zero: the metric's own wish above the minimum, and the minimum where it wishes for nothing.
+        (value(2, 0, 10_000, 40_000).with_gate().marked(), 4, above),
+        (
+            value(2, 0, 10_000, 0).with_gate().marked().behaving(None, None),
+            2,
+            "Current number of replicas below Spec.MinReplicas",
+        ),
+        // Upstream's: the legacy limits raise it first, and leave the reason as empty as the wish was.
+        (value(2, 0, 10_000, 0).with_gate().marked(), 2, ""),
+    ] {
+        let seen = world.pass();
+        assert_eq!(seen.events, [format!("SuccessfulRescale: New size: {size}; reason: {reason}")]);
+        assert_eq!(seen.desired, size);
+    }
+}
+
+/// Goal: what a pass asks the shell for is the autoscaler's own, and what goes wrong names it.
+#[test]
+fn a_pass_asks_for_its_own_and_names_it() {
+    let world = world((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);
+    let (spec, status, options) = (world.spec.clone(), world.status.clone(), Options::default());
+    let (mut memory, mut other, mut selectors) = (Memory::default(), Memory::default(), Selectors::default());
+    let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
+    let begin = |memory| match start(autoscaler, &options, Gates::default(), memory, NOW) {
+        Step::ReadScale(ask) => ask,
+        other => panic!("{other:?}"),
+    };
+    let reference = format!("{}/shop/{}", spec.scale_target.kind, spec.scale_target.name);
+    assert!(reference.len() > "/shop/".len());
+
+    let Step::Finish(finish) = begin(&mut memory).answered(Err(ScaleError::Read("down".into()))) else { panic!("end") };
+    let conclusion = finish.conclude(Err("busy".into()));
+    assert_eq!(conclusion.error, Some(format!("failed to query scale subresource for {reference}: down")));
+    assert_eq!(conclusion.desired_replicas, None, "it did not come that far");
+    assert!(conclusion.events.iter().any(|event| event.reason == "FailedUpdateStatus"), "{:?}", conclusion.events);
+
+    let ask = begin(&mut other);
+    assert_eq!(ask.target(), &spec.scale_target);
+    let Step::SelectPods(ask) = ask.answered(world.scale.clone()) else { panic!("pods") };
+    assert_eq!(ask.selector(), &crate::hpa::selector::Selector::parse("app=web").expect("readable"));
+    let Step::Measure(ask) = ask.answered(Ok(world.objects()), &mut selectors) else { panic!("metrics") };
+    let readings: Vec<_> = ask.requests().into_iter().map(|request| world.read(request)).collect();
+    let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
+    assert_eq!((ask.replicas(), ask.attempt()), (5, 1));
+    let Step::Finish(finish) = ask.answered(WriteResult::Written) else { panic!("the end") };
+    let conclusion = finish.conclude(Err("busy".into()));
+    assert_eq!(conclusion.error.as_deref(), Some("failed to update status for web: busy"));
+    assert_eq!((conclusion.desired_replicas, conclusion.error_label), (Some(5), ErrorLabel::Internal));
+}
+
 /// Metric by metric: the gate, the marker, and what has a say at zero.
 #[test]
 fn zero_is_left_only_by_who_put_the_target_there() {
@@ -284,6 +344,10 @@ fn zero_is_left_only_by_who_put_the_target_there() {
     for min in [0, 2] {
         expect(value(min, 0, 15_000, 20_000).marked(), 0, disabled, "none,none");
     }
+    // A metric of pods has no say at zero; with a minimum it is asked, and fails for want of pods.
+    let of_pods = |min| world((min, 5), 0, vec![cpu(50)]).with_gate().marked();
+    expect(of_pods(0), 0, "+ScaledToZero +SucceededGetScale -ScalingDisabled", "none,none");
+    expect(of_pods(2), 0, "+ScaledToZero +SucceededGetScale -FailedGetResourceMetric", "none,internal");
     let asleep = format!("{OK} +ScaledToZero");
     expect(value(0, 5, 20_000, 0).with_gate(), 0, &asleep, "scale_down,none");
     let queue = world((0, 5), 5, vec![external(14_400, 0)]).total(0);

@@ -84,6 +84,8 @@ fn the_averages_of_the_reference() {
 fn a_sum_stops_at_the_largest_integer() {
     assert_eq!(sum(&[MAX / 2 + 1, MAX / 2 + 1]), MAX);
     assert_eq!(sum(&[MAX, 1, -5]), MAX, "what follows is not added");
+    assert_eq!(sum(&[MAX - 1, 1, -5]), MAX - 5, "exactly the largest is no more than that");
+    assert_eq!(sum_for_average(&[0, 5]), 5);
     assert_eq!(sum(&[-5, 3]), -2);
     assert_eq!(sum_for_average(&[5, -3]), 2);
     assert_eq!(sum_for_average(&[-1, 5]), MAX, "the odd case that the module names");

@@ -28,10 +28,10 @@ pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Vio
     if let Some(min) = spec.min_replicas.filter(|min| *min < least) {
         found.invalid("spec.minReplicas", min, format!("must be greater than or equal to {least}"));
     }
-    if spec.max_replicas == 0 {
-        found.required("spec.maxReplicas", "must be set and greater than 0");
-    } else if spec.max_replicas < 0 {
-        found.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to 1");
+    match spec.max_replicas {
+        0 => found.required("spec.maxReplicas", "must be set and greater than 0"),
+        max @ ..0 => found.invalid("spec.maxReplicas", max, "must be greater than or equal to 1"),
+        1.. => {}
     }
     if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
         found.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to `minReplicas`");

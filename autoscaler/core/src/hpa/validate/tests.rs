@@ -63,6 +63,7 @@ fn bounds_must_be_in_order() {
         ),
         (None, -1, vec!["spec.maxReplicas: Invalid value: -1: must be greater than or equal to 1"]),
         (Some(7), 5, vec!["spec.maxReplicas: Invalid value: 5: must be greater than or equal to `minReplicas`"]),
+        (Some(5), 5, Vec::new()),
         (Some(-1), 5, vec!["spec.minReplicas: Invalid value: -1: must be greater than or equal to 1"]),
     ] {
         let got = said(Gates::default(), |spec| (spec.min_replicas, spec.max_replicas) = (min, max));
@@ -202,9 +203,15 @@ fn a_container_resource_is_one_that_containers_can_request() {
     ] {
         assert_eq!(of(name, container).join("; "), wanted);
     }
-    assert!(
-        of("cpu", "App")[0].starts_with("containerResource.container: Invalid value: \"App\": a lowercase RFC 1123")
-    );
+    for container in ["App", "my_app", "-app", "app-", "app.web"] {
+        let refused = of("cpu", container).join("; ");
+        let start = format!("containerResource.container: Invalid value: {container:?}: a lowercase RFC 1123");
+        assert!(refused.starts_with(&start), "{refused}");
+    }
+    assert_eq!(of("cpu", "my-4pp"), [""; 0]);
+    let long = |length| of("cpu", &"a".repeat(length)).join("; ");
+    assert_eq!(long(63), "");
+    assert!(long(64).ends_with("must be no more than 63 bytes"), "{}", long(64));
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! What each kind of metric proposes, is called and reports; and how it fails.
+
+use super::*;
+use crate::hpa::request::{Request, request};
+use crate::hpa::selector::Expression;
+use crate::hpa::spec::ContainerResourceSource;
+use crate::hpa::world::{NOW, bogus, cpu, external, object, pods_metric, quantity, world};
+
+const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
+
+/// Measures one metric of two ready pods, which request 1000 and use 500 and 700.
+fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
+    let pods = world((1, 9), 2, Vec::new()).using(&[500, 700]).objects();
+    let pods: Vec<&Pod> = pods.iter().collect();
+    let options = Options::default();
+    let (spec_replicas, status_replicas) = (2, 2);
+    let scene = Scene {
+        now: NOW,
+        options: &options,
+        tolerances: EVEN,
+        namespace: "shop",
+        spec_replicas,
+        status_replicas,
+        pods: &pods,
+    };
+    measure(&scene, metric, reading)
+}
+
+/// The pods' usage, as the API answers.
+fn usage() -> Reading {
+    world((1, 9), 2, Vec::new()).using(&[500, 700]).read(Some(Request::Usage { selector: String::new() }))
+}
+
+/// `cpu` at an average value.
+fn cpu_value(milli: i64) -> MetricSpec {
+    let mut metric = cpu(0);
+    if let Some(resource) = &mut metric.resource {
+        resource.target = MetricTarget { average_value: quantity(milli), ..MetricTarget::default() };
+    }
+    metric
+}
+
+fn of_container(metric: MetricSpec) -> MetricSpec {
+    let source = metric.resource.expect("a resource metric");
+    let source = ContainerResourceSource { name: source.name, container: "app".into(), target: source.target };
+    MetricSpec { kind: "ContainerResource".into(), container_resource: Some(source), ..MetricSpec::default() }
+}
+
+fn broken() -> LabelSelector {
+    let expression = Expression { key: "verb".into(), operator: "Near".into(), values: Vec::new() };
+    LabelSelector { match_expressions: vec![expression], ..LabelSelector::default() }
+}
+
+#[test]
+fn each_kind_of_metric_proposes_is_called_and_reports() {
+    let (value, average) = (Current::total, Current::average);
+    let percent = Current { average_value: Some(600), average_utilization: Some(60), value: None };
+    let (hits, queue, qps) = (|| metric("hits"), || metric("queue"), || metric("qps"));
+    let described_object = || object("Value", 1).object.expect("an object metric").described_object;
+    let values = world((1, 9), 2, Vec::new());
+    let pods = |each: i64| {
+        let mut world = world((1, 9), 2, Vec::new());
+        world.values = Ok(vec![each; 2]);
+        let (metric, selector, metric_selector) = Default::default();
+        world.read(Some(Request::Pods { metric, selector, metric_selector }))
+    };
+    assert_eq!(values.pods.len(), 2);
+    let one = |total| Reading::Object(Ok(vec![total]));
+    let all = |values: &[i64]| Reading::External(Ok(values.to_vec()));
+    for (metric, reading, replicas, name, status) in [
+        (
+            cpu(50),
+            usage(),
+            3,
+            "cpu resource utilization (percentage of request)",
+            MetricStatus::Resource { name: "cpu".into(), current: percent },
+        ),
+        (
+            cpu_value(300),
+            usage(),
+            4,
+            "cpu resource",
+            MetricStatus::Resource { name: "cpu".into(), current: average(600) },
+        ),
+        (
+            of_container(cpu(50)),
+            usage(),
+            3,
+            "cpu container resource utilization (percentage of request)",
+            MetricStatus::ContainerResource { name: "cpu".into(), container: "app".into(), current: percent },
+        ),
+        (
+            of_container(cpu_value(300)),
+            usage(),
+            4,
+            "cpu resource",
+            MetricStatus::ContainerResource { name: "cpu".into(), container: "app".into(), current: average(600) },
+        ),
+        (
+            pods_metric(15_000),
+            pods(30_000),
+            4,
+            "pods metric qps",
+            MetricStatus::Pods { metric: qps(), current: average(30_000) },
+        ),
+        (
+            object("Value", 10_000),
+            one(20_000),
+            4,
+            "Service metric hits",
+            MetricStatus::Object { metric: hits(), described_object: described_object(), current: value(20_000) },
+        ),
+        (
+            object("AverageValue", 10_000),
+            one(40_000),
+            4,
+            "external metric hits(nil)",
+            MetricStatus::Object { metric: hits(), described_object: described_object(), current: average(20_000) },
+        ),
+        (
+            external(0, 10_000),
+            all(&[30_000, 10_000]),
+            4,
+            "external metric queue(nil)",
+            MetricStatus::External { metric: queue(), current: average(20_000) },
+        ),
+        (
+            external(10_000, 0),
+            all(&[15_000, 5_000]),
+            4,
+            "external metric queue(nil)",
+            MetricStatus::External { metric: queue(), current: value(20_000) },
+        ),
+    ] {
+        let expected = Proposal { replicas, name: name.into(), status };
+        assert_eq!(measured(&metric, &reading), Ok(expected), "{metric:?}");
+    }
+}
+
+fn metric(name: &str) -> Metric {
+    crate::hpa::world::metric(name)
+}
+
+#[test]
+fn a_metric_with_a_selector_is_called_by_it() {
+    let mut metric = external(10_000, 0);
+    let source = metric.external.as_mut().expect("an external metric");
+    let labels = [("verb".to_owned(), "GET".to_owned())].into();
+    source.metric.selector = Some(LabelSelector { match_labels: labels, ..LabelSelector::default() });
+    let name = measured(&metric, &Reading::External(Ok(vec![1]))).expect("measured").name;
+    let printed = "&LabelSelector{MatchLabels:map[string]string{verb: GET,},MatchExpressions:\
+                   []LabelSelectorRequirement{},}";
+    assert_eq!(name, format!("external metric queue({printed})"));
+}
+
+/// Goal: a selector that cannot be asked with fails its metric, says why, and is not asked.
+#[test]
+fn a_broken_selector_fails_its_metric() {
+    let (mut pods, mut object, mut external) = (pods_metric(1_000), object("Value", 1_000), external(1_000, 0));
+    pods.pods.as_mut().expect("set").metric.selector = Some(broken());
+    object.object.as_mut().expect("set").metric.selector = Some(broken());
+    external.external.as_mut().expect("set").metric.selector = Some(broken());
+    let (one, all) = (Reading::Object(Ok(vec![1])), Reading::External(Ok(vec![1])));
+    for (metric, reading, reason, outer) in [
+        (pods, Reading::Pods(Ok(Vec::new())), "FailedGetPodsMetric", "failed to get pods metric value: "),
+        (object, one, "FailedGetObjectMetric", "failed to get object metric value: "),
+        (external, all, "FailedGetExternalMetric", "failed to get queue external metric value: "),
+    ] {
+        let failure = measured(&metric, &reading).expect_err(reason);
+        assert_eq!(failure.reason, reason);
+        assert!(failure.inner.contains("\"Near\" is not a valid label selector operator"), "{failure:?}");
+        assert!(failure.outer.starts_with(outer), "{failure:?}");
+        assert_eq!(request(&metric, ""), None, "{reason}");
+    }
+}
+
+#[test]
+fn a_metric_of_no_known_type_fails() {
+    let failure = measured(&bogus(), &Reading::None).expect_err("no such type");
+    let text = "unknown metric source type \"Bogus\"".to_owned();
+    assert_eq!(failure, Failure { reason: "InvalidMetricSourceType", inner: text.clone(), outer: text });
+}
