@@ -193,6 +193,12 @@ impl<const K: usize> Window<K> {
         }
     }
 
+    /// Slots in memory.
+    #[cfg(test)]
+    pub(crate) fn held_slots(&self) -> usize {
+        self.ring.capacity()
+    }
+
     fn linear(&self, last: i64, expired: i64) -> [f64; K] {
         let mut sum = self.total;
         let (head, tail) = self.run(last + 1, expired as usize);

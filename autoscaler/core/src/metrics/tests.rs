@@ -132,6 +132,20 @@ fn missing_data_is_never_read_as_zero() {
 }
 
 #[test]
+fn a_sleeping_revision_holds_no_windows() {
+    let mut metrics = Metrics::new(&spec());
+    metrics.record(&stat(1.0, 0.0, 1.0, 0.0), NOW).expect("a sane stat");
+    let mut held = |after| {
+        metrics.release(NOW + secs(after));
+        (metrics.stable.held_slots() > 0, metrics.panic.held_slots() > 0)
+    };
+    assert_eq!(
+        (held(11), held(12), held(119), held(120)),
+        ((true, true), (true, false), (true, false), (false, false))
+    );
+}
+
+#[test]
 fn an_edit_keeps_what_was_recorded() {
     let mut metrics = Metrics::new(&spec());
     (0..60).for_each(|i| metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW + secs(i)).expect("a sane stat"));

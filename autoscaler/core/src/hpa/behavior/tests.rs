@@ -182,6 +182,20 @@ fn an_unlimited_demand_takes_the_steps_of_the_reference() {
     assert_eq!(course(&one, 1, 9, 15, 6), [2, 2, 2, 2, 3, 3], "the first step at once, the next after the period");
 }
 
+/// Goal: a change is kept for the longest period of its own direction.
+#[test]
+fn a_change_is_kept_as_long_as_its_direction_looks_back() {
+    let rules = rules("P9/15 P9/60", "P9/15", (0, 0), None);
+    let mut memory = Memory::default();
+    for (from, to, at) in [(1, 2, ago(30)), (2, 3, NOW), (3, 2, ago(30)), (2, 1, NOW)] {
+        remember(&mut memory, Some(&rules), from, to, at);
+    }
+    assert_eq!((memory.scale_ups.len(), memory.scale_downs.len()), (2, 1));
+    let mut none = Memory::default();
+    remember(&mut none, None, 1, 2, NOW);
+    assert_eq!(none, Memory::default(), "without a behavior nothing is limited");
+}
+
 /// Goal: the expectations of upstream's end-to-end tests: a window delays by more than itself, Disabled for ever.
 #[test]
 fn a_window_delays_a_change_by_its_length() {
