@@ -228,26 +228,38 @@ mod tests {
             (&[("panic-window-percentage", "202")], "expected 1 <= 202 <= 100: panic-window-percentage"),
             (&[("panic-window-percentage", "fifty")], "invalid value: fifty: panic-window-percentage"),
             (&[("panic-threshold-percentage", "109")], "expected 110 <= 109 <= 1000: panic-threshold-percentage"),
+            (&[("panic-threshold-percentage", "10009")], "expected 110 <= 10009 <= 1000: panic-threshold-percentage"),
             (&[("panic-threshold-percentage", "210")], ""),
             (&[("target", "-11")], "target -11 should be at least 0.01: target"),
+            (&[("target", "0")], "target 0 should be at least 0.01: target"),
             (&[("target", "NaN")], "target NaN should be at least 0.01: target"),
             (&[("target", "100}")], "invalid value: 100}: target"),
             (&[("target", "11")], ""),
             (&[("target-burst-capacity", "-11")], "invalid value: -11: target-burst-capacity"),
             (&[("target-burst-capacity", "-1")], ""),
+            (&[("target-burst-capacity", "0")], ""),
+            (&[("target-burst-capacity", "19870709")], ""),
             (&[("target-burst-capacity", "-0.5")], "invalid value: -0.5: target-burst-capacity"),
             (&[("target-burst-capacity", "qarashen")], "invalid value: qarashen: target-burst-capacity"),
             (&[("target-utilization-percentage", "0")], "expected 1 <= 0 <= 100: target-utilization-percentage"),
+            (&[("target-utilization-percentage", "101")], "expected 1 <= 101 <= 100: target-utilization-percentage"),
+            (&[("target-utilization-percentage", "half")], "invalid value: half: target-utilization-percentage"),
             (&[("window", "1s")], "expected 6s <= 1s <= 1h0m0s: window"),
             (&[("window", "365h")], "expected 6s <= 365h <= 1h0m0s: window"),
             (&[("window", "1m9s82ms")], "must be specified with at most second precision: window"),
             (&[("window", "7s")], ""),
+            (&[("scale-to-zero-pod-retention-period", "0")], ""),
             (&[("scale-to-zero-pod-retention-period", "21m31s")], ""),
+            (
+                &[("scale-to-zero-pod-retention-period", "311m")],
+                "expected 0s <= 311m <= 1h0m0s: scale-to-zero-pod-retention-period",
+            ),
             (
                 &[("scale-to-zero-pod-retention-period", "-42s")],
                 "expected 0s <= -42s <= 1h0m0s: scale-to-zero-pod-retention-period",
             ),
             (&[("scale-down-delay", "0")], ""),
+            (&[("scale-down-delay", "21m31s")], ""),
             (&[("scale-down-delay", "42.5s")], "must be specified with at most second precision: scale-down-delay"),
             (&[("scale-down-delay", "311m")], "expected 0s <= 311m <= 1h0m0s: scale-down-delay"),
             (&[("metric", "cpu")], "invalid value: cpu: metric"),
@@ -268,6 +280,7 @@ mod tests {
         let limited = AutoscalerConfig { max_scale_limit: 10, max_scale: 5, ..AutoscalerConfig::default() };
         assert_eq!(check(&[("max-scale", "11")], &limited), "expected 1 <= 11 <= 10: max-scale");
         let unlimited = "max-scale=0 (unlimited), must be less than 10: max-scale";
+        assert_eq!(check(&[("max-scale", "20")], &limited), "expected 1 <= 20 <= 10: max-scale");
         assert_eq!(check(&[("max-scale", "0")], &limited), unlimited);
         assert_eq!(check(&[("max-scale", "9")], &limited), "");
         assert_eq!(check(&[], &limited), "");

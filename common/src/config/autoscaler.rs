@@ -286,6 +286,82 @@ mod tests {
         }
     }
 
+    /// Rows of the reference's table (11.1), in its order: what is set, and the key that is refused.
+    #[test]
+    fn the_rows_of_the_reference() {
+        const PERCENTAGE: &str = "container-concurrency-target-percentage";
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
+        let rows: &[Row<'_>] = &[
+            (&[], None),
+            (&[("_example", "x")], None),
+            (&[(PERCENTAGE, "0.71")], None),
+            (&[(PERCENTAGE, "142.4")], Some(PERCENTAGE)),
+            (&[(PERCENTAGE, "-42")], Some(PERCENTAGE)),
+            (
+                &[(PERCENTAGE, "1"), ("container-concurrency-target-default", "0.001")],
+                Some("container-concurrency-target-percentage and container-concurrency-target-default"),
+            ),
+            (&[("target-burst-capacity", "-1")], None),
+            (&[("target-burst-capacity", "0")], None),
+            (&[("target-burst-capacity", "12345")], None),
+            (&[("target-burst-capacity", "-11")], Some("target-burst-capacity")),
+            (&[("max-scale-up-rate", "1.001")], None),
+            (&[("max-scale-up-rate", "1.01")], None),
+            (&[("max-scale-up-rate", "1")], Some("max-scale-up-rate")),
+            (&[("max-scale-up-rate", "not a float")], Some("max-scale-up-rate")),
+            (&[("max-scale-down-rate", "3.0")], None),
+            (&[("max-scale-down-rate", "1")], Some("max-scale-down-rate")),
+            (&[("max-scale-down-rate", "-55")], Some("max-scale-down-rate")),
+            (&[("stable-window", "5m")], None),
+            (&[("stable-window", "1s")], Some("stable-window")),
+            (&[("stable-window", "1h1s")], Some("stable-window")),
+            (&[("stable-window", "61984ms")], Some("stable-window")),
+            (&[("stable-window", "not a duration")], Some("stable-window")),
+            (&[("scale-down-delay", "15m")], None),
+            (&[("scale-down-delay", "-1m23s")], Some("scale-down-delay")),
+            (&[("scale-down-delay", "61984ms")], Some("scale-down-delay")),
+            (&[("scale-to-zero-pod-retention-period", "2m3s")], None),
+            (&[("scale-to-zero-pod-retention-period", "-4m11s")], Some("scale-to-zero-pod-retention-period")),
+            (&[("scale-to-zero-grace-period", "33s")], None),
+            (&[("scale-to-zero-grace-period", "0s")], Some("scale-to-zero-grace-period")),
+            (&[("panic-window-percentage", "10")], None),
+            (&[("panic-window-percentage", "0.1")], Some("panic-window-percentage")),
+            (&[("panic-window-percentage", "110")], Some("panic-window-percentage")),
+            (&[("activator-capacity", "1")], None),
+            (&[("activator-capacity", "905")], None),
+            (&[("activator-capacity", "0.95")], Some("activator-capacity")),
+            (&[("requests-per-second-target-default", "10.11")], None),
+            (&[("requests-per-second-target-default", "-5.25")], Some("requests-per-second-target-default")),
+            (&[("initial-scale", "0")], Some("initial-scale")),
+            (&[("initial-scale", "0"), ("allow-zero-initial-scale", "true")], None),
+            (&[("initial-scale", "-1")], Some("initial-scale")),
+            (&[("initial-scale", "invalid")], Some("initial-scale")),
+            (&[("allow-zero-initial-scale", "invalid")], Some("allow-zero-initial-scale")),
+            (&[("enable-scale-to-zero", "TRUE")], None),
+            (&[("max-scale", "10")], None),
+            (&[("max-scale", "-1")], Some("max-scale")),
+            (&[("max-scale", "10"), ("max-scale-limit", "11")], None),
+            (&[("max-scale", "10"), ("max-scale-limit", "9")], Some("max-scale")),
+            (&[("max-scale", "0"), ("max-scale-limit", "11")], Some("max-scale")),
+            (&[("max-scale-limit", "-9")], Some("max-scale-limit")),
+            (&[("min-scale", "4")], None),
+            (&[("min-scale", "4"), ("max-scale", "3")], Some("min-scale")),
+            (&[("min-scale", "1"), ("max-scale", "2")], None),
+            (&[("tick-interval", "x"), ("panic-window", "x")], None),
+        ];
+        for (entries, refused) in rows {
+            assert_eq!(failing_key(entries).as_deref(), *refused, "{entries:?}");
+        }
+        for (text, fraction) in [("0.71", 0.71), ("55", 0.55), ("0.5", 0.5), ("1", 1.0), ("1.01", 0.0101)] {
+            let config = AutoscalerConfig::from_map(&map(&[(PERCENTAGE, text)])).expect(text);
+            assert!((config.container_concurrency_target_fraction - fraction).abs() < 1e-12, "{text}");
+        }
+        for (text, enabled) in [("TRUE", true), ("false", false)] {
+            let config = AutoscalerConfig::from_map(&map(&[("enable-scale-to-zero", text)])).expect(text);
+            assert_eq!(config.enable_scale_to_zero, enabled);
+        }
+    }
+
     #[test]
     fn keys_that_belong_together_are_checked_together() {
         assert_eq!(failing_key(&[("allow-zero-initial-scale", "true"), ("initial-scale", "0")]), None);

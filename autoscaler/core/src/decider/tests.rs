@@ -275,6 +275,14 @@ fn the_delay_holds_a_larger_decision() {
 }
 
 #[test]
+fn without_a_delay_less_is_believed_at_once() {
+    let spec = DeciderSpec { panic_threshold: 100.0, stable_window: Duration::ZERO, ..spec(10.0, 0.0) };
+    let mut decider = calm(&spec);
+    assert_eq!(tick(&mut decider, &spec, Duration::ZERO, 0, (40.0, 40.0)).0, 4);
+    assert_eq!(tick(&mut decider, &spec, Duration::from_millis(500), 0, (20.0, 20.0)).0, 2);
+}
+
+#[test]
 fn an_edited_delay_counts_only_where_it_is_live() {
     let spec = |delay| DeciderSpec { panic_threshold: 100.0, scale_down_delay: secs(delay), ..spec(10.0, 0.0) };
     // (delay at birth, after the edit) -> desired after a fall from 4 to 0; frozen, live.

@@ -58,6 +58,82 @@ fn check(rows: impl IntoIterator<Item = (&'static str, Input, Row)>) {
     }
 }
 
+/// The rows of the reference's table (reconcilers, 9.1), by their numbers.
+#[test]
+fn the_rows_of_the_reference() {
+    use crate::bounds::with_initial_scale;
+    let minute = secs(60);
+    let (on, off, absent) = (|n| input(Active::True(secs(n))), inactive, || input(Active::Absent));
+    let short = |input| Input { stable_window: secs(45), ..input };
+    let retained = |n, input| Input { pod_retention: secs(n), ..input };
+    let proxied = |n, input| Input { proxy_for: secs(n), path: PathMode::Proxy, ..input };
+    let of = |current_replicas, input| Input { current_replicas, ..input };
+    let wants = |desired: i32, input| Input { desired: Some(desired), ..input };
+    let unknown = |input| Input { desired: None, ..input };
+    let bounded = |bounds, input| Input { bounds, ..input };
+    let initial = |scale, initialized, reachable, input| {
+        bounded(with_initial_scale(Bounds::default(), scale, initialized, reachable), input)
+    };
+    let no_zero = |input| Input { scale_to_zero: false, ..input };
+    let rows: &[(u8, Input, (Option<i32>, Option<i32>, bool))] = &[
+        (1, on(299), (Some(1), None, true)),
+        (2, short(on(44)), (Some(1), None, true)),
+        (3, short(on(300)), (Some(0), None, false)),
+        (4, of(10, on(299)), (Some(1), Some(1), true)),
+        (5, on(300), (Some(0), None, false)),
+        (6, Input { path: PathMode::Proxy, ..on(300) }, (Some(0), None, true)),
+        (7, retained(0, off(60)), (Some(0), Some(0), false)),
+        (8, retained(120, off(60)), (Some(0), None, true)),
+        (9, retained(120, off(60)), (Some(0), None, true)),
+        (10, retained(60, off(60)), (Some(0), Some(0), false)),
+        (11, off(60), (Some(0), Some(0), false)),
+        (12, off(59), (Some(0), None, true)),
+        (13, proxied(59, off(59)), (Some(0), None, true)),
+        (14, retained(42, proxied(60, off(59))), (Some(0), Some(0), false)),
+        (15, proxied(60, off(59)), (Some(0), Some(0), false)),
+        (16, Input { probe_needed: false, probe: Verdict::NotAsked, ..off(60) }, (Some(0), Some(0), false)),
+        (19, activating(75.5), (None, None, true)),
+        (20, activating(152.0), (Some(0), Some(0), false)),
+        (
+            21,
+            Input { activation_timeout: secs(5) + ACTIVATION_TIMEOUT_BUFFER, ..activating(36.0) },
+            (Some(0), Some(0), false),
+        ),
+        (22, bounded(min(2), of(10, off(59))), (Some(2), Some(2), false)),
+        (23, bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
+        (24, bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
+        (25, of(10, off(60)), (Some(0), Some(0), false)),
+        (26, off(60), (Some(0), Some(0), false)),
+        (27, off(59), (Some(0), None, true)),
+        (28, wants(10, absent()), (Some(10), Some(10), false)),
+        (29, bounded(Bounds { min: 0, max: Some(8) }, wants(10, absent())), (Some(8), Some(8), false)),
+        (30, wants(10, off(30)), (Some(10), Some(10), false)),
+        (31, wants(1, of(0, absent())), (Some(1), Some(1), false)),
+        (31, wants(10, of(0, absent())), (Some(10), Some(10), false)),
+        (32, unknown(of(0, off(0))), (None, None, false)),
+        (33, unknown(of(12, on(0))), (None, None, false)),
+        (34, initial(2, true, true, of(2, on(120))), (Some(1), Some(1), true)),
+        (35, initial(2, false, true, wants(1, of(0, activating(0.0)))), (Some(2), Some(2), false)),
+        (36, initial(5, false, true, wants(1, of(5, activating(0.0)))), (Some(5), None, false)),
+        (37, initial(0, false, true, of(0, off(0))), (Some(0), None, true)),
+        (38, initial(2, false, false, of(2, on(120))), (Some(1), Some(1), true)),
+        (39, no_zero(of(10, on(0))), (Some(1), Some(1), false)),
+        (40, bounded(min(2), no_zero(of(10, on(0)))), (Some(2), Some(2), false)),
+        (41, no_zero(unknown(of(10, on(0)))), (None, None, false)),
+    ];
+    for (row, input, expected) in rows {
+        assert_eq!(input.grace_period, minute);
+        let outcome = decide(input);
+        let got = (outcome.want, outcome.patch, outcome.requeue.is_some());
+        assert_eq!((got, outcome.probe), (*expected, ProbeNeed::None), "row {row}: {outcome:?}");
+    }
+    assert_eq!(decide(&rows[5].1).requeue, Some(secs(3)), "row 6");
+    // A probe that errs and one that finds something else (17, 18) are one verdict: the pod stays, another probe is sent.
+    let outcome = decide(&Input { probe: Verdict::NotInPath, ..off(60) });
+    let got = (outcome.want, outcome.patch, outcome.requeue, outcome.probe);
+    assert_eq!(got, (Some(0), None, None, ProbeNeed::Retry), "rows 17 and 18");
+}
+
 #[test]
 fn an_active_revision_keeps_one_pod_until_it_was_idle_for_a_window() {
     check([

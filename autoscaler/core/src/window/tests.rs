@@ -261,6 +261,16 @@ fn weighted_values_decay_with_age() {
     assert_eq!((window.read(9.0), window.read(14.0)), (0.0, 0.0));
 }
 
+/// The two rows of the reference (11.5) with an α that no number of slots gives.
+#[test]
+fn the_newest_value_weighs_most() {
+    for (values, expected) in [([10.0, 10.0, 5.0, 5.0], 5.544), ([5.0, 5.0, 10.0, 10.0], 9.072)] {
+        let mut window = Window { averaging: Averaging::Weighted { alpha: 0.6 }, ..weighted(4) };
+        values.into_iter().enumerate().for_each(|(i, value)| window.write(i as f64, value));
+        assert_close(window.read(3.0), expected, "oldest first");
+    }
+}
+
 #[test]
 fn a_weighted_window_under_reports_at_start() {
     for (slots, expected) in [
