@@ -75,7 +75,9 @@ fn the_rows_of_the_reference() {
         bounded(with_initial_scale(Bounds::default(), scale, initialized, reachable), input)
     };
     let no_zero = |input| Input { scale_to_zero: false, ..input };
-    let rows: &[(u8, Input, (Option<i32>, Option<i32>, bool))] = &[
+    /// (want, patch, whether to look again).
+    type Expected = (Option<i32>, Option<i32>, bool);
+    let rows: &[(u8, Input, Expected)] = &[
         (1, on(299), (Some(1), None, true)),
         (2, short(on(44)), (Some(1), None, true)),
         (3, short(on(300)), (Some(0), None, false)),
