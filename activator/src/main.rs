@@ -4,7 +4,8 @@ mod allocator;
 
 use activator::Options;
 use anyhow::Context;
-use common_runtime::{environment, resolve, shutdown, telemetry};
+use common_runtime::{api_server, environment, resolve, shutdown, telemetry};
+use kube::config::KubeConfigOptions;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
@@ -15,7 +16,7 @@ async fn main() -> anyhow::Result<()> {
     let mut options = Options::from_env(&environment::process)?;
     options.process.logs = Some(logs);
     let shutdown = shutdown::signal_token().context("signal handlers cannot be installed")?;
-    let client = kube::Client::try_default().await.context("no Kubernetes API: set KUBECONFIG or run in a pod")?;
+    let client = api_server::client(api_server::config(None, &KubeConfigOptions::default()).await?)?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     activator::run(options, client, resolver, shutdown).await
 }

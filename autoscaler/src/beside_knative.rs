@@ -14,6 +14,7 @@
 use crate::clock::Clock;
 use crate::ingest::stat_server::StatServer;
 use common::time::Timestamp;
+use common_runtime::api_server;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
@@ -38,6 +39,7 @@ struct Evidence(String);
 pub(crate) async fn wait_until_alone(client: &Client, server: &StatServer, recheck: Duration) {
     let (clock, mut told) = (Clock::system(), None);
     loop {
+        let mut is_told = false;
         let reason = match look(client, clock.now()).await {
             Ok(None) => {
                 if told.is_some() {
@@ -46,9 +48,12 @@ pub(crate) async fn wait_until_alone(client: &Client, server: &StatServer, reche
                 return;
             }
             Ok(Some(evidence)) => what_to_do(&evidence),
-            Err(error) => format!("whether Knative Serving's controller lives in this cluster is not known: {error}"),
+            Err(error) => {
+                is_told = api_server::is_told(&error);
+                format!("whether Knative Serving's controller lives in this cluster is not known: {error}")
+            }
         };
-        if told.as_ref() != Some(&reason) {
+        if !is_told && told.as_ref() != Some(&reason) {
             tracing::error!("{reason}");
         }
         server.refuse(&reason, sleep(recheck)).await;
@@ -81,7 +86,8 @@ async fn look(client: &Client, now: Timestamp) -> kube::Result<Option<Evidence>>
 fn permitted<T>(right: &str, answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            tracing::warn!(namespace = NAMESPACE, right, "no right to look for Knative Serving's controller");
+            let remedy = "apply deploy/kubernetes/base/roles.yaml again";
+            tracing::warn!(namespace = NAMESPACE, right, remedy, "no right to look for Knative Serving's controller");
             Ok(None)
         }
         other => other.map(Some),

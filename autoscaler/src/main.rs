@@ -11,8 +11,8 @@ use clap::{Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
-use common_runtime::{environment, resolve};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use common_runtime::{api_server, environment, resolve};
+use kube::config::KubeConfigOptions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
@@ -90,14 +90,8 @@ async fn main() -> anyhow::Result<()> {
     let mut options = Options::from_env(|name| flag(name).or_else(|| environment::process(name)))?;
     options.process.logs = Some(logs);
     options.api_rate = api_rate::with(options.api_rate, options.mode, kube_api_qps, kube_api_burst);
-    let config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
-        }
-        None => kube::Config::infer().await.context("neither a kubeconfig nor a service account was found")?,
-    };
-    let client = kube::Client::try_from(config)?;
+    let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
+    let client = api_server::client(config)?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     tracing::info!(?options, "starting");
     autoscaler::run(options, client, resolver, shutdown).await

@@ -228,6 +228,7 @@ impl Configs {
         let mode = options.mode;
         let mut maps = ConfigMaps::default();
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
+        maps.expect(config::AUTOSCALER, AutoscalerConfig::KEYS);
         let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);
         let network = maps.subscribe(config::NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
         let parse = move |data: &BTreeMap<String, String>| Ok::<_, ConfigError>(election_config(mode, data));

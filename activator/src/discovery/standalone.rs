@@ -1,8 +1,8 @@
 //! Standalone: revisions from the backend annotation of private Services, addresses from EndpointSlices, both found by one
 //! label, in all namespaces. Deployments are never looked at.
 //!
-//! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place. An annotation that cannot be read
-//! is reported and leaves the former one in force.
+//! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well, both
+//! are tried in turn. An annotation that cannot be read is reported and leaves the former one in force.
 
 use super::mirror::{Change, Mirror, is_denied, name_of};
 use super::slices::{Entry, Index, ObjectName, Ports};
@@ -18,7 +18,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
+use std::time::Duration;
 use tokio::sync::mpsc;
+
+/// Time between two attempts where neither kind may be watched.
+const BOTH_DENIED_PAUSE: Duration = Duration::from_secs(5);
 
 /// An error of the receiver: it has gone, and so may the watch.
 struct Closed;
@@ -44,6 +48,7 @@ enum Either {
     Addresses(ObjectName, Vec<Entry>),
     AddressesListed,
     SlicesDenied(watcher::Error),
+    EndpointsDenied,
 }
 
 impl Adapter {
@@ -58,8 +63,14 @@ impl Adapter {
             };
             match change {
                 Either::SlicesDenied(error) => {
-                    tracing::warn!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
+                    tracing::info!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
                     addresses = endpoints(client.clone());
+                }
+                Either::EndpointsDenied => {
+                    let slices = slices(client.clone());
+                    let pause = tokio::time::sleep(BOTH_DENIED_PAUSE);
+                    addresses =
+                        futures::stream::once(pause).filter_map(|()| std::future::ready(None)).chain(slices).boxed();
                 }
                 change => self.take(change).await?,
             }
@@ -84,7 +95,7 @@ impl Adapter {
                 }
             }
             Either::AddressesListed => self.set_listed((self.listed.0, true)).await?,
-            Either::SlicesDenied(_) => {}
+            Either::SlicesDenied(_) | Either::EndpointsDenied => {}
         }
         Ok(())
     }
@@ -147,9 +158,13 @@ fn slices(client: Client) -> BoxStream<'static, Either> {
 fn endpoints(client: Client) -> BoxStream<'static, Either> {
     let config = watcher::Config::default().labels(names::SERVICE_TYPE);
     let mut mirror = Mirror::default();
-    watch(Api::<Endpoints>::all(client), config)
+    watch_unless(Api::<Endpoints>::all(client), config, is_denied)
         .flat_map(move |event| {
-            futures::stream::iter(mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)))
+            let changes = match event {
+                Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
+                Err(_) => vec![Either::EndpointsDenied],
+            };
+            futures::stream::iter(changes)
         })
         .boxed()
 }

@@ -9,10 +9,11 @@ use anyhow::{Context, bail};
 use autoscaler::hpa::options::{Flags, HpaMode};
 use autoscaler::hpa::run::{HpaOptions, run};
 use clap::Parser;
+use common_runtime::api_server;
 use common_runtime::environment::{self, Mode};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use std::path::PathBuf;
 
 /// Evaluates HorizontalPodAutoscalers, or makes them for PodAutoscalers of class HPA.
@@ -49,19 +50,12 @@ async fn main() -> anyhow::Result<()> {
     options.alone = disable_ha;
     options.controller = controller.into();
     let selected = KubeConfigOptions { cluster, ..KubeConfigOptions::default() };
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &selected).await?
-        }
-        None if selected.cluster.is_some() => kube::Config::from_kubeconfig(&selected).await?,
-        None => kube::Config::infer().await.context("neither a kubeconfig nor a service account was found")?,
-    };
+    let mut config = api_server::config(kubeconfig.as_deref(), &selected).await?;
     if let Some(server) = server {
         config.cluster_url = server;
     }
     tracing::info!(?mode, namespace = options.system_namespace, identity = options.identity, "starting");
-    run(options, kube::Client::try_from(config)?, shutdown).await
+    run(options, api_server::client(config)?, shutdown).await
 }
 
 /// In standalone the `autoscaler` itself evaluates class HPA, so there is nothing to delegate.

@@ -14,16 +14,17 @@
 //!
 //! # Rights
 //!
-//! What each needs of an API server. Both: `configmaps` get, list, watch and `leases` get, list, watch, create, update, patch
-//! in the system namespace; `events` create.
+//! What each needs of an API server; `deploy/kubernetes/native` has it as roles for native, where a test holds them to what
+//! is asked for. Both: `configmaps` list, watch and `leases` get, list, watch, create, update in the system namespace;
+//! `events` create.
 //!
 //! | Mode | Group: resources | Verbs |
 //! |---|---|---|
-//! | native | `autoscaling`: horizontalpodautoscalers | get, list, watch |
+//! | native | `autoscaling`: horizontalpodautoscalers | list, watch |
 //! | | `autoscaling`: horizontalpodautoscalers/status | update |
 //! | | any: `*/scale` | get, update |
-//! | | core: pods | get, list, watch |
-//! | | `metrics.k8s.io`: pods | get, list |
+//! | | core: pods | list, watch |
+//! | | `metrics.k8s.io`: pods | list |
 //! | | `custom.metrics.k8s.io`, `external.metrics.k8s.io`: all | get, list |
 //! | delegate | `autoscaling.internal.knative.dev`: podautoscalers | get, list, watch |
 //! | | podautoscalers/status | get, update |

@@ -10,9 +10,10 @@
 //! - No activator has ever attested: upstream's do not. In the drop-in, upstream's rule applies then: silence is zero.
 //!   In standalone the activators are ours, and one that has not spoken yet is not one that never will.
 
+use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -103,7 +104,7 @@ pub async fn watch_activators(
 ) {
     let api: Api<EndpointSlice> = Api::namespaced(client, &namespace);
     let selector = format!("kubernetes.io/service-name={}", common::names::ACTIVATOR_SERVICE);
-    let mut events = watcher(api, watcher::Config::default().labels(&selector)).default_backoff().boxed();
+    let mut events = watch(api, watcher::Config::default().labels(&selector));
     let mut slices: HashMap<String, Vec<ReadyActivator>> = HashMap::new();
     let mut listing = HashMap::new();
     loop {
@@ -112,20 +113,16 @@ pub async fn watch_activators(
             event = events.next() => event,
         };
         match event {
-            Some(Ok(watcher::Event::Init)) => listing.clear(),
-            Some(Ok(watcher::Event::InitApply(slice))) => {
+            Some(watcher::Event::Init) => listing.clear(),
+            Some(watcher::Event::InitApply(slice)) => {
                 listing.insert(slice.name_any(), ready(&slice));
             }
-            Some(Ok(watcher::Event::InitDone)) => slices = std::mem::take(&mut listing),
-            Some(Ok(watcher::Event::Apply(slice))) => {
+            Some(watcher::Event::InitDone) => slices = std::mem::take(&mut listing),
+            Some(watcher::Event::Apply(slice)) => {
                 slices.insert(slice.name_any(), ready(&slice));
             }
-            Some(Ok(watcher::Event::Delete(slice))) => {
+            Some(watcher::Event::Delete(slice)) => {
                 slices.remove(&slice.name_any());
-            }
-            Some(Err(error)) => {
-                tracing::warn!(%error, "activators cannot be watched; the last known list stays");
-                continue;
             }
             None => return,
         }

@@ -4,10 +4,11 @@ use super::index::{PodIndex, PodState};
 use autoscaler_core::pod_counts::{Phase, Pod as Counted};
 use common::time::Timestamp;
 use common_runtime::environment::Mode;
+use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -24,23 +25,22 @@ pub async fn run(client: Client, mode: Mode, index: Arc<PodIndex>, shutdown: Can
         Mode::Knative => watcher::Config::default().labels(common::names::REVISION_UID),
         Mode::Standalone => watcher::Config::default(),
     };
-    let mut events = watcher(Api::<SeenPod>::all(client), config).default_backoff().boxed();
+    let mut events = watch(Api::<SeenPod>::all(client), config);
     loop {
         let event = tokio::select! {
             () = shutdown.cancelled() => return,
             event = events.next() => event,
         };
         match event {
-            Some(Ok(watcher::Event::Init)) => index.begin_list(),
-            Some(Ok(watcher::Event::InitDone)) => index.end_list(),
-            Some(Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => {
+            Some(watcher::Event::Init) => index.begin_list(),
+            Some(watcher::Event::InitDone) => index.end_list(),
+            Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
                 let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
                 index.apply(&namespace, &name, pod.into_state());
             }
-            Some(Ok(watcher::Event::Delete(pod))) => {
+            Some(watcher::Event::Delete(pod)) => {
                 index.delete(&pod.namespace().unwrap_or_default(), &pod.name_any());
             }
-            Some(Err(error)) => tracing::warn!(%error, "pods cannot be watched; the last known counts stay"),
             None => return,
         }
     }

@@ -53,6 +53,15 @@ impl Error {
         matches!(self, Self::Api { source, .. } if code(source) == Some(409))
     }
 
+    /// Whether the client tells of it, once for all objects.
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => common_runtime::api_server::is_told(source),
+            Self::Target(TargetError::Unwatchable { .. }) | Self::NoAnswer { .. } => true,
+            Self::Target(_) | Self::LeaseEnds | Self::NotOwned { .. } => false,
+        }
+    }
+
     /// An error of a part, with what it was a part of.
     pub(crate) fn during(doing: &'static str) -> impl FnOnce(Self) -> Self {
         move |error| match error {

@@ -193,7 +193,7 @@ where
             Ok(Ok(Err(error))) => {
                 // What goes wrong for a moment is no news: objects of one manifest come and go in any order.
                 let is_brief = item.failing_for() < QUIET;
-                if is_brief || error.is_conflict() || error.is_early() {
+                if is_brief || error.is_conflict() || error.is_early() || error.is_told() {
                     tracing::debug!(kind, key = %item.key(), %error, "will be tried again");
                 } else {
                     tracing::warn!(kind, key = %item.key(), %error, "could not be reconciled; will be tried again");

@@ -1,9 +1,12 @@
 //! Whether the API server is new enough, asked at the start.
 //!
 //! The least version is `KUBERNETES_MIN_VERSION`, default v1.34.0. A pre-release of the same version passes, since
-//! clusters run them; a minimum that names a pre-release means exactly that. Asked every second for a minute: a server
-//! may be on its way up, or on its way to a newer version.
+//! clusters run them; a minimum that names a pre-release means exactly that. Asked every second: a server that says
+//! nothing is waited for as long as it takes ([`crate::api_server`] tells of it), one that is too old for a minute, since
+//! it may be on its way to a newer version.
 
+use crate::api_server::is_told;
+use crate::trouble::Trouble;
 use kube::Client;
 use semver::{Prerelease, Version};
 use std::fmt;
@@ -18,7 +21,7 @@ pub const RULE: &str = "must be a version such as v1.34.0";
 
 /// Time between two questions, and the longest wait for an answer.
 const EVERY: Duration = Duration::from_secs(1);
-/// Longest wait for a server that is new enough.
+/// Longest wait for a server that says that it is too old.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The oldest API server that will do.
@@ -50,24 +53,21 @@ impl MinimumVersion {
     /// Waits until the API server of `client` says that it is new enough.
     ///
     /// # Errors
-    /// It says that it is too old, or nothing, for a minute.
+    /// It says that it is too old for a minute.
     pub async fn check(&self, client: &Client) -> anyhow::Result<()> {
-        let until = Instant::now() + PATIENCE;
-        let mut told = false;
+        let mut until = None;
+        let mut trouble = Trouble::with("the version of the API server");
         loop {
-            let problem = match timeout(EVERY, client.apiserver_version()).await {
+            match timeout(EVERY, client.apiserver_version()).await {
                 Ok(Ok(version)) => match self.judge(&version.git_version) {
                     Ok(()) => return Ok(()),
-                    Err(problem) => problem,
+                    Err(problem) if Instant::now() >= *until.get_or_insert(Instant::now() + PATIENCE) => {
+                        anyhow::bail!("{problem}");
+                    }
+                    Err(problem) => trouble.failed(&problem),
                 },
-                Ok(Err(error)) => format!("the API server does not tell its version: {error}"),
-                Err(_) => "the API server does not answer".to_owned(),
-            };
-            if Instant::now() >= until {
-                anyhow::bail!("{problem}");
-            }
-            if !std::mem::replace(&mut told, true) {
-                tracing::warn!(problem, "waiting for the API server");
+                Ok(Err(error)) if !is_told(&error) => trouble.failed(&error),
+                Ok(Err(_)) | Err(_) => {}
             }
             sleep(EVERY).await;
         }

@@ -4,7 +4,9 @@
 //! and value, and the former configuration stays in force, or the default where there is no former one. A map that is missing
 //! means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install should work with none.
 //!
-//! What is refused at the moment is told by [`Refusals`]: as a metric, and to a process that must not start so.
+//! What is refused at the moment is told by [`Refusals`]: in the log once, as a metric, and to a process that must not start
+//! so. A key of a map whose keys are all known ([`ConfigMaps::expect`]) that is none of them is told once, too, with the one
+//! that may be meant.
 
 use crate::telemetry::Metrics;
 use crate::watching;
@@ -24,6 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 type Data = BTreeMap<String, String>;
 type Deliver = Box<dyn Fn(&Data) -> Result<(), String> + Send + Sync>;
+
+/// So many letters may be wrong, missing, surplus or exchanged in what was meant to be a key.
+const TYPO_MAX: usize = 4;
 
 /// Subscriptions to the ConfigMaps of one namespace.
 #[derive(Default)]
@@ -80,8 +85,19 @@ impl Refusals {
         gauge.set(i64::from(outcome.is_err()));
         let mut errors = self.errors.lock();
         match outcome {
-            Ok(()) => _ = errors.remove(name),
-            Err(error) => _ = errors.insert(name.to_owned(), error),
+            Ok(()) if errors.remove(name).is_some() => tracing::info!(config_map = name, "taken again"),
+            Ok(()) => {}
+            // A list that comes again brings the same version.
+            Err(error) if errors.get(name) == Some(&error) => {}
+            Err(error) => {
+                tracing::error!(
+                    config_map = name,
+                    error,
+                    remedy = "mend the value (kubectl edit); it counts at once",
+                    "refused; what was before it, or the default, is in force"
+                );
+                errors.insert(name.to_owned(), error);
+            }
         }
     }
 }
@@ -121,13 +137,32 @@ impl ConfigMaps {
         self.refusals.clone()
     }
 
+    /// From now on keys of `name` other than `known` are told: whoever wrote one waits for something that never comes.
+    pub fn expect(&mut self, name: &str, known: &'static [&'static str]) {
+        let (owned, told) = (name.to_owned(), Mutex::new(BTreeSet::new()));
+        let deliver: Deliver = Box::new(move |data| {
+            let unknown = data.keys().filter(|key| !key.starts_with('_') && !known.contains(&key.as_str()));
+            let unknown: BTreeSet<String> = unknown.cloned().collect();
+            let mut told = told.lock();
+            for key in unknown.difference(&told) {
+                let remedy = match meant(key, known) {
+                    Some(meant) => format!("write {meant}, if that is what was meant"),
+                    None => format!("remove it; the keys of this map are: {}", known.join(", ")),
+                };
+                tracing::warn!(config_map = %owned, key, remedy, "unknown key; nothing comes of it");
+            }
+            *told = unknown;
+            Ok(())
+        });
+        self.subscriptions.entry(name.to_owned()).or_default().push(deliver);
+    }
+
     /// Hands one version of a map to its subscribers.
     pub fn deliver(&self, name: &str, data: &Data) {
         let Some(subscribers) = self.subscriptions.get(name) else { return };
         let mut outcome = Ok(());
         for deliver in subscribers {
             if let Err(error) = deliver(data) {
-                tracing::error!(config_map = name, %error, "refused; what was before it, or the default, is in force");
                 outcome = Err(error);
             }
         }
@@ -177,6 +212,13 @@ impl ConfigMaps {
     }
 }
 
+/// The key that a mistyped one was meant to be.
+fn meant(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    let distance = |known: &&str| strsim::osa_distance(key, known);
+    let nearest = known.iter().copied().min_by_key(distance)?;
+    (distance(&nearest) <= TYPO_MAX).then_some(nearest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,6 +238,20 @@ mod tests {
         assert_eq!(**value.borrow(), 9, "a value that does not parse changes nothing");
         maps.deliver("config-x", &Data::new());
         assert_eq!(**value.borrow(), 7);
+    }
+
+    #[test]
+    fn a_mistyped_key_leads_to_the_one_that_was_meant() {
+        const KNOWN: &[&str] = &["scale-to-zero-grace-period", "stable-window", "min-scale", "max-scale"];
+        let rows = [
+            ("scale-to-zero-grace-perid", Some("scale-to-zero-grace-period")),
+            ("stable_window", Some("stable-window")),
+            ("minscale", Some("min-scale")),
+            ("something-else", None),
+        ];
+        for (key, expected) in rows {
+            assert_eq!(meant(key, KNOWN), expected, "{key}");
+        }
     }
 
     /// Goal: what is refused is told by name, error and metric for as long as it is, also if but one subscriber refuses it.

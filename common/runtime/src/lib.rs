@@ -1,6 +1,7 @@
 //! I/O that both planes need. One module for each thing; none knows a plane.
 
 pub mod admin;
+pub mod api_server;
 pub mod api_version;
 pub mod config_map;
 pub mod credential;

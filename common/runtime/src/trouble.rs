@@ -44,6 +44,15 @@ impl Trouble {
         }
     }
 
+    /// As [`Trouble::failed`], where it is known what would mend it.
+    pub fn failed_for(&mut self, error: &impl Display, remedy: &impl Display) {
+        if self.sets_in(Instant::now()) {
+            tracing::warn!(thing = self.thing, %error, %remedy, "keeps failing; it is tried again, quietly, until it works");
+        } else {
+            tracing::debug!(thing = self.thing, %error, %remedy, "failed; will be tried again");
+        }
+    }
+
     /// It works.
     pub fn over(&mut self) {
         if self.row.take().is_some_and(|row| row.told) {

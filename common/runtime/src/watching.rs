@@ -1,53 +1,96 @@
 //! Watches that mend themselves: every change of one kind of object, for as long as somebody reads.
 //!
-//! A watch that cannot be established, or breaks, is taken up again with growing delays; what was last known stays in
-//! force meanwhile. That it fails is told as [`Trouble`], not to the reader, who could do nothing about it.
+//! A watch that cannot be established, or breaks, is taken up again with growing delays, of 10 s at most: a workload that
+//! sleeps cannot be woken meanwhile. What was last known stays in force. That it fails is told as [`Trouble`], not to the
+//! reader, who could do nothing about it; and where it fails for a reason that all requests share, or for want of a right,
+//! [`crate::api_server`] has told it already.
 
+use crate::api_server;
 use crate::trouble::Trouble;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff};
+use kube::runtime::{WatchStreamExt, watcher as watch_of};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::time::Duration;
+
+/// Longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Everything that happens to the objects of `api` that `config` selects. Never ends.
 pub fn watch<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    watch_unless(api, config, |_| false).filter_map(|event| std::future::ready(event.ok())).boxed()
+    attempts(api, config).filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 
-/// As [`watch`], for a reader who can do something about some errors: those that `tells` names are passed on, and
-/// nothing is said of them.
+/// As [`watch`], for a reader who shows elsewhere why nothing comes. The errors have been told.
+pub fn attempts<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut trouble = Trouble::with(format!("the watch of {}", kind(&api)));
+    watch_of(api, config)
+        .backoff(Pace(DefaultBackoff::default()))
+        .inspect(move |result| match result {
+            // `Init` only says that a list will be asked for.
+            Ok(watcher::Event::Init) => {}
+            Ok(_) => trouble.over(),
+            Err(error) if is_told(error) => tracing::debug!(%error, "a watch failed; will be tried again"),
+            Err(error) => trouble.failed(error),
+        })
+        .boxed()
+}
+
+/// As [`watch`], for a reader who can do something about some errors: those that `tells` names are passed on.
 pub fn watch_unless<K>(
     api: Api<K>,
     config: watcher::Config,
     tells: impl Fn(&watcher::Error) -> bool + Send + 'static,
 ) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut trouble = Trouble::with(format!("the watch of {}", K::plural(&())));
-    watcher(api, config)
-        .default_backoff()
-        .filter_map(move |result| {
-            let event = match result {
-                Ok(event) => {
-                    // `Init` only says that a list will be asked for.
-                    if !matches!(event, watcher::Event::Init) {
-                        trouble.over();
-                    }
-                    Some(Ok(event))
-                }
-                Err(error) if tells(&error) => Some(Err(error)),
-                Err(error) => {
-                    trouble.failed(&error);
-                    None
-                }
-            };
-            std::future::ready(event)
-        })
-        .boxed()
+    let passes = move |result: &Result<_, _>| std::future::ready(result.as_ref().err().is_none_or(&tells));
+    attempts(api, config).filter(passes).boxed()
+}
+
+/// Kubernetes' own pauses, from 0.8 s on, up to [`PAUSE_MAX`].
+struct Pace(DefaultBackoff);
+
+impl Iterator for Pace {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| pause.min(PAUSE_MAX))
+    }
+}
+
+impl Backoff for Pace {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+/// Whether whoever carries requests to the API server tells of it.
+fn is_told(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+            api_server::is_told(error) || matches!(error, kube::Error::Api(status) if status.code == 404)
+        }
+        watcher::Error::WatchFailed(error) => api_server::is_told(error),
+        _ => false,
+    }
+}
+
+/// Plural of the kind, which ends the path of the watch.
+fn kind<K: Resource>(api: &Api<K>) -> &str {
+    api.resource_url().rsplit('/').next().unwrap_or_default()
 }

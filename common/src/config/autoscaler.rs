@@ -89,6 +89,30 @@ impl Default for AutoscalerConfig {
 }
 
 impl AutoscalerConfig {
+    /// Every key that is read.
+    pub const KEYS: &[&str] = &[
+        "enable-scale-to-zero",
+        "container-concurrency-target-percentage",
+        "container-concurrency-target-default",
+        "requests-per-second-target-default",
+        "target-burst-capacity",
+        "activator-capacity",
+        "allow-zero-initial-scale",
+        "initial-scale",
+        "min-scale",
+        "max-scale",
+        "max-scale-limit",
+        "max-scale-up-rate",
+        "max-scale-down-rate",
+        "stable-window",
+        "panic-window-percentage",
+        "panic-threshold-percentage",
+        "scale-to-zero-grace-period",
+        "scale-to-zero-pod-retention-period",
+        "scale-down-delay",
+        "pod-autoscaler-class",
+    ];
+
     /// Reads and checks the map's data.
     ///
     /// # Errors

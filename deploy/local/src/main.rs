@@ -31,8 +31,7 @@ fn main() -> ExitCode {
     if matches!(command, Command::Hello) {
         return hello::main(); // It must start fast: no logs, no threads.
     }
-    // The client's own log repeats the errors that it returns, among them those of an end in order.
-    telemetry::init_logs(telemetry::Format::Text, "warn,kube_client::client::builder=off");
+    telemetry::init_logs(telemetry::Format::Text, "warn");
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

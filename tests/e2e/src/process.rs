@@ -4,12 +4,32 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 /// Longest wait for a line that was promised, and for an end that was asked for.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a process has said on standard error, line by line.
+#[derive(Clone, Default)]
+pub struct Said(Arc<Mutex<Vec<String>>>);
+
+impl Said {
+    /// The lines that contain all of `parts`.
+    pub fn with(&self, parts: &[&str]) -> Vec<String> {
+        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
+    }
+
+    async fn hear(self, stderr: ChildStderr) {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    }
+}
 
 /// A running binary; killed when dropped.
 pub struct Process {
@@ -24,11 +44,31 @@ impl Process {
     /// # Errors
     /// It is not built: cargo builds binaries of other packages only where it tests those too.
     pub fn start(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<Self> {
-        let mut command = Command::new(find(binary)?);
-        command.args(args).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+        let mut command = command(binary, args, env)?;
         command.env("RUST_LOG", std::env::var_os("RUST_LOG").unwrap_or("warn".into()));
+        Self::spawn(command)
+    }
+
+    /// Starts it with its log as it is in a cluster, and tells what it says there.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn heard(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<(Self, Said)> {
+        let mut command = command(binary, args, env)?;
+        command.stderr(Stdio::piped());
+        let mut process = Self::spawn(command)?;
+        let said = Said::default();
+        tokio::spawn(said.clone().hear(process.child.stderr.take().context("its error output")?));
+        Ok((process, said))
+    }
+
+    /// Starts a command whose output is piped.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().with_context(|| format!("{binary} cannot be started"))?;
+        let mut child = command.spawn().with_context(|| format!("{command:?} cannot be started"))?;
         let lines = BufReader::new(child.stdout.take().context("its output")?).lines();
         Ok(Self { child, lines })
     }
@@ -40,6 +80,14 @@ impl Process {
     pub async fn line(&mut self) -> anyhow::Result<String> {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.context("no line of output")??;
         line.context("it ended; its error output tells why")
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// It does not in 30 s.
+    pub async fn ended(mut self) -> anyhow::Result<ExitStatus> {
+        tokio::time::timeout(PATIENCE, self.child.wait()).await.context("it does not end")?.map_err(Into::into)
     }
 
     /// Asks it to end by SIGTERM, and waits until it has.
@@ -81,6 +129,13 @@ impl Process {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         Ok(kill_process(pid.context("it has ended already")?, signal)?)
     }
+}
+
+/// One of the workspace's binaries with nothing but `env` for environment.
+fn command(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<Command> {
+    let mut command = Command::new(find(binary)?);
+    command.args(args).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+    Ok(command)
 }
 
 /// Where cargo has put a binary of the workspace.

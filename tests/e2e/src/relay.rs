@@ -19,10 +19,19 @@ impl Relay {
     /// # Errors
     /// No port is free.
     pub async fn start() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        Self::bind(([127, 0, 0, 1], 0).into(), false).await
+    }
+
+    /// Listens at `address`, cut to begin with. A patient one takes connections while it is cut, and keeps them until it is
+    /// joined.
+    ///
+    /// # Errors
+    /// The address is in use.
+    pub async fn bind(address: SocketAddr, is_patient: bool) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let target = Arc::new(watch::Sender::new(None));
-        let task = tokio::spawn(accept(listener, target.clone()));
+        let task = tokio::spawn(accept(listener, target.clone(), is_patient));
         Ok(Self { address, target, task })
     }
 
@@ -44,12 +53,16 @@ impl Drop for Relay {
     }
 }
 
-async fn accept(listener: TcpListener, target: Arc<watch::Sender<Option<SocketAddr>>>) {
+async fn accept(listener: TcpListener, target: Arc<watch::Sender<Option<SocketAddr>>>, is_patient: bool) {
     while let Ok((mut inbound, _)) = listener.accept().await {
         let mut changes = target.subscribe();
         let now = *changes.borrow_and_update();
-        let Some(address) = now else { continue };
+        if now.is_none() && !is_patient {
+            continue;
+        }
         tokio::spawn(async move {
+            let Ok(address) = changes.wait_for(Option::is_some).await.map(|target| *target) else { return };
+            let Some(address) = address else { return };
             let Ok(mut outbound) = TcpStream::connect(address).await else { return };
             tokio::select! {
                 _ = tokio::io::copy_bidirectional(&mut inbound, &mut outbound) => {}

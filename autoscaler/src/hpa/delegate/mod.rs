@@ -210,7 +210,7 @@ async fn work(cx: Arc<Context>, shutdown: CancellationToken) {
 }
 
 fn tell(key: &Key, error: &Error) {
-    if error.is_conflict() || error.is_early() {
+    if error.is_conflict() || error.is_early() || error.is_told() {
         tracing::debug!(%key, %error, "will be tried again");
     } else {
         tracing::warn!(%key, %error, "could not be reconciled; will be tried again");

@@ -18,8 +18,9 @@
 //! Trimming: [`Store`] holds whatever its watch makes of an object ([`super::facts`]).
 
 use common::RevisionKey as Key;
+use common_runtime::watching;
 use futures::StreamExt;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Resource};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
@@ -167,7 +168,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = watching::attempts(api, config);
         let mut listed = Vec::new();
         while let Some(event) = events.next().await {
             match event {
@@ -180,10 +181,7 @@ impl<T: Send + Sync + 'static> Store<T> {
                 Ok(watcher::Event::InitDone) => self.complete(&mut listed),
                 Ok(watcher::Event::Apply(object)) => self.take_in(&key_of(&object), object, &convert),
                 Ok(watcher::Event::Delete(object)) => self.apply(&key_of(&object), "", None),
-                Err(error) => {
-                    tracing::warn!(%error, "a watch is broken; what was last known stays in force");
-                    *self.failure.write() = Some(error.to_string());
-                }
+                Err(error) => *self.failure.write() = Some(error.to_string()),
             }
         }
     }

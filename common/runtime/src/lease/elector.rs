@@ -2,6 +2,8 @@
 
 use super::writers::Writers;
 use super::{Ownership, Timing, View};
+use crate::api_server;
+use crate::trouble::Trouble;
 use crate::watching;
 use common::election::{Election, Op, Record};
 use common::ownership::Holder;
@@ -59,6 +61,7 @@ pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToke
     let elector = Elector {
         election: Election::new(me, options.names.len(), options.timing, options.balance, now),
         objects: vec![None; options.names.len()],
+        trouble: options.names.iter().map(|name| Trouble::with(format!("the lease {name}"))).collect(),
         leases: Api::namespaced(client, &options.namespace),
         views: views.clone(),
         writers: writers.clone(),
@@ -73,6 +76,8 @@ struct Elector {
     election: Election,
     /// The Leases as last seen, so that a write keeps what others have put there.
     objects: Vec<Option<Lease>>,
+    /// Of each Lease.
+    trouble: Vec<Trouble>,
     leases: Api<Lease>,
     views: Arc<RwLock<Vec<View>>>,
     /// Writes under the leases.
@@ -86,7 +91,8 @@ enum Outcome {
     Claimed,
     Read(Option<Box<Lease>>),
     Conflict,
-    Failed(String),
+    /// Why, and whether somebody else tells of it.
+    Failed(String, bool),
 }
 
 impl Elector {
@@ -170,6 +176,7 @@ impl Elector {
         let (now, rng) = (Instant::now().into_std(), &mut rand::rng());
         match outcome {
             Outcome::Written(object) => {
+                self.trouble[lease].over();
                 self.election.written(lease, record(&object), sent.into_std(), now, rng);
                 self.objects[lease] = Some(*object);
             }
@@ -179,8 +186,12 @@ impl Elector {
                 self.objects[lease] = object.map(|object| *object);
             }
             Outcome::Conflict => self.election.conflict(lease),
-            Outcome::Failed(error) => {
-                tracing::warn!(lease = %self.options.names[lease], %error, "lease could not be written");
+            Outcome::Failed(error, is_told) => {
+                if is_told {
+                    tracing::debug!(lease = %self.options.names[lease], %error, "lease could not be written");
+                } else {
+                    self.trouble[lease].failed(&error);
+                }
                 self.election.failed(lease, now);
             }
         }
@@ -198,7 +209,7 @@ impl Elector {
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
                 let error = format!("kept: a write under it has not ended within {IDLE_TIMEOUT:?}");
-                return (lease, Instant::now(), Outcome::Failed(error));
+                return (lease, Instant::now(), Outcome::Failed(error, false));
             }
             let sent = Instant::now();
             let write = async {
@@ -209,17 +220,21 @@ impl Elector {
                         let patch = serde_json::json!({"metadata": {"annotations": {CLAIM: me}}});
                         match leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                             Ok(_) => Outcome::Claimed,
-                            Err(error) => Outcome::Failed(error.to_string()),
+                            Err(error) => failed(&error),
                         }
                     }
                     Op::Read => match leases.get_opt(&name).await {
                         Ok(object) => Outcome::Read(object.map(Box::new)),
-                        Err(error) => Outcome::Failed(error.to_string()),
+                        Err(error) => failed(&error),
                     },
                 }
             };
             let outcome = timeout(WRITE_TIMEOUT, write).await;
-            (lease, sent, outcome.unwrap_or_else(|_| Outcome::Failed(format!("no answer within {WRITE_TIMEOUT:?}"))))
+            (
+                lease,
+                sent,
+                outcome.unwrap_or_else(|_| Outcome::Failed(format!("no answer within {WRITE_TIMEOUT:?}"), true)),
+            )
         }
     }
 
@@ -278,8 +293,12 @@ fn answer(result: kube::Result<Lease>) -> Outcome {
     match result {
         Ok(object) => Outcome::Written(Box::new(object)),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Outcome::Conflict,
-        Err(error) => Outcome::Failed(error.to_string()),
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &kube::Error) -> Outcome {
+    Outcome::Failed(error.to_string(), api_server::is_told(error))
 }
 
 fn record(object: &Lease) -> Record {

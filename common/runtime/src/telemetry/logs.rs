@@ -3,6 +3,9 @@
 //! each of them then.
 //!
 //! `RUST_LOG` beats both the level at the start and every later one: whoever sets it wants exactly that.
+//!
+//! Above debug the API client's own lines are left out: they repeat, at each attempt, the errors that it returns, which
+//! [`crate::api_server`] tells once.
 
 use common::config::LogLevel;
 use std::sync::Arc;
@@ -31,7 +34,7 @@ pub struct LogControl {
 pub fn init_logs(format: Format, default_level: &str) -> LogControl {
     let fixed = EnvFilter::try_from_default_env().ok();
     let is_fixed = fixed.is_some();
-    let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| EnvFilter::new(default_level)));
+    let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| directives(default_level)));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = fmt::layer().with_writer(std::io::stderr);
     // An error means that a subscriber is installed already, which is then the one to keep.
@@ -42,11 +45,22 @@ pub fn init_logs(format: Format, default_level: &str) -> LogControl {
     LogControl { filter: (installed.is_ok() && !is_fixed).then_some(handle) }
 }
 
+/// What the API client says for itself: that it was told to trust any certificate.
+const API_CLIENT: &str = "kube_client::client=off,kube_client::client::tls=warn,kube_runtime::watcher=off";
+
+/// What a level leaves in.
+fn directives(level: &str) -> EnvFilter {
+    match level {
+        "debug" | "trace" => EnvFilter::new(level),
+        level => EnvFilter::new([level, API_CLIENT].join(",")),
+    }
+}
+
 impl LogControl {
     /// From now on, what is below `level` is not said. Where `RUST_LOG` decides, nothing changes.
     pub fn set(&self, level: LogLevel) {
         let Some(filter) = &self.filter else { return };
-        if let Err(error) = filter.reload(EnvFilter::new(level.to_string())) {
+        if let Err(error) = filter.reload(directives(&level.to_string())) {
             tracing::error!(%level, %error, "log level could not be changed");
         }
     }

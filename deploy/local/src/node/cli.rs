@@ -4,8 +4,8 @@ use super::{NodeOptions, run};
 use crate::Range;
 use anyhow::Context;
 use clap::Args;
+use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,7 @@ impl NodeArgs {
             }
             None => Config::infer().await.context("no kubeconfig was given and none was found")?,
         };
-        let client = Client::try_from(config)?;
+        let client = common_runtime::api_server::client(config)?;
         let is_own = work_dir.is_none();
         let work_dir = work_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("{name}-{}", std::process::id())));
         let options = NodeOptions {

@@ -130,7 +130,7 @@ impl Cluster {
                 (Some(server.server), server.config, server.kubeconfig)
             }
         };
-        let client = Client::try_from(kube.clone())?;
+        let client = common_runtime::api_server::client(kube.clone())?;
         if server.is_some() {
             tasks.spawn(told("the controllers", controllers::run(client.clone(), shutdown.clone())));
             let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());

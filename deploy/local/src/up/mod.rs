@@ -62,7 +62,7 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
     let embedded = cluster::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
     tell(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
-    let client = kube::Client::try_from(embedded.config)?;
+    let client = common_runtime::api_server::client(embedded.config)?;
     let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
     tokio::try_join!(crate::controllers::run(client, shutdown), horizontal)?;
     embedded.server.shutdown().await;

@@ -37,7 +37,8 @@ pub(crate) fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
-fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
+/// All objects of one file.
+pub(crate) fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     serde_yaml_ng::Deserializer::from_str(&text)
         .map(|document| Value::deserialize(document).with_context(|| path.display().to_string()))
@@ -45,7 +46,8 @@ fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
         .collect()
 }
 
-async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow::Result<()> {
+/// Applies an object, or only asks whether it would be taken.
+pub(crate) async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow::Result<()> {
     let object: DynamicObject = serde_json::from_value(object.clone())?;
     let types = object.types.clone().context("a kind")?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
@@ -65,7 +67,10 @@ async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow::Result<()>
 #[tokio::test]
 async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;
-    let installed = objects(&folder().join("standalone"))?;
+    let mut installed = objects(&folder().join("standalone"))?;
+    for beside in ["native", "custom-metrics", "openshift"] {
+        installed.extend(objects(&folder().join(beside))?);
+    }
     for object in &installed {
         apply(&client, object, false).await?;
     }
@@ -82,9 +87,18 @@ async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: deleting `base` uninstalls without touching definitions, which would take everybody's objects with them.
+/// Goal: what the install page deletes, the reader's own kustomization, leaves the definitions, which would take everybody's
+/// objects with them; and what it applies besides has them.
 #[test]
 fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
+    let page = std::fs::read_to_string(folder().join("README.md"))?;
+    let own =
+        page.split("# kustomization.yaml").nth(1).and_then(|rest| rest.split("```").next()).context("its file")?;
+    let own: Value = serde_yaml_ng::from_str(own)?;
+    assert_eq!(own["resources"], serde_json::json!(["deploy/kubernetes/base"]));
+    let deletions: Vec<&str> = page.lines().filter(|line| line.starts_with("$ kubectl delete -")).collect();
+    assert_eq!(deletions, ["$ kubectl delete --ignore-not-found -k ."]);
+    assert!(page.contains("kubectl apply --server-side -k deploy/kubernetes/crds"));
     let definitions = |folder: &str| -> anyhow::Result<usize> {
         let objects = objects(&self::folder().join(folder))?;
         Ok(objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition").count())
@@ -97,7 +111,7 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
 /// workspace's version, and every policy, Service and budget selects pods that exist.
 #[test]
 fn manifests_agree_with_each_other() -> anyhow::Result<()> {
-    for folder in ["standalone", "knative"] {
+    for folder in ["standalone", "native", "knative"] {
         let all = objects(&self::folder().join(folder))?;
         let of_kind = |kind: &str| all.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
         let deployments = of_kind("Deployment");
@@ -175,7 +189,9 @@ fn the_operators_manual_is_true() -> anyhow::Result<()> {
         found.with_context(|| format!("ConfigMap {name}")).and_then(manual)
     };
     let map = of("config-autoscaler")?;
-    assert_eq!(map.len(), 20, "one for each field of AutoscalerConfig: {:?}", map.keys());
+    let mut keys = AutoscalerConfig::KEYS.to_vec();
+    keys.sort_unstable();
+    assert_eq!(map.keys().collect::<Vec<_>>(), keys, "one for each field of AutoscalerConfig");
     check(&map, &Data::new(), &["pod-autoscaler-class"], AutoscalerConfig::from_map)?;
     check(&of("config-deployment")?, &Data::new(), &[], DeploymentConfig::from_map)?;
     check(&of("config-network")?, &Data::new(), &["mesh-compatibility-mode"], NetworkConfig::from_map)?;

@@ -1,0 +1,111 @@
+//! What a request asks for, in the words of roles.
+
+use http::{Method, Uri};
+use std::fmt;
+
+/// A verb, and the resource that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
+    pub(super) verb: &'static str,
+    /// API group; empty for core.
+    pub(super) group: String,
+    /// Plural, with `/` and a subresource behind it.
+    pub(super) resource: String,
+    /// Namespace; empty across namespaces.
+    pub(super) namespace: String,
+}
+
+impl Ask {
+    /// None for what is no resource, such as `/version` and discovery.
+    pub(super) fn of(method: &Method, uri: &Uri) -> Option<Self> {
+        let mut parts = uri.path().split('/').skip(1);
+        let group = match parts.next()? {
+            "api" => "",
+            "apis" => parts.next()?,
+            _ => return None,
+        };
+        let _version = parts.next()?;
+        let rest: Vec<&str> = parts.collect();
+        // A namespace is an object too: `namespaces/a` is one, `namespaces/a/pods` is not about it.
+        let (namespace, rest) = match rest.as_slice() {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let (plural, name, part) = match rest {
+            [plural] => (*plural, None, None),
+            [plural, name] => (*plural, Some(name), None),
+            [plural, name, part, ..] => (*plural, Some(name), Some(part)),
+            [] => return None,
+        };
+        let watches = uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
+        let verb = match (method, name) {
+            (&Method::GET, Some(_)) => "get",
+            (&Method::GET, None) if watches => "watch",
+            (&Method::GET, None) => "list",
+            (&Method::POST, _) => "create",
+            (&Method::PUT, _) => "update",
+            (&Method::PATCH, _) => "patch",
+            (&Method::DELETE, Some(_)) => "delete",
+            (&Method::DELETE, None) => "deletecollection",
+            _ => return None,
+        };
+        let resource = part.map_or_else(|| plural.to_owned(), |part| format!("{plural}/{part}"));
+        Some(Self { verb, group: group.to_owned(), resource, namespace: namespace.to_owned() })
+    }
+
+    /// Whether it asks for all objects of the resource, so that 404 is about the resource and not about one of them.
+    pub(super) fn is_about_all(&self) -> bool {
+        matches!(self.verb, "list" | "watch")
+    }
+
+    /// The resource with its group, as a CustomResourceDefinition is named.
+    pub(super) fn qualified(&self) -> String {
+        if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.qualified())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_says_what_a_role_must_allow() {
+        let rows = [
+            ("GET", "/api/v1/pods?&watch=true&timeoutSeconds=290", Some("watch pods "), true),
+            ("GET", "/api/v1/pods?limit=500", Some("list pods "), true),
+            ("GET", "/api/v1/namespaces/a", Some("get namespaces "), false),
+            ("GET", "/api/v1/namespaces", Some("list namespaces "), true),
+            ("GET", "/api/v1/namespaces/a/configmaps", Some("list configmaps a"), true),
+            (
+                "POST",
+                "/apis/authentication.k8s.io/v1/tokenreviews",
+                Some("create tokenreviews.authentication.k8s.io "),
+                false,
+            ),
+            (
+                "PUT",
+                "/apis/coordination.k8s.io/v1/namespaces/a/leases/b",
+                Some("update leases.coordination.k8s.io a"),
+                false,
+            ),
+            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/scale", Some("patch deployments/scale.apps a"), false),
+            ("DELETE", "/api/v1/namespaces/a/services/b", Some("delete services a"), false),
+            ("GET", "/version", None, false),
+            ("GET", "/apis/apps/v1", None, false),
+            ("GET", "/apis", None, false),
+        ];
+        for (method, path, expected, about_all) in rows {
+            let ask = Ask::of(&method.parse().expect("a method"), &path.parse().expect("a path"));
+            let told = ask.as_ref().map(|ask| format!("{ask} {}", ask.namespace));
+            assert_eq!(told.as_deref(), expected, "{method} {path}");
+            assert_eq!(ask.is_some_and(|ask| ask.is_about_all()), about_all, "{method} {path}");
+        }
+    }
+}

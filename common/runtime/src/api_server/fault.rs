@@ -1,0 +1,168 @@
+//! What is wrong, and what would mend it: from an answer, or from the lack of one.
+
+use super::ask::Ask;
+use std::error::Error;
+use std::io;
+use tokio_rustls::rustls;
+
+/// What to do about most missing rights.
+const RIGHT: &str = "give the account this right: apply the roles that it was installed with again \
+     (standalone: deploy/kubernetes/base/roles.yaml; drop-in: Knative Serving's own roles)";
+/// What to do about a missing right to metrics that are not Kubernetes' own.
+const METRICS_RIGHT: &str = "kubectl apply --server-side -k deploy/kubernetes/custom-metrics";
+
+/// What to do about a missing right.
+pub(super) fn give_right(ask: &Ask) -> &'static str {
+    match ask.group.as_str() {
+        "custom.metrics.k8s.io" | "external.metrics.k8s.io" => METRICS_RIGHT,
+        _ => RIGHT,
+    }
+}
+
+/// What to do about a token that nobody knows.
+pub(super) const KNOW_US: &str = "the ServiceAccount, or the user of the kubeconfig, is not known there: its token has \
+     expired, belongs to another cluster, or its account was deleted; apply deploy/kubernetes/base/accounts.yaml, or name \
+     another kubeconfig";
+/// What to do about silence.
+pub(super) const HEAR_US: &str = "connections are taken and nothing is answered: see whether the API server is well, and \
+     what stands between it and this process";
+
+/// Whether the message of a 403 is about a missing right, and not about a quota or a namespace that is ending.
+pub(super) fn missing_right(message: &str) -> bool {
+    message.contains("User \"") && message.contains("\" cannot ")
+}
+
+/// What to do about a resource that is not served.
+pub(super) fn serve(ask: &Ask) -> String {
+    let name = ask.qualified();
+    match ask.group.as_str() {
+        "autoscaling.internal.knative.dev" | "networking.internal.knative.dev" => format!(
+            "its definition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds (drop-in: Knative \
+             Serving's own definitions)"
+        ),
+        "serving.knative.dev" => {
+            format!("its definition {name} is missing: install Knative Serving, or run with ZEROSCALE_MODE=standalone")
+        }
+        "metrics.k8s.io" => "install a metrics server".to_owned(),
+        "custom.metrics.k8s.io" | "external.metrics.k8s.io" => format!("install an adapter that serves {}", ask.group),
+        "" => format!("{name} is no resource of this API server"),
+        _ => format!("its definition {name} is missing, or this API server is too old for it"),
+    }
+}
+
+/// What to do about an error of the way to the server.
+pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
+    for cause in causes(error) {
+        if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {
+            return format!(
+                "the certificate of {server} was not signed by the authority that we are told of, or is for another name: \
+                 see certificate-authority-data of the kubeconfig, or ca.crt of the ServiceAccount"
+            );
+        }
+        if let Some(error) = cause.downcast_ref::<rustls::Error>() {
+            return format!("{server} and this process do not agree on TLS ({error}): see whether it is an API server");
+        }
+        let Some(cause) = cause.downcast_ref::<io::Error>() else { continue };
+        match cause.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                return format!(
+                    "nobody listens at {server}: see whether the API server runs, and whether this is its address (server \
+                     of the kubeconfig, or KUBERNETES_SERVICE_HOST)"
+                );
+            }
+            io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                return format!(
+                    "there is no way to {server}: see its address (server of the kubeconfig, or \
+                     KUBERNETES_SERVICE_HOST), network policies and routes"
+                );
+            }
+            _ => {}
+        }
+    }
+    format!("see whether an API server answers at {server}")
+}
+
+/// An error, what it was caused by, and what was wrapped on the way.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| below(*error))
+}
+
+/// The next one. The source of an I/O error that holds another one is that one's source: it would be left out itself.
+fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(held) => Some(held),
+        None => error.source(),
+    }
+}
+
+/// An error with all that caused it, in one line.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for cause in causes(error) {
+        let text = cause.to_string();
+        // Some errors repeat what they were caused by.
+        if !texts.iter().any(|told| told.contains(&text)) {
+            texts.push(text);
+        }
+    }
+    texts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Method;
+
+    #[test]
+    fn the_remedy_fits_the_cause() {
+        let wrapped = |inner: io::Error| io::Error::other(Box::new(inner) as Box<dyn Error + Send + Sync>);
+        let tls = |error: rustls::Error| wrapped(io::Error::new(io::ErrorKind::InvalidData, error));
+        let rows = [
+            (wrapped(io::ErrorKind::ConnectionRefused.into()), "nobody listens at s:1"),
+            (wrapped(io::ErrorKind::TimedOut.into()), "no way to s:1"),
+            (tls(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)), "ca.crt"),
+            (tls(rustls::Error::HandshakeNotComplete), "do not agree on TLS"),
+            (io::Error::other("odd"), "see whether an API server"),
+        ];
+        for (error, part) in rows {
+            let remedy = reach(&error, "s:1");
+            assert!(remedy.contains(part), "{error:?}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn a_resource_that_is_not_served_is_named_with_what_would_serve_it() {
+        let rows = [
+            ("/apis/autoscaling.internal.knative.dev/v1alpha1/podautoscalers", "deploy/kubernetes/crds"),
+            ("/apis/serving.knative.dev/v1/revisions", "ZEROSCALE_MODE=standalone"),
+            ("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods", "metrics server"),
+            ("/apis/example.com/v1/namespaces/a/things", "things.example.com"),
+        ];
+        for (path, part) in rows {
+            let ask = Ask::of(&Method::GET, &path.parse().expect("a path")).expect("a resource");
+            assert!(serve(&ask).contains(part), "{}", serve(&ask));
+        }
+    }
+
+    #[test]
+    fn a_missing_right_is_told_from_other_refusals() {
+        let rows = [
+            (
+                "pods is forbidden: User \"a\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
+                true,
+            ),
+            ("services \"a\" is forbidden: unable to create new content in namespace x", false),
+            ("pods \"a\" is forbidden: exceeded quota: q", false),
+        ];
+        for (message, expected) in rows {
+            assert_eq!(missing_right(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn causes_are_told_once_each() {
+        let inner = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::HandshakeNotComplete);
+        let error = io::Error::other(inner);
+        assert_eq!(chain(&error), rustls::Error::HandshakeNotComplete.to_string());
+    }
+}

@@ -1,0 +1,267 @@
+//! What an operator reads when an install lacks something: once, what is wrong and what to do; and that nothing has to be
+//! restarted once it is mended.
+
+use crate::manifests::{documents, folder};
+use crate::site::{ACTIVATOR, AUTOSCALER, HPA, Plane, Running, SYSTEM, Site, free_address, run};
+use anyhow::{Context, ensure};
+use common_api::PodAutoscaler;
+use e2e::bare;
+use e2e::relay::Relay;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// What is told of a fault, and of its end.
+const FAILS: &str = "keeps failing";
+const WORKS: &str = "works again";
+/// A fault is told when it has lasted for 5 s, at the next attempt; watches try again every 10 s at least.
+const TOLD_WITHIN: Duration = Duration::from_secs(40);
+
+async fn until(what: &str, mut state: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + TOLD_WITHIN;
+    while !state().await? {
+        ensure!(Instant::now() < deadline, "waited {TOLD_WITHIN:?} in vain for {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Waits until a line has all of `parts`.
+async fn told(plane: &Running, parts: &[&str]) -> anyhow::Result<()> {
+    let what = format!("{} to say {parts:?}", plane.plane.binary);
+    let heard = until(&what, async || Ok(!plane.said.with(parts).is_empty())).await;
+    heard.map_err(|error| anyhow::anyhow!("{error}; it says {:#?}", plane.said.with(&[])))
+}
+
+/// Waits until the plane does what it is for.
+async fn goes_on(plane: &Running, site: &Site) -> anyhow::Result<()> {
+    let worked = until("the plane to work", async || plane.works(site).await).await;
+    worked.with_context(|| format!("{}: {:#?}", plane.plane.binary, plane.said.with(&[])))
+}
+
+/// Checks that a fault was told `times` times, and that nothing else was.
+fn said_no_more(plane: &Running, thing: &str, times: usize) -> anyhow::Result<()> {
+    let lines = plane.said.with(&[FAILS, thing]);
+    ensure!(lines.len() == times, "{}: told {} times: {lines:#?}", plane.plane.binary, lines.len());
+    let surplus = plane.surplus(&[thing]);
+    ensure!(surplus.is_empty(), "{} says more: {surplus:#?}", plane.plane.binary);
+    Ok(())
+}
+
+/// Goal: who lacks a right says which account, verb and resource, and goes on when it is given.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
+    let site = Site::install().await?;
+    let roles: Api<ClusterRole> = Api::all(site.client.clone());
+    let rows: [(Plane, &str, &str, &str); 3] = [
+        (ACTIVATOR, "zeroscale-activator", "services", "list services"),
+        (AUTOSCALER, "zeroscale-autoscaler", "podautoscalers", "list podautoscalers.autoscaling.internal.knative.dev"),
+        (HPA, "zeroscale-autoscaler-hpa", "horizontalpodautoscalers", "list horizontalpodautoscalers.autoscaling"),
+    ];
+    let mut planes = Vec::new();
+    for (plane, role, resource, thing) in rows {
+        let whole = roles.get(role).await?;
+        let mut lacking = whole.clone();
+        for rule in lacking.rules.iter_mut().flatten() {
+            rule.resources.iter_mut().flatten().filter(|named| *named == resource).for_each(|named| named.push('x'));
+        }
+        roles.replace(role, &PostParams::default(), &lacking).await?;
+        planes.push((site.start(plane, site.address()?, false).await?, whole, thing));
+    }
+    for (plane, whole, thing) in &planes {
+        let account = format!("system:serviceaccount:{SYSTEM}:{}", plane.plane.binary);
+        told(plane, &[FAILS, &format!("\"thing\":\"{thing}\""), &account, "deploy/kubernetes/base/roles.yaml"]).await?;
+        ensure!(!plane.works(&site).await? || plane.plane.binary == "activator", "works without the right");
+        let mut mended = whole.clone();
+        mended.metadata.resource_version = None;
+        mended.metadata.managed_fields = None;
+        roles.replace(&whole.name_any(), &PostParams::default(), &mended).await?;
+    }
+    for (plane, _, thing) in &planes {
+        told(plane, &[WORKS, thing]).await?;
+        goes_on(plane, &site).await?;
+        said_no_more(plane, thing, 1)?;
+    }
+    Ok(())
+}
+
+/// Goal: without the custom resources the autoscaler says which kustomization has them, once for each, and goes on when they
+/// are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result<()> {
+    let site = Site::install().await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(site.client.clone());
+    let names: Vec<String> = common_api::crds().iter().map(ResourceExt::name_any).collect();
+    for name in &names {
+        definitions.delete(name, &DeleteParams::default()).await?;
+    }
+    let anything: Api<PodAutoscaler> = Api::all(site.client.clone());
+    until("the resources to go", async || Ok(anything.list(&Default::default()).await.is_err())).await?;
+    let autoscaler = site.start(AUTOSCALER, site.address()?, false).await?;
+    for name in &names {
+        told(&autoscaler, &[FAILS, name, "kubectl apply --server-side -k deploy/kubernetes/crds"]).await?;
+    }
+    bare::define_resources(&site.client).await?;
+    for name in &names {
+        told(&autoscaler, &[WORKS, name]).await?;
+        ensure!(autoscaler.said.with(&[FAILS, name]).len() == 1, "{name}");
+    }
+    goes_on(&autoscaler, &site).await?;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    ensure!(autoscaler.surplus(&names).is_empty(), "{:#?}", autoscaler.surplus(&names));
+    Ok(())
+}
+
+/// Goal: an API server that cannot be reached is told once by each plane, whatever is wrong with the way, and once more when
+/// it is lost later; every plane goes on by itself when it is back.
+async fn comes_to_the_api_server(
+    site: &Site,
+    at: SocketAddr,
+    (trusts, parts): (bool, &[&str]),
+    mend: impl AsyncFnOnce() -> anyhow::Result<Relay>,
+) -> anyhow::Result<()> {
+    let way = "the way to the API server";
+    let mut planes = Vec::new();
+    for plane in [ACTIVATOR, AUTOSCALER, HPA] {
+        planes.push(site.start(plane, at, trusts).await?);
+    }
+    for plane in &planes {
+        told(plane, &[&[FAILS, way, "remedy"], parts].concat()).await?;
+    }
+    let relay = mend().await?;
+    for plane in &planes {
+        told(plane, &[WORKS, way]).await?;
+        goes_on(plane, site).await?;
+        said_no_more(plane, way, 1)?;
+    }
+    relay.cut();
+    for plane in &planes {
+        let what = format!("{} to tell of the second time", plane.plane.binary);
+        until(&what, async || Ok(plane.said.with(&[FAILS, way]).len() == 2)).await?;
+    }
+    relay.join(site.address()?);
+    for plane in &planes {
+        until("the second end", async || Ok(plane.said.with(&[WORKS, way]).len() == 2)).await?;
+        said_no_more(plane, way, 2)?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_refuses_connections_is_waited_for() -> anyhow::Result<()> {
+    let site = Site::install().await?;
+    // Nobody else takes the port: this address is ours.
+    let at = SocketAddr::new(free_address()?, 6443);
+    let told = (true, ["nobody listens at"]);
+    comes_to_the_api_server(&site, at, (told.0, &told.1), async || {
+        let relay = Relay::bind(at, false).await?;
+        relay.join(site.address()?);
+        Ok(relay)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_hangs_is_waited_for() -> anyhow::Result<()> {
+    let site = Site::install().await?;
+    let relay = Relay::bind(SocketAddr::new(free_address()?, 6443), true).await?;
+    let at = relay.address;
+    comes_to_the_api_server(&site, at, (true, &["no answer within"]), async || {
+        relay.join(site.address()?);
+        Ok(relay)
+    })
+    .await
+}
+
+/// Another server's certificate, and another server's accounts.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_api_server_is_told_from_the_right_one() -> anyhow::Result<()> {
+    for (trusts, part) in [(false, "certificate-authority-data"), (true, "401 Unauthorized")] {
+        let (site, other) = (Site::install().await?, Site::install().await?);
+        // The right one's certificate is for 127.0.0.1.
+        let relay = Relay::start().await?;
+        relay.join(other.address()?);
+        let at = relay.address;
+        comes_to_the_api_server(&site, at, (trusts, &[part]), async || {
+            relay.cut();
+            relay.join(site.address()?);
+            Ok(relay)
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Goal: a value that breaks a rule and a key that nobody reads are named once each, and count from when they are mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()> {
+    let site = Site::install().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(site.client.clone(), SYSTEM);
+    let write = async |data: serde_json::Value| {
+        maps.patch("config-autoscaler", &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await
+    };
+    write(json!({"stable-window": "5parsecs", "max-scale-up-rat": "10"})).await?;
+    let autoscaler = site.start(AUTOSCALER, site.address()?, false).await?;
+    told(&autoscaler, &["ERROR", "config-autoscaler", "stable-window = 5parsecs", "remedy"]).await?;
+    told(&autoscaler, &["WARN", "config-autoscaler", "max-scale-up-rat", "write max-scale-up-rate"]).await?;
+    // Another version with the same faults is no news.
+    write(json!({"min-scale": "0"})).await?;
+    write(json!({"stable-window": "6s", "max-scale-up-rat": null})).await?;
+    told(&autoscaler, &["config-autoscaler", "taken again"]).await?;
+    goes_on(&autoscaler, &site).await?;
+    for part in ["5parsecs", "max-scale-up-rat\\\"", "\"key\":\"max-scale-up-rat\""] {
+        ensure!(autoscaler.said.with(&[part]).len() <= 1, "{:#?}", autoscaler.said.with(&[part]));
+    }
+    ensure!(autoscaler.surplus(&["config-autoscaler"]).is_empty());
+    Ok(())
+}
+
+/// Goal: who finds no way to an API server, or one that cannot be read, ends, and names the file and what it should be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_kubeconfig_is_named() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = |name: &str, text: &str| -> anyhow::Result<String> {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let missing = folder.path().join("missing").display().to_string();
+    let (nonsense, empty) = (file("nonsense", "what: [is this")?, file("empty", "")?);
+    let rows = [
+        (Some(&missing), "must be the path of a kubeconfig"),
+        (Some(&nonsense), "must be the path of a kubeconfig"),
+        (Some(&empty), "must be the path of a kubeconfig"),
+        (None, "automountServiceAccountToken"),
+    ];
+    for plane in [ACTIVATOR, AUTOSCALER, HPA] {
+        for (kubeconfig, remedy) in rows {
+            let mut env = vec![("HOME", folder.path().display().to_string())];
+            env.extend(kubeconfig.map(|path| ("KUBECONFIG", path.clone())));
+            let (process, said) = run(plane, free_address()?, &env)?;
+            let code = process.ended().await?.code();
+            ensure!(code == Some(1), "{plane:?} {kubeconfig:?}: {code:?}");
+            until("its last line", async || Ok(!said.with(&[remedy]).is_empty())).await?;
+            let lines = said.with(&[remedy]);
+            ensure!(lines.len() == 1, "{plane:?} {kubeconfig:?}: {:#?}", said.with(&[]));
+            ensure!(kubeconfig.is_none_or(|path| lines[0].contains(path)), "{lines:#?}");
+        }
+    }
+    Ok(())
+}
+
+/// Goal: what remedies name is there.
+#[test]
+fn remedies_name_what_exists() -> anyhow::Result<()> {
+    ensure!(!documents(&folder().join("base/roles.yaml"))?.is_empty());
+    ensure!(!documents(&folder().join("base/accounts.yaml"))?.is_empty());
+    for kustomization in ["crds", "custom-metrics"] {
+        ensure!(folder().join(kustomization).join("kustomization.yaml").is_file(), "{kustomization}");
+    }
+    Ok(())
+}

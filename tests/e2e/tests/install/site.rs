@@ -1,0 +1,210 @@
+//! An install whose planes are the binaries themselves, each with a token of its own account, on an API server that a test
+//! can take things away from.
+
+use crate::manifests::{apply, folder, objects};
+use anyhow::Context;
+use e2e::process::Said;
+use e2e::{Process, bare};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{DynamicObject, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, Config};
+use local::api::{ApiOptions, ApiServer, Audit};
+use local::up::system;
+use local::usage::UsageTable;
+use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use tempfile::TempDir;
+
+/// The system namespace.
+pub(crate) const SYSTEM: &str = system::NAMESPACE;
+
+/// One of the binaries, as its manifest starts it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plane {
+    /// Also the name of its account.
+    pub(crate) binary: &'static str,
+    args: &'static [&'static str],
+    /// Where its probes are answered.
+    port: u16,
+}
+
+/// The data plane.
+pub(crate) const ACTIVATOR: Plane = Plane { binary: "activator", args: &[], port: 8012 };
+/// The control plane.
+pub(crate) const AUTOSCALER: Plane = Plane { binary: "autoscaler", args: &[], port: 8080 };
+/// The controller of HorizontalPodAutoscalers.
+pub(crate) const HPA: Plane = Plane { binary: "autoscaler-hpa", args: &["--hpa=native"], port: 8080 };
+
+/// An API server with everything installed but the planes.
+pub(crate) struct Site {
+    server: ApiServer,
+    /// An administrator's client.
+    pub(crate) client: Client,
+    folder: TempDir,
+}
+
+/// A plane that runs.
+pub(crate) struct Running {
+    /// What it is.
+    pub(crate) plane: Plane,
+    /// Where its probes are answered.
+    pub(crate) address: SocketAddr,
+    /// The process.
+    pub(crate) process: Process,
+    /// Its log.
+    pub(crate) said: Said,
+}
+
+impl Site {
+    /// Everything installed.
+    pub(crate) async fn install() -> anyhow::Result<Self> {
+        Self::audited(None).await
+    }
+
+    /// Everything installed, on an API server that tells of its requests.
+    pub(crate) async fn audited(audit: Option<Audit>) -> anyhow::Result<Self> {
+        let options = ApiOptions { audit, ..ApiOptions::new("127.202.128.0/17".parse()?) };
+        let server = ApiServer::start(options).await?;
+        server.set_usage(UsageTable::default()); // As with a metrics server that has seen nothing yet.
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        system::create(&client, None).await?;
+        for object in objects(&folder().join("native"))? {
+            apply(&client, &object, false).await?;
+        }
+        Ok(Self { server, client, folder: tempfile::tempdir()? })
+    }
+
+    /// Where the API server listens.
+    pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
+        let cluster = self.cluster()?;
+        let url = cluster["server"].as_str().context("a server")?;
+        Ok(url.trim_start_matches("https://").parse()?)
+    }
+
+    /// The cluster, as the kubeconfig has it.
+    fn cluster(&self) -> anyhow::Result<Value> {
+        let file: Value = serde_yaml_ng::from_str(&self.server.kubeconfig())?;
+        Ok(file["clusters"][0]["cluster"].clone())
+    }
+
+    /// A kubeconfig of `account`, with the API server at `at`. A trusting one looks at no certificate.
+    pub(crate) async fn kubeconfig(&self, account: &str, at: SocketAddr, trusts: bool) -> anyhow::Result<PathBuf> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), SYSTEM);
+        let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
+        let given = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        let token = given.status.and_then(|status| status.token).context("a token")?;
+        let mut cluster = json!({"server": format!("https://{at}")});
+        if trusts {
+            cluster["insecure-skip-tls-verify"] = json!(true);
+        } else {
+            cluster["certificate-authority-data"] = self.cluster()?["certificate-authority-data"].clone();
+        }
+        let file = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "site",
+            "clusters": [{"name": "site", "cluster": cluster}],
+            "users": [{"name": "site", "user": {"token": token}}],
+            "contexts": [{"name": "site", "context": {"cluster": "site", "user": "site"}}],
+        });
+        let path = self.folder.path().join(format!("{account}.kubeconfig"));
+        std::fs::write(&path, file.to_string())?;
+        Ok(path)
+    }
+
+    /// Starts a plane under its own account, with the API server at `at`.
+    pub(crate) async fn start(&self, plane: Plane, at: SocketAddr, trusts: bool) -> anyhow::Result<Running> {
+        let kubeconfig = self.kubeconfig(plane.binary, at, trusts).await?;
+        let ip = free_address()?;
+        let (process, said) = run(plane, ip, &[("KUBECONFIG", kubeconfig.display().to_string())])?;
+        Ok(Running { plane, address: SocketAddr::new(ip, plane.port), process, said })
+    }
+}
+
+/// Starts a plane with its manifest's environment and `more`.
+pub(crate) fn run(plane: Plane, ip: IpAddr, more: &[(&'static str, String)]) -> anyhow::Result<(Process, Said)> {
+    let mut env = vec![
+        ("ZEROSCALE_MODE", "standalone".to_owned()),
+        ("POD_NAME", format!("{}-0", plane.binary)),
+        ("POD_IP", ip.to_string()),
+        ("SYSTEM_NAMESPACE", SYSTEM.to_owned()),
+        ("CLUSTER_DOMAIN", system::DOMAIN.to_owned()),
+        ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
+        // Nobody's: these tests have no stats.
+        ("ZEROSCALE_STAT_URL", "ws://127.0.0.1:9".to_owned()),
+    ];
+    env.extend_from_slice(more);
+    Process::heard(plane.binary, plane.args, &env)
+}
+
+/// An address of loopback that no other plane of a test listens at. Clusters choose theirs from 127.32.0.0 on.
+pub(crate) fn free_address() -> anyhow::Result<IpAddr> {
+    static COUNT: AtomicU8 = AtomicU8::new(1);
+    let second = u8::try_from(2 + std::process::id() % 28)?;
+    let third = u8::try_from(std::process::id() / 28 % 250)?;
+    Ok(IpAddr::from([127, second, third, COUNT.fetch_add(1, Ordering::Relaxed)]))
+}
+
+impl Running {
+    /// Lines of warnings and errors that contain none of `expected`.
+    pub(crate) fn surplus(&self, expected: &[&str]) -> Vec<String> {
+        let said = ["WARN", "ERROR"].into_iter().flat_map(|level| self.said.with(&[&format!("\"level\":\"{level}\"")]));
+        // Of stats, which go nowhere here, and of kubeconfigs that look at no certificate.
+        let always = ["the link to", "Server cert bypassed"];
+        said.filter(|line| !always.iter().chain(expected).any(|part| line.contains(part))).collect()
+    }
+
+    /// Whether it does now what it is for, on this site.
+    pub(crate) async fn works(&self, site: &Site) -> anyhow::Result<bool> {
+        match self.plane.binary {
+            "activator" => {
+                let answer = e2e::Load::new(self.address, "nobody.example.com").get("/").await;
+                Ok(answer.is_ok_and(|answer| answer.status == 404))
+            }
+            "autoscaler" => {
+                unless_there(site, bare::deployment(0)).await?;
+                unless_there(site, bare::pod_autoscaler(json!({}))).await?;
+                let made: Api<common_api::ServerlessService> = Api::namespaced(site.client.clone(), "default");
+                Ok(made.get_opt("hello").await?.is_some())
+            }
+            _ => {
+                let mut deployment = bare::deployment(1);
+                deployment["metadata"]["name"] = json!("scaled");
+                unless_there(site, deployment).await?;
+                unless_there(site, two_at_least("scaled")).await?;
+                let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
+                    Api::namespaced(site.client.clone(), "default");
+                Ok(deployments.get("scaled").await?.spec.and_then(|spec| spec.replicas) == Some(2))
+            }
+        }
+    }
+}
+
+/// A HorizontalPodAutoscaler that asks for two replicas, whatever they use.
+pub(crate) fn two_at_least(target: &str) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": target},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+            "minReplicas": 2, "maxReplicas": 4,
+            "metrics": [{"type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}],
+        },
+    })
+}
+
+async fn unless_there(site: &Site, object: Value) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let types = object.types.clone().context("an object says what it is")?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+    let api: Api<DynamicObject> = Api::namespaced_with(site.client.clone(), "default", &resource);
+    match api.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        created => created.map(|_| ()).map_err(Into::into),
+    }
+}
