@@ -9,7 +9,8 @@
 //! HTTP/1 connection closed.
 //!
 //! Statuses and texts for what upstream refuses too are upstream's in knative mode; in standalone the text is the
-//! error's own, which names the bound.
+//! error's own, which names the bound. Anybody may read it, so it names no pod, no address and no namespace: those are in
+//! the log.
 
 use super::Chain;
 use super::drain::Drain;
@@ -159,7 +160,7 @@ fn is_grpc(headers: &http::HeaderMap) -> bool {
 fn answer<B>(refusal: &Refusal, grpc: bool, version: Version, mode: Mode) -> Response<Reply<B>> {
     let status = refusal.status();
     let mut response = match grpc_code(refusal) {
-        Some(code) if grpc => trailers_only(code, &refusal.to_string()),
+        Some(code) if grpc => trailers_only(code, text(refusal, Mode::Standalone).trim_end()),
         _ => plain(status, text(refusal, mode), !matches!(refusal, Refusal::Timeout(_))),
     };
     let headers = response.headers_mut();
@@ -195,6 +196,11 @@ fn text(refusal: &Refusal, mode: Mode) -> String {
         (Refusal::Timeout(_), Mode::Knative) => "activator request timeout".to_owned(),
         (Refusal::QueueFull { .. }, Mode::Knative) => "pending request queue full\n".to_owned(),
         (Refusal::Pod { cause, .. }, Mode::Knative) => format!("{cause}\n"),
+        (Refusal::Pod { cause, .. }, Mode::Standalone) => format!("a pod of the revision: {cause}\n"),
+        // Behind the word Kubernetes tells of the pod, its namespace and its containers.
+        (Refusal::Failing { reason }, _) => {
+            format!("the revision's pods fail: {}\n", reason.split(':').next().unwrap_or_default())
+        }
         (refusal, _) => format!("{refusal}\n"),
     }
 }
@@ -275,6 +281,22 @@ mod tests {
         }
         assert!(text(&Refusal::QueueFull { bound: 5 }, Mode::Standalone).contains("5 requests"));
         assert!(text(&Refusal::MemoryFull { bound: 99 }, Mode::Standalone).contains("99 bytes"));
+    }
+
+    #[test]
+    fn nobody_outside_learns_of_pods() {
+        let reason = "CrashLoopBackOff: back-off 10s restarting failed container=app pod=app-7_prod(1-2)".to_owned();
+        let dest = "10.0.0.1:80".parse().expect("an address");
+        let rows = [
+            (Refusal::Failing { reason }, "the revision's pods fail: CrashLoopBackOff\n"),
+            (Refusal::Pod { dest, cause: "connection reset".into() }, "a pod of the revision: connection reset\n"),
+        ];
+        for (refusal, expected) in rows {
+            assert_eq!(text(&refusal, Mode::Standalone), expected);
+            let grpc: TestReply = answer(&refusal, true, Version::HTTP_2, Mode::Standalone);
+            let message = grpc.headers()["grpc-message"].to_str().expect("text");
+            assert!(!message.contains("10.0.0.1") && !message.contains("prod"), "{message}");
+        }
     }
 
     #[test]

@@ -26,9 +26,14 @@ const STATS: &str = "zeroscale.dev/stats";
 
 /// The sum of a counter over both autoscalers; of those lines that contain `label`.
 async fn total(world: &World, name: &str, label: &str) -> anyhow::Result<f64> {
+    total_of(world, &[0, 1], name, label).await
+}
+
+/// The same over some autoscalers.
+pub(crate) async fn total_of(world: &World, autoscalers: &[usize], name: &str, label: &str) -> anyhow::Result<f64> {
     let mut sum = 0.0;
-    for n in 0..2 {
-        let admin = SocketAddr::new(world.cluster.address(PlaneId::Autoscaler(n)).ip(), 9090);
+    for n in autoscalers {
+        let admin = SocketAddr::new(world.cluster.address(PlaneId::Autoscaler(*n)).ip(), 9090);
         let page = Load::new(admin, "metrics").get("/metrics").await?;
         for line in
             String::from_utf8_lossy(&page.body).lines().filter(|line| line.starts_with(name) && line.contains(label))
@@ -122,6 +127,7 @@ async fn strangers_are_refused(world: &World) -> anyhow::Result<()> {
         ("no token", None, false, 401),
         ("nobody's", Some("nonsense".to_owned()), false, 401),
         ("for the API server", Some(token(world, "activator", None, own).await?), false, 401),
+        ("for somebody else", Some(token(world, "activator", Some("vault"), own).await?), false, 401),
         ("of a pod that has gone", Some(of_gone), false, 401),
         ("a stranger's", Some(token(world, "stranger", Some(STATS), None).await?), false, 403),
         ("bound to no pod", Some(token(world, "activator", Some(STATS), None).await?), false, 403),

@@ -1,0 +1,89 @@
+//! What the ports reveal to whoever can reach them: of the cluster, nothing.
+
+use anyhow::{Context, ensure};
+use e2e::{Load, Workload, World};
+use local::up::PlaneId;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The whole answer to a request, head and body, as it comes.
+async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(at).await?;
+    stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    let reading = stream.read_to_end(&mut answer);
+    tokio::time::timeout(e2e::space::SOON, reading).await.context("no end")??;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Goal: our own answers name nothing of the cluster, neither software nor version. Method: each refusal that a stranger can
+/// bring about at a public port, read byte for byte.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    world.deploy(&Workload::new("crash").env("HELLO_START_MS", 60_000).env("HELLO_EXIT_AFTER_MS", 1)).await?;
+    world.deploy(&Workload::new("never").env("HELLO_NEVER_READY", 1).annotate("zeroscale.dev/timeout", "2s")).await?;
+    let (activator, autoscaler) =
+        (world.cluster.address(PlaneId::Activator(0)), world.cluster.address(PlaneId::Autoscaler(0)));
+    let h2c = SocketAddr::new(activator.ip(), 8013);
+    let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}");
+    let (crash, never) = (format!("crash.{}", world.namespace), format!("never.{}", world.namespace));
+    let rows = [
+        (activator, get("nobody.example.com"), "404"),
+        (h2c, get("nobody.example.com"), "404"),
+        // The name of a workload in a namespace that the caller did not name.
+        (activator, get("crash"), "404"),
+        (activator, get("activator-service.zeroscale-system.svc.cluster.local"), "404"),
+        (activator, get("a") + "\r\nHost: b", "400"),
+        (activator, "CONNECT a:1 HTTP/1.1\r\nHost: a:1".to_owned(), "404"),
+        (activator, get(&crash), "503"),
+        (activator, get(&never), "504"),
+        (autoscaler, get("a") + "\r\nUser-Agent: curl", "400"),
+        (
+            autoscaler,
+            get("a")
+                + "\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "401",
+        ),
+    ];
+    let mut secrets = vec![
+        world.namespace.clone(),
+        "zeroscale-system".to_owned(),
+        "cluster.local".to_owned(),
+        env!("CARGO_PKG_VERSION").to_owned(),
+        "hyper".to_owned(),
+        "Server:".to_owned(),
+        activator.ip().to_string(),
+        autoscaler.ip().to_string(),
+    ];
+    let mut answers = Vec::new();
+    for (at, request, status) in &rows {
+        let answer = raw(*at, request).await.with_context(|| request.clone())?;
+        ensure!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
+        answers.push((request, answer));
+    }
+    for name in ["crash", "never"] {
+        for pod in world.pods(name).await? {
+            secrets.extend(pod.metadata.name);
+            secrets.extend(pod.status.and_then(|status| status.pod_ip));
+        }
+    }
+    ensure!(secrets.len() > 8, "no pods were made");
+    for (request, answer) in answers {
+        for secret in &secrets {
+            // What the client itself has sent is no secret.
+            let told = answer.to_lowercase().contains(&secret.to_lowercase()) && !request.contains(secret.as_str());
+            ensure!(!told, "{request:?} is told {secret:?}: {answer}");
+        }
+    }
+    // What is not asked for by name is not there.
+    let admin = SocketAddr::new(activator.ip(), 9090);
+    for path in ["/", "/debug/pprof/", "/nothing"] {
+        let answer = Load::new(admin, "admin").get(path).await?;
+        ensure!(answer.status == 404 && !answer.headers.contains_key("server"), "{path}: {}", answer.status);
+    }
+    world.end().await;
+    Ok(())
+}
