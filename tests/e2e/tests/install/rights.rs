@@ -10,6 +10,7 @@ use e2e::space::SOON;
 use e2e::{Entry, Workload, World};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use local::api::{Access, Audit};
@@ -21,10 +22,11 @@ use std::sync::{Arc, Mutex};
 
 /// What each account asked for, and whether it was allowed.
 #[derive(Clone, Default)]
-struct Record(Arc<Mutex<BTreeSet<(String, Access, bool)>>>);
+pub(crate) struct Record(Arc<Mutex<BTreeSet<(String, Access, bool)>>>);
 
 impl Record {
-    fn audit(&self) -> Audit {
+    /// What an API server tells of its requests.
+    pub(crate) fn audit(&self) -> Audit {
         let record = self.clone();
         Audit::new(move |user, access, allowed| {
             let Some(account) = user.strip_prefix("system:serviceaccount:zeroscale-system:") else { return };
@@ -32,15 +34,18 @@ impl Record {
         })
     }
 
-    fn any(&self, wanted: impl Fn(&str, &Access, bool) -> bool) -> bool {
+    /// Whether something was asked for; by account, and whether it was allowed.
+    pub(crate) fn any(&self, wanted: impl Fn(&str, &Access, bool) -> bool) -> bool {
         self.0.lock().expect("record").iter().any(|(account, access, allowed)| wanted(account, access, *allowed))
     }
 
-    fn asked(&self, account: &str, verb: &str, resource: &str) -> bool {
+    /// Whether an account asked for a verb on a resource.
+    pub(crate) fn asked(&self, account: &str, verb: &str, resource: &str) -> bool {
         self.any(|who, access, _| (who, &*access.verb, &*access.resource) == (account, verb, resource))
     }
 
-    fn denied(&self) -> Vec<String> {
+    /// All that was denied.
+    pub(crate) fn denied(&self) -> Vec<String> {
         let record = self.0.lock().expect("record");
         let denied: BTreeSet<_> = record
             .iter()
@@ -53,7 +58,7 @@ impl Record {
 
 /// One right that a role gives.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
+pub(crate) struct Right {
     account: String,
     namespace: Option<String>,
     verb: String,
@@ -62,9 +67,9 @@ struct Right {
     names: Vec<String>,
 }
 
-/// All rights that the manifests give to the planes.
-fn rights() -> anyhow::Result<Vec<Right>> {
-    let all = objects(&folder().join("base"))?;
+/// All rights that a kustomization gives to accounts.
+pub(crate) fn rights(kustomization: &str) -> anyhow::Result<Vec<Right>> {
+    let all = objects(&folder().join(kustomization))?;
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
@@ -99,9 +104,12 @@ fn rights() -> anyhow::Result<Vec<Right>> {
 }
 
 impl Right {
-    fn covers(&self, account: &str, access: &Access) -> bool {
-        (account, &access.verb, &access.group, &access.resource)
-            == (self.account.as_str(), &self.verb, &self.group, &self.resource)
+    /// Whether it allows this.
+    pub(crate) fn covers(&self, account: &str, access: &Access) -> bool {
+        let part = access.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
+        (account, &access.verb) == (self.account.as_str(), &self.verb)
+            && (self.group == access.group || self.group == "*")
+            && (self.resource == access.resource || Some(&self.resource) == part.as_ref())
             && self.namespace.as_ref().is_none_or(|namespace| *namespace == access.namespace)
             && (self.names.is_empty() || self.names.contains(&access.name))
     }
@@ -165,12 +173,39 @@ async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
 
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
     lived?;
-    let surplus: Vec<_> = rights()?
+    none_is_surplus(&record, "base")
+}
+
+/// Checks that each right of a kustomization was asked for.
+pub(crate) fn none_is_surplus(record: &Record, kustomization: &str) -> anyhow::Result<()> {
+    let surplus: Vec<_> = rights(kustomization)?
         .into_iter()
         .filter(|right| !record.any(|account, access, _| right.covers(account, access)))
         .map(|right| format!("{}: {} {}.{}", right.account, right.verb, right.resource, right.group))
         .collect();
     ensure!(surplus.is_empty(), "rights that nothing asks for: {surplus:#?}");
+    Ok(())
+}
+
+/// Goal: where owner references are enforced, the OpenShift kustomization allows those that our objects carry.
+async fn owners_may_wait(world: &World) -> anyhow::Result<()> {
+    let mut owners = BTreeSet::new();
+    let metas = world.api::<ServerlessService>().list(&ListParams::default()).await?.items.into_iter();
+    let mut metas: Vec<_> = metas.map(|object| object.metadata).collect();
+    metas.extend(world.api::<Metric>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    metas.extend(world.api::<Service>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    metas
+        .extend(world.api::<EndpointSlice>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    for owner in metas.iter().flat_map(|meta| meta.owner_references.iter().flatten()) {
+        let group = owner.api_version.split('/').next().unwrap_or_default();
+        // Owners that are not ours are those of Kubernetes' own controllers.
+        if owner.block_owner_deletion == Some(true) && group.ends_with("internal.knative.dev") {
+            owners.insert((group.to_owned(), format!("{}s/finalizers", owner.kind.to_lowercase())));
+        }
+    }
+    let given = rights("openshift")?.into_iter().filter(|right| right.resource.ends_with("/finalizers"));
+    let given: BTreeSet<_> = given.map(|right| (right.group, right.resource)).collect();
+    ensure!(owners == given, "owners are {owners:?}, and rights are for {given:?}");
     Ok(())
 }
 
@@ -187,6 +222,7 @@ async fn live(world: &World, record: &Record) -> anyhow::Result<()> {
         let load = world.load(Entry::Activator, name);
         world.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
     }
+    owners_may_wait(world).await?;
     conflict::<PodAutoscaler>(world, record, "plain", "podautoscalers").await?;
     conflict::<ServerlessService>(world, record, "plain", "serverlessservices").await?;
     conflict::<Metric>(world, record, "plain", "metrics").await?;

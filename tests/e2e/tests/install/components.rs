@@ -1,0 +1,97 @@
+//! What is installed beside `base` where it is wanted: rights to other metrics, OpenShift's, and the controller of
+//! HorizontalPodAutoscalers.
+
+use crate::manifests::{apply, folder, objects};
+use crate::rights::{Record, none_is_surplus};
+use crate::site::{HPA, SYSTEM, Site};
+use anyhow::ensure;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Longest wait for what comes by itself: a lease is renewed every 10 s, metrics are looked at every 15 s.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Whether the API server would allow `verb` on a resource of `group`; `GROUP/RESOURCE[/PART]` as one text.
+async fn may(client: &Client, account: &str, verb: &str, what: &str) -> anyhow::Result<bool> {
+    let mut parts = what.split('/');
+    let mut part = || parts.next().unwrap_or_default();
+    let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
+        "user": format!("system:serviceaccount:{SYSTEM}:{account}"),
+        "resourceAttributes": {
+            "verb": verb, "group": part(), "resource": part(), "subresource": part(), "namespace": "default",
+        },
+    }}))?;
+    let answered = Api::<SubjectAccessReview>::all(client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(answered.status.is_some_and(|status| status.allowed))
+}
+
+async fn apply_all(site: &Site, kustomization: &str) -> anyhow::Result<()> {
+    for object in objects(&folder().join(kustomization))? {
+        apply(&site.client, &object, false).await?;
+    }
+    Ok(())
+}
+
+/// Goal: each kustomization gives the rights that it is for, to those who need them and to nobody else.
+#[tokio::test]
+async fn each_component_gives_its_rights() -> anyhow::Result<()> {
+    let rows = [
+        ("custom-metrics", "autoscaler", "get", "custom.metrics.k8s.io/pods/queue_length", true),
+        ("custom-metrics", "autoscaler", "list", "external.metrics.k8s.io/queue_length", true),
+        ("custom-metrics", "autoscaler-hpa", "get", "custom.metrics.k8s.io/services/queue_length", true),
+        ("custom-metrics", "autoscaler-hpa", "list", "external.metrics.k8s.io/queue_length", true),
+        ("custom-metrics", "activator", "get", "custom.metrics.k8s.io/pods/queue_length", false),
+        ("openshift", "autoscaler", "update", "autoscaling.internal.knative.dev/podautoscalers/finalizers", true),
+        ("openshift", "autoscaler", "update", "networking.internal.knative.dev/serverlessservices/finalizers", true),
+        ("openshift", "autoscaler", "create", "discovery.k8s.io/endpointslices/restricted", true),
+        ("openshift", "activator", "create", "discovery.k8s.io/endpointslices/restricted", false),
+    ];
+    let site = Site::install().await?;
+    for (_, account, verb, what, _) in rows {
+        ensure!(!may(&site.client, account, verb, what).await?, "base allows {account} to {verb} {what}");
+    }
+    for kustomization in ["custom-metrics", "openshift"] {
+        apply_all(&site, kustomization).await?;
+    }
+    for (kustomization, account, verb, what, expected) in rows {
+        let allowed = may(&site.client, account, verb, what).await?;
+        ensure!(allowed == expected, "{kustomization}: {account}: {verb} {what}: {allowed}");
+    }
+    Ok(())
+}
+
+/// Goal: the controller's roles are enough and no more. Method: it scales an object by its account's rights, renews its
+/// lease, and finds that somebody else has written to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() -> anyhow::Result<()> {
+    let record = Record::default();
+    let site = Site::audited(Some(record.audit())).await?;
+    let controller = site.start(HPA, site.address()?, false).await?;
+    let leases: Api<Lease> = Api::namespaced(site.client.clone(), SYSTEM);
+    let deadline = Instant::now() + PATIENCE;
+    let mut turn = 0;
+    loop {
+        let scaled = controller.works(&site).await?;
+        // Until the holder's own version is not the last.
+        for lease in leases.list(&ListParams::default()).await? {
+            turn += 1;
+            let patch = json!({"metadata": {"annotations": {"test/turn": turn.to_string()}}});
+            leases.patch(&lease.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        let asked = |verb, resource| record.asked("autoscaler-hpa", verb, resource);
+        let measured = record.any(|_, access, _| access.group == "metrics.k8s.io");
+        if scaled && measured && asked("get", "leases") && asked("create", "events") {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "not everything was asked for: {scaled} {:#?}", controller.said.with(&[]));
+        sleep(Duration::from_millis(1)).await;
+    }
+    controller.process.terminate().await?;
+    ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
+    none_is_surplus(&record, "native")
+}
