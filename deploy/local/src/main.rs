@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     if matches!(command, Command::Hello) {
         return hello::main(); // It must start fast: no logs, no threads.
     }
+    // Faults of the API server are told once, by whoever carries requests to it.
     telemetry::init_logs(telemetry::Format::Text, "warn");
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ pub mod load;
 pub mod process;
 pub mod relay;
 pub mod space;
+pub mod streams;
 pub mod workload;
 pub mod world;
 

@@ -1,7 +1,14 @@
 //! What an operator installs: manifests that an API server takes, rights that are enough and no more, and a stat link that
 //! only the planes can use.
 
+mod components;
+mod exposure;
+mod faults;
 mod images;
 mod manifests;
+mod names;
+mod nginx;
 mod rights;
+mod site;
 mod tokens;
+mod upgrade;

@@ -1,5 +1,6 @@
 //! Who may send stats, over sockets: in a local cluster tokens are demanded as the manifests demand them.
 
+use crate::upgrade::REASONS;
 use anyhow::{Context, ensure};
 use autoscaler::ingest::stat_server::FORWARDED;
 use common::stat::Stat;
@@ -98,7 +99,7 @@ async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<(
     for name in names {
         world.until_asleep(name).await?;
     }
-    for reason in ["Misrouted", "Expired", "QueueFull", "Impostor", "Refused"] {
+    for reason in REASONS {
         ensure!(total(&world, "zeroscale_stats_dropped_total", reason).await? == 0.0, "dropped: {reason}");
     }
     ensure!(total(&world, "zeroscale_stat_refusals_total", "").await? == 0.0, "a plane was refused");

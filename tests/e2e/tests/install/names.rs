@@ -1,0 +1,150 @@
+//! Inside an image: what its root holds is enough for the binary to resolve the name of a Service.
+
+use crate::site::SYSTEM;
+use anyhow::{Context, bail, ensure};
+use e2e::bare;
+use e2e::process::find;
+use faults::netns::Namespace;
+use serde_json::{Value, json};
+use std::io::Read;
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::task::block_in_place;
+use tokio::time::Instant;
+
+/// What a kubelet writes for a Pod of the system namespace.
+const RESOLV_CONF: &str = "search zeroscale-system.svc.cluster.local svc.cluster.local cluster.local\n\
+                           nameserver 127.0.0.1\noptions ndots:5\n";
+const NAME: &str = "kubernetes.default.svc.cluster.local";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Goal: each image alone resolves names as a Pod does. Method: the binary in its image's root, as the image's user, with the
+/// files of a kubelet, looks for its API server by name; a name server answers, and the API server is called.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_resolves_names_of_services() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    // An image holds no authorities: a Pod is told its API server's.
+    let (server, _) = bare::start("127.203.128.0/17").await?;
+    let file: Value = serde_yaml_ng::from_str(&server.kubeconfig())?;
+    let authority = &file["clusters"][0]["cluster"]["certificate-authority-data"];
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {
+            "server": "http://kubernetes.default.svc:6443", "certificate-authority-data": authority,
+        }}],
+        "users": [{"name": "a", "user": {}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+    });
+    for binary in ["activator", "autoscaler", "autoscaler-hpa"] {
+        let root = folder.path().join(binary);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/images/root");
+        let made = Command::new(script).arg(find(binary)?).arg(&root).output()?;
+        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        std::fs::write(root.join("etc/resolv.conf"), RESOLV_CONF)?;
+        std::fs::write(root.join("kubeconfig"), kubeconfig.to_string())?;
+        let called = block_in_place(|| Namespace::start()?.within(move || calls_by_name(binary, root)))?;
+        let head = called.to_ascii_lowercase();
+        ensure!(head.contains("host: kubernetes.default.svc:6443"), "{binary}: {called}");
+    }
+    Ok(())
+}
+
+/// A process that does not outlive the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // It may have ended.
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the binary in `root`; the head of its first request.
+fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
+    let (asked, questions) = mpsc::channel();
+    let names = UdpSocket::bind("127.0.0.1:53")?;
+    let api = TcpListener::bind("127.0.0.1:6443")?;
+    api.set_nonblocking(true)?;
+    let stop = names.try_clone()?;
+    let serving = std::thread::spawn(move || serve_names(&names, &asked));
+    let mut command = Command::new("chroot");
+    command.arg("--userspec=65532:65532").arg(root).arg(format!("/{binary}"));
+    if binary == "autoscaler-hpa" {
+        command.arg("--hpa=native");
+    }
+    command.env_clear().envs([
+        ("KUBECONFIG", "/kubeconfig"),
+        ("POD_NAME", "a-0"),
+        ("POD_IP", "127.0.0.1"),
+        ("SYSTEM_NAMESPACE", SYSTEM),
+        ("ZEROSCALE_MODE", "standalone"),
+        ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+    ]);
+    let child = Killed(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
+    let deadline = Instant::now() + PATIENCE;
+    let mut stream = loop {
+        match api.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                if Instant::now() >= deadline {
+                    bail!("{binary} did not call; it asked for {:?}", questions.try_iter().collect::<Vec<_>>());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut head = [0; 1024];
+    let length = stream.read(&mut head)?;
+    drop(child);
+    // An empty packet ends the name server.
+    stop.send_to(&[], stop.local_addr()?)?;
+    serving.join().ok().context("the name server panicked")??;
+    ensure!(questions.iter().any(|name| name == NAME), "{NAME} was not asked for");
+    Ok(String::from_utf8_lossy(&head[..length]).into_owned())
+}
+
+/// Knows one name, with an IPv4 address alone, and tells what it is asked for.
+fn serve_names(socket: &UdpSocket, asked: &mpsc::Sender<String>) -> anyhow::Result<()> {
+    let mut packet = [0; 512];
+    loop {
+        let (length, from) = socket.recv_from(&mut packet)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let question = packet.get(12..length).context("a question")?;
+        let (name, end) = read_name(question)?;
+        let kind = question.get(end..end + 4).context("type and class")?;
+        let (known, is_v4) = (name == NAME, kind[..2] == [0, 1]);
+        let mut answer = packet[..2].to_vec();
+        let (code, count) = (if known { 0 } else { 3 }, u8::from(known && is_v4));
+        answer.extend([0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);
+        answer.extend(&question[..end + 4]);
+        if count == 1 {
+            // The name of the question, type A, class IN, 5 s, four bytes.
+            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 127, 0, 0, 1]);
+        }
+        socket.send_to(&answer, from)?;
+        let _ = asked.send(name); // Whoever listens may have ended.
+    }
+}
+
+/// A name in a question, and where it ends.
+fn read_name(question: &[u8]) -> anyhow::Result<(String, usize)> {
+    let (mut labels, mut at) = (Vec::new(), 0);
+    loop {
+        let length = usize::from(*question.get(at).context("a name that ends")?);
+        at += 1;
+        if length == 0 {
+            return Ok((labels.join("."), at));
+        }
+        let label = question.get(at..at + length).context("a label")?;
+        labels.push(String::from_utf8_lossy(label).to_ascii_lowercase());
+        at += length;
+    }
+}

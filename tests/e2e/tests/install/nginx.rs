@@ -1,0 +1,177 @@
+//! Behind an ingress of somebody else: nginx, configured as ingress-nginx does for `deploy/samples/ingress.yaml`.
+
+use crate::site::free_address;
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use e2e::space::SOON;
+use e2e::{Load, Process, Workload, World};
+use futures::{SinkExt, StreamExt};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::core::v1::Service;
+use local::up::UpOptions;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio_tungstenite::tungstenite::Message;
+
+const HELLO: &str = "hello.example.com";
+const STREAMS: &str = "streams.example.com";
+/// Bytes of a large body.
+const LARGE: usize = 32 << 20;
+
+/// What ingress-nginx writes for a host, with the sample's annotations: the Service's address, not its endpoints, and no
+/// buffering of requests. Everything else is its default.
+fn server(listen: SocketAddr, host: &str, service: &str) -> String {
+    let upstream = host.replace('.', "-");
+    format!(
+        "upstream {upstream} {{ server {service}; keepalive 320; keepalive_timeout 60s; keepalive_requests 10000; }}
+         server {{
+           listen {listen}; server_name {host};
+           location / {{
+             client_max_body_size 0;
+             proxy_set_header Host $http_host;
+             proxy_set_header Upgrade $http_upgrade;
+             proxy_set_header Connection $connection_upgrade;
+             proxy_set_header X-Request-ID $request_id;
+             proxy_set_header X-Real-IP $remote_addr;
+             proxy_set_header X-Forwarded-For $remote_addr;
+             proxy_set_header X-Forwarded-Host $http_host;
+             proxy_set_header X-Forwarded-Port $server_port;
+             proxy_set_header X-Forwarded-Proto $scheme;
+             proxy_connect_timeout 5s; proxy_send_timeout 60s; proxy_read_timeout 300s;
+             proxy_buffering off; proxy_buffer_size 4k; proxy_buffers 4 4k;
+             proxy_request_buffering off;
+             proxy_http_version 1.1;
+             proxy_next_upstream error timeout; proxy_next_upstream_tries 3;
+             proxy_pass http://{upstream}; proxy_redirect off;
+           }}
+         }}\n"
+    )
+}
+
+/// Starts nginx with all that it writes in `folder`.
+async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Result<Process> {
+    let here = folder.display();
+    let mut file = std::fs::File::create(folder.join("nginx.conf"))?;
+    write!(
+        file,
+        "daemon off; master_process off; error_log stderr; pid {here}/pid;
+         events {{ worker_connections 4096; }}
+         http {{
+           access_log off; default_type text/html;
+           client_body_temp_path {here}/body; proxy_temp_path {here}/proxy; fastcgi_temp_path {here}/fastcgi;
+           uwsgi_temp_path {here}/uwsgi; scgi_temp_path {here}/scgi;
+           map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}
+           {}
+         }}\n",
+        servers.concat()
+    )?;
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf")).args(["-e", "stderr"]);
+    let process = Process::spawn(command).context("nginx (Debian: nginx-light) is needed")?;
+    let deadline = tokio::time::Instant::now() + SOON;
+    while TcpStream::connect(at).await.is_err() {
+        ensure!(tokio::time::Instant::now() < deadline, "nginx does not listen; its error output tells why");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    Ok(process)
+}
+
+/// Address and port of the Service that the sample's Ingress names.
+async fn service(world: &World, name: &str) -> anyhow::Result<String> {
+    let service = world.api::<Service>().get(name).await?;
+    let ip = service.spec.and_then(|spec| spec.cluster_ip).context("a cluster IP")?;
+    Ok(format!("{ip}:80"))
+}
+
+/// Goal: nothing is lost behind nginx while a workload sleeps and wakes; uploads, events and WebSockets pass as they come.
+#[tokio::test(flavor = "multi_thread")]
+async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut settings = tempfile::NamedTempFile::new()?;
+    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
+    let options = UpOptions { config_autoscaler: Some(settings.path().to_owned()), ..UpOptions::default() };
+    let world = World::with(options).await?;
+    world.deploy(&Workload::new("hello").annotate("zeroscale.dev/hosts", HELLO)).await?;
+    let streams = Workload::new("streams").annotate("zeroscale.dev/hosts", STREAMS).env("E2E_STREAMS", 1);
+    world.deploy(&streams).await?;
+    let at = SocketAddr::new(free_address()?, 8081);
+    let servers =
+        [server(at, HELLO, &service(&world, "hello").await?), server(at, STREAMS, &service(&world, "streams").await?)];
+    let nginx = start(folder.path(), &servers, at).await?;
+
+    let load = Load::new(at, HELLO);
+    let answer = load.get("/").await?;
+    ensure!(answer.status == 200, "{} {:?}", answer.status, answer.body);
+    large_bodies_pass(at).await?;
+    // While the last pod goes, and when it has gone.
+    for _ in 0..2 {
+        world.until(e2e::space::ASLEEP, "no replicas", async || Ok(world.replicas("hello").await? == 0)).await?;
+        load.burst(50, "/").await.none_lost()?;
+    }
+    world.until_asleep("hello").await?;
+    load.burst(50, "/").await.none_lost()?;
+
+    // Each wakes the workload, or finds it awake.
+    a_websocket_passes(at).await?;
+    events_pass_one_by_one(at).await?;
+    world.until_asleep("streams").await?;
+    events_pass_one_by_one(at).await?;
+    nginx.terminate().await?;
+    world.end().await;
+    Ok(())
+}
+
+/// In both directions. An answer does not begin before the upload has ended: nginx gives up such uploads by itself.
+async fn large_bodies_pass(at: SocketAddr) -> anyhow::Result<()> {
+    let sent: Bytes = (0..LARGE).map(|i| i.to_le_bytes()[1]).collect();
+    let expected = format!("{LARGE} {}", sent.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let request = http::Request::post(format!("http://{at}/upload")).header("host", STREAMS).body(Full::new(sent))?;
+    let answer = client.request(request).await?;
+    ensure!(answer.status() == 200, "{}", answer.status());
+    let told = answer.into_body().collect().await?.to_bytes();
+    ensure!(told == expected.as_bytes(), "{told:?} of {expected}");
+    let back = Load::new(at, HELLO).get(&format!("/?bytes={LARGE}")).await?;
+    ensure!(back.status == 200 && back.body.len() == LARGE, "{}: {} bytes", back.status, back.body.len());
+    Ok(())
+}
+
+async fn a_websocket_passes(at: SocketAddr) -> anyhow::Result<()> {
+    let stream = TcpStream::connect(at).await?;
+    let (mut socket, _) = tokio_tungstenite::client_async(format!("ws://{STREAMS}/ws"), stream).await?;
+    for message in [Message::text("hello"), Message::binary(vec![7_u8; 1 << 20])] {
+        socket.send(message.clone()).await?;
+        let back = socket.next().await.context("closed")??;
+        ensure!(back == message, "another message came back");
+    }
+    socket.close(None).await?;
+    Ok(())
+}
+
+/// The second event is sent when the first has been seen: whoever holds it back is waited for in vain.
+async fn events_pass_one_by_one(at: SocketAddr) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect(at).await?;
+    let head = format!("GET /events HTTP/1.1\r\nHost: {STREAMS}\r\nAccept: text/event-stream\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let mut seen = Vec::new();
+    read_until(&mut stream, &mut seen, "data: first").await?;
+    let answer = Load::new(at, STREAMS).get("/release").await?;
+    ensure!(answer.status == 200, "{}", answer.status);
+    read_until(&mut stream, &mut seen, "data: second").await
+}
+
+async fn read_until(stream: &mut TcpStream, seen: &mut Vec<u8>, part: &str) -> anyhow::Result<()> {
+    let reading = async {
+        while !String::from_utf8_lossy(seen).contains(part) {
+            ensure!(stream.read_buf(seen).await? > 0, "ended: {}", String::from_utf8_lossy(seen));
+        }
+        Ok(())
+    };
+    tokio::time::timeout(SOON, reading).await.with_context(|| format!("{part:?} did not come"))?
+}

@@ -1,0 +1,95 @@
+//! An upgrade under load: each replica is replaced as a Deployment with `maxUnavailable: 0` does it, the new one ready
+//! before the old one is asked to end. Tokens for the stat link are demanded, as the manifests demand them.
+
+use crate::tokens::total_of;
+use anyhow::ensure;
+use e2e::{Entry, Outcome, Workload, World};
+use local::up::{PlaneId, UpOptions};
+use std::io::Write;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Why a stat may not be dropped while planes come and go. One that is on its way from one autoscaler to another while its
+/// bucket changes hands may be (`Misrouted`): the activator's next, a second later, finds the owner.
+pub(crate) const REASONS: [&str; 4] = ["Expired", "QueueFull", "Impostor", "Refused"];
+
+/// Replaces both replicas of a plane, one after the other; the new ones are numbered from `from` on.
+async fn roll(world: &World, plane: fn(usize) -> PlaneId, (old, new): (usize, usize)) -> anyhow::Result<()> {
+    for n in 0..2 {
+        world.cluster.start_plane(plane(new + n))?;
+        world.cluster.ready_planes(5).await;
+        if plane(0) == PlaneId::Autoscaler(0) {
+            nothing_is_dropped(world, &[old + n]).await?;
+        }
+        world.cluster.drain_plane(plane(old + n)).await;
+        world.cluster.ready_planes(4).await;
+    }
+    Ok(())
+}
+
+async fn nothing_is_dropped(world: &World, autoscalers: &[usize]) -> anyhow::Result<()> {
+    for reason in REASONS {
+        let dropped = total_of(world, autoscalers, "zeroscale_stats_dropped_total", reason).await?;
+        ensure!(dropped == 0.0, "autoscalers {autoscalers:?} dropped {dropped} stats: {reason}");
+    }
+    let refused = total_of(world, autoscalers, "zeroscale_stat_refusals_total", "").await?;
+    ensure!(refused == 0.0, "autoscalers {autoscalers:?} refused {refused} handshakes of planes");
+    Ok(())
+}
+
+fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Outcome> {
+    let (load, stop) = (world.load(Entry::Ingress, name), stop.clone());
+    tokio::spawn(async move { load.steady(3, "/", stop).await })
+}
+
+/// Goal: no request fails, nobody is put to sleep under load, no stat is lost, and what nobody calls any more falls asleep
+/// under the new version, which takes the stats and the silence of every activator.
+async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
+    let mut settings = tempfile::NamedTempFile::new()?;
+    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
+    let options = UpOptions {
+        activators: 2,
+        autoscalers: 2,
+        config_autoscaler: Some(settings.path().to_owned()),
+        ..UpOptions::default()
+    };
+    let world = World::with(options).await?;
+    let stop = CancellationToken::new();
+    let mut clients = Vec::new();
+    for name in NAMES {
+        world.deploy(&Workload::new(name).env("HELLO_LATENCY_MS", 50)).await?;
+        clients.push(steady(&world, name, &stop));
+    }
+    for name in NAMES {
+        world.until(e2e::space::SOON, "a ready pod", async || Ok(world.ready_pods(name).await? >= 1)).await?;
+    }
+    roll(&world, first, (0, 2)).await?;
+    roll(&world, second, (0, 2)).await?;
+    for name in NAMES {
+        ensure!(world.replicas(name).await? >= 1, "{name} was put to sleep under load");
+    }
+    stop.cancel();
+    for client in clients {
+        let outcome = client.await?;
+        outcome.none_lost()?;
+        ensure!(outcome.ok > 0);
+    }
+    for name in NAMES {
+        world.until_asleep(name).await?;
+    }
+    nothing_is_dropped(&world, &[2, 3]).await?;
+    ensure!(total_of(&world, &[2, 3], "zeroscale_stats_recorded_total", "").await? > 0.0);
+    world.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn activators_first() -> anyhow::Result<()> {
+    upgraded_under_load(PlaneId::Activator, PlaneId::Autoscaler).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn autoscalers_first() -> anyhow::Result<()> {
+    upgraded_under_load(PlaneId::Autoscaler, PlaneId::Activator).await
+}
