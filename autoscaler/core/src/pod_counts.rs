@@ -96,6 +96,22 @@ mod tests {
         }
     }
 
+    /// The mixed row of the reference (reconcilers, 9.7).
+    #[test]
+    fn one_runs_two_are_pending_and_three_on_their_way_out() {
+        let pod = |phase, deleting, ready| Pod { phase, deleting, ready };
+        let pods = [
+            pod(Phase::Running, false, true),
+            pod(Phase::Pending, false, false),
+            pod(Phase::Pending, false, false),
+            pod(Phase::Running, true, true),
+            pod(Phase::Running, true, false),
+            pod(Phase::Running, true, true),
+        ];
+        let expected = PodCounts { ready: 1, not_ready: 5, pending: 2, terminating: 3 };
+        assert_eq!(pods.into_iter().collect::<PodCounts>(), expected);
+    }
+
     #[test]
     fn phases_are_kubernetes_words() {
         assert_eq!(Phase::parse(Some("Running")), Phase::Running);

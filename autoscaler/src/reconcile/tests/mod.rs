@@ -1,5 +1,6 @@
 //! Whole passes against a scripted API server: which requests, in which order, saying what.
 
+mod collection;
 mod drift;
 mod fixture;
 mod kpa_knative;
@@ -8,3 +9,4 @@ mod kpa_standalone;
 mod metrics;
 mod retire;
 mod sks;
+mod sks_rows;

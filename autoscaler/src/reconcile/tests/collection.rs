@@ -1,0 +1,90 @@
+//! The rows of the reference's table of Metrics (9.6): how a collection goes is told once, and ends with the object.
+
+use super::super::error::Error;
+use super::super::metric as controller;
+use super::fixture::{Exchange, Fixture, condition, expect};
+use super::kpa_knative::{autoscaler, fixture};
+use super::kpa_standalone::{METRICS, metric, status};
+use crate::scale::CollectionHealth;
+use serde_json::{Value, json};
+
+/// A Metric that was just made, and how its collection goes.
+fn new(health: Option<CollectionHealth>) -> Fixture {
+    let f = fixture();
+    f.put_autoscaler(autoscaler(json!({}), status("True", "", 10, 1, 1)));
+    f.put_metric(metric("hello-private", "pa"));
+    *f.fakes.health.lock() = health;
+    f
+}
+
+async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+    f.play(script, async |cx, key| controller::reconcile(cx, key).await).await
+}
+
+fn put_status() -> Exchange {
+    expect(&format!("PUT {METRICS}/hello/status"))
+}
+
+/// A status in which the Metric is ready, or why it is not.
+fn tells(status: &'static str, reason: &'static str, message: &'static str) -> Exchange {
+    put_status().with(move |body: &Value| {
+        assert_eq!(condition(body, "Ready"), (status.into(), reason.into(), message.into()));
+    })
+}
+
+const ERROR: &str = "Failed to reconcile metric collection: the-error";
+
+#[tokio::test]
+async fn a_new_metric_is_ready_if_it_is_collected() {
+    for health in [None, Some(CollectionHealth::Healthy)] {
+        let mut f = new(health);
+        pass(&mut f, vec![tells("True", "", "")]).await.expect("a pass");
+        let collecting = f.fakes.collecting.lock().clone().expect("collected");
+        assert_eq!(collecting.scrape_target.as_deref(), Some("hello-private"));
+    }
+}
+
+/// Goal: an error is told when it is new, and not again while it lasts.
+#[tokio::test]
+async fn an_error_is_told_once() {
+    let mut f = new(Some(CollectionHealth::Failed("the-error".into())));
+    pass(&mut f, vec![tells("False", "CollectionFailed", ERROR)]).await.expect("a pass");
+    pass(&mut f, vec![]).await.expect("the same error again");
+    *f.fakes.health.lock() = Some(CollectionHealth::Healthy);
+    pass(&mut f, vec![tells("True", "", "")]).await.expect("over");
+}
+
+#[tokio::test]
+async fn the_other_errors_have_reasons_of_their_own() {
+    for (health, status, reason) in [
+        (CollectionHealth::NoEndpoints("none".into()), "Unknown", "NoEndpoints"),
+        (CollectionHealth::DidNotReceiveStat("none".into()), "False", "DidNotReceiveStat"),
+    ] {
+        let mut f = new(Some(health));
+        pass(&mut f, vec![tells(status, reason, "none")]).await.expect(reason);
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_cannot_be_written_fails_the_pass() {
+    let mut f = new(None);
+    let error = pass(&mut f, vec![put_status().refused(500, "inducing failure")]).await.expect_err("refused");
+    assert!(error.to_string().contains("inducing failure"), "{error}");
+}
+
+/// Goal: a Metric that was deleted, or is another's, is collected no more.
+#[tokio::test]
+async fn a_collection_ends_with_its_metric_and_its_leadership() {
+    for led_by_another in [false, true] {
+        let mut f = new(None);
+        pass(&mut f, vec![put_status()]).await.expect("a pass");
+        assert!(f.fakes.collecting.lock().is_some());
+        if led_by_another {
+            *f.fakes.led_by_another.lock() = true;
+        } else {
+            f.cx.world.metrics.apply(&f.key, "", None);
+        }
+        pass(&mut f, vec![]).await.expect("nothing to write");
+        assert!(f.fakes.collecting.lock().is_none(), "led by another: {led_by_another}");
+    }
+}
