@@ -11,8 +11,8 @@
 //!
 //! One range of addresses is reserved at the first use; the kernel backs its pages as they are touched. Blocks are handed
 //! out from the list of free ones, the last freed first, else from the range's unused rest. At most [`WARM_MAX`] free
-//! blocks keep their pages; the pages of those freed longest ago go back to the kernel, so that a burst of held
-//! requests leaves nothing behind.
+//! blocks keep their pages; the pages of those freed longest ago go back to the kernel, and so do the pages of those that
+//! nobody has needed for a while ([`crate::trim`]), so that a burst of held requests leaves nothing behind.
 //!
 //! mimalloc is built without huge pages, which would double what an idle process keeps.
 //!
@@ -52,6 +52,19 @@ impl Allocator {
     /// Nothing is reserved yet.
     pub(crate) const fn new() -> Self {
         Self { pool: Lock { taken: AtomicBool::new(false), pool: UnsafeCell::new(Pool::new()) } }
+    }
+
+    /// Cools the blocks that stayed free and warm since the last call.
+    pub(crate) fn cool_unneeded(&self) {
+        let unneeded = self.pool.with(|pool| {
+            let left = pool.warm_len().saturating_sub(pool.warm_least);
+            std::mem::replace(&mut pool.warm_least, left)
+        });
+        for _ in 0..unneeded {
+            let Some(oldest) = self.pool.with(Pool::take_oldest) else { return };
+            cool(oldest);
+            self.pool.with(|pool| pool.give_back_cold(oldest));
+        }
     }
 }
 
@@ -162,6 +175,8 @@ struct Pool {
     free: *mut u32,
     free_len: usize,
     cold_len: usize,
+    /// Fewest that were warm since that was last looked at.
+    warm_least: usize,
     /// Blocks from here on were never handed out.
     unused: usize,
 }
@@ -189,7 +204,7 @@ unsafe impl Send for Pool {}
 
 impl Pool {
     const fn new() -> Self {
-        Self { state: Range::NotYet, free: null_mut(), free_len: 0, cold_len: 0, unused: 0 }
+        Self { state: Range::NotYet, free: null_mut(), free_len: 0, cold_len: 0, warm_least: 0, unused: 0 }
     }
 
     /// Reserves the range, and room for every number in the list. Nothing of either is backed by memory yet.
@@ -211,6 +226,7 @@ impl Pool {
         let number = if self.free_len > 0 {
             self.free_len -= 1;
             self.cold_len = self.cold_len.min(self.free_len);
+            self.warm_least = self.warm_least.min(self.warm_len());
             // SAFETY: below the former length, where numbers were written.
             unsafe { self.free.add(self.free_len).read() as usize }
         } else if self.unused < BLOCKS {
@@ -223,6 +239,27 @@ impl Pool {
         Some(unsafe { range.add(number * BLOCK) })
     }
 
+    fn warm_len(&self) -> usize {
+        self.free_len - self.cold_len
+    }
+
+    /// The warm block that was freed longest ago. It is in the caller's hands then.
+    fn take_oldest(&mut self) -> Option<NonNull<u8>> {
+        let Range::At(range) = self.state else { return None };
+        if self.warm_len() == 0 {
+            return None;
+        }
+        self.free_len -= 1;
+        // SAFETY: some are warm, so both are below the former length, where numbers were written. The newest takes the
+        // oldest's place, as in `give_back`.
+        let number = unsafe {
+            let newest = self.free.add(self.free_len).read();
+            self.free.add(self.cold_len).replace(newest)
+        };
+        // SAFETY: numbers in the list are below `BLOCKS`.
+        Some(unsafe { range.add(number as usize * BLOCK) })
+    }
+
     /// The number of a block in the range.
     fn number(&self, block: NonNull<u8>) -> Option<u32> {
         let Range::At(range) = self.state else { return None };
@@ -232,7 +269,7 @@ impl Pool {
 
     fn give_back(&mut self, block: NonNull<u8>) -> GivenBack {
         let (Range::At(range), Some(number)) = (self.state, self.number(block)) else { return GivenBack::NotOurs };
-        if self.free_len - self.cold_len < WARM_MAX {
+        if self.warm_len() < WARM_MAX {
             // SAFETY: fewer blocks are free than there are, since this one was not: the list has room for one more.
             unsafe { self.free.add(self.free_len).write(number) };
             self.free_len += 1;
@@ -318,6 +355,31 @@ mod tests {
         all.iter().for_each(|block| give(&allocator, *block));
         assert_eq!(all.iter().map(|block| resident(*block)).sum::<usize>(), WARM_MAX);
 
+        let again: BTreeSet<*mut u8> = all.iter().map(|_| take(&allocator)).collect();
+        assert_eq!(again, all.iter().copied().collect(), "all are there again, each once");
+        again.into_iter().for_each(|block| give(&allocator, block));
+    }
+
+    /// Goal: what a burst left warm goes cold, what is in use all the time stays warm.
+    #[test]
+    fn blocks_that_nobody_needs_are_cooled() {
+        let allocator = Allocator::new();
+        let all: Vec<*mut u8> = (0..100).map(|_| take(&allocator)).collect();
+        let touch_and_give = |block: &*mut u8| {
+            // SAFETY: the block is ours and that long.
+            unsafe { block.write_bytes(1, 100) };
+            give(&allocator, *block);
+        };
+        let warm = || all.iter().map(|block| resident(*block)).sum::<usize>();
+        all.iter().for_each(touch_and_give);
+        allocator.cool_unneeded();
+        assert_eq!(warm(), 100, "all were in use since the look before");
+        let used: Vec<*mut u8> = (0..30).map(|_| take(&allocator)).collect();
+        used.iter().for_each(touch_and_give);
+        allocator.cool_unneeded();
+        assert_eq!(warm(), 30, "as many as were in use");
+        allocator.cool_unneeded();
+        assert_eq!(warm(), 0);
         let again: BTreeSet<*mut u8> = all.iter().map(|_| take(&allocator)).collect();
         assert_eq!(again, all.iter().copied().collect(), "all are there again, each once");
         again.into_iter().for_each(|block| give(&allocator, block));

@@ -1,6 +1,7 @@
 //! The activator as a process of its own: Knative's environment variables in, SIGTERM out.
 
 mod allocator;
+mod trim;
 
 use activator::Options;
 use anyhow::Context;
@@ -10,8 +11,13 @@ use kube::config::KubeConfigOptions;
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().on_thread_park(trim::when_idle).build()?.block_on(serve())
+}
+
+async fn serve() -> anyhow::Result<()> {
+    tokio::spawn(trim::run(&ALLOCATOR));
     let logs = telemetry::init_logs(telemetry::Format::Json, "info");
     let mut options = Options::from_env(&environment::process)?;
     options.process.logs = Some(logs);
