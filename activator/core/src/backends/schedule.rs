@@ -6,6 +6,8 @@
 //! T to start is found at most 2 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The time waited
 //! counts from when the address became known, or was last believed.
 //!
+//! What a timer may be late ([`LATENESS`]) is part of the pause: it is taken off beforehand, down to the least pause.
+//!
 //! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network
 //! is not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before
 //! any round trip was measured, 100 ms. The answer has four round trips in any case. An address that has waited long
@@ -17,6 +19,8 @@ use std::time::Duration;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// The part of the time waited that is the pause.
 const PAUSE_DIVISOR: u32 = 50;
+/// What a timer may be late: tokio's are kept by the millisecond and rounded up, and so is the wait for the kernel under them.
+const LATENESS: Duration = Duration::from_millis(2);
 /// Round trips that a connection may take, and the bounds of what comes out.
 const CONNECT_ROUND_TRIPS: u32 = 16;
 const CONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -37,9 +41,9 @@ pub struct Timeouts {
     pub answer: Duration,
 }
 
-/// The pause before the next probe of an address that has waited so long.
+/// The pause to set a timer to before the next probe of an address that has waited so long.
 pub fn pause(waited: Duration) -> Duration {
-    (waited / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)
+    (waited / PAUSE_DIVISOR).saturating_sub(LATENESS).clamp(PAUSE.0, PAUSE.1)
 }
 
 /// Shortest time in which a pod so far away can be expected to answer.
@@ -77,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_is_a_fiftieth_of_the_time_waited() {
-        let rows = [(0, 1), (50, 1), (100, 2), (1_000, 20), (2_500, 50), (3_600_000, 50)];
+    fn a_timer_that_is_late_ends_the_pause_after_a_fiftieth_of_the_time_waited() {
+        let rows = [(0, 1), (50, 1), (150, 1), (200, 2), (1_000, 18), (2_500, 48), (2_600, 50), (3_600_000, 50)];
         for (waited, expected) in rows {
             assert_eq!(pause(ms(waited)), ms(expected), "{waited} ms");
         }
-        assert_eq!(pause(ms(75)), Duration::from_micros(1500), "not in whole milliseconds");
+        assert_eq!(pause(ms(175)), Duration::from_micros(1500), "not in whole milliseconds");
     }
 
     #[test]
