@@ -16,7 +16,7 @@
 //! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
 //!   system call on those that are fine.
 
-use crate::body::{Gate, RequestBody};
+use crate::body::{Gate, RequestBody, Upload};
 use crate::forward::headers::framing_problem;
 use crate::forward::pool::Pool;
 use crate::forward::tls::PodIo;
@@ -28,8 +28,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 use hyper_util::rt::TokioIo;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -118,56 +119,17 @@ impl Http1 {
         }
     }
 
-    /// Sends `request` and waits for the response's head. Dropping the future closes the connection.
-    pub(crate) async fn exchange(
+    /// Sends `request`; the future waits for the response's head. Dropping it closes the connection.
+    pub(crate) fn exchange(
         mut self: Box<Self>,
         mut request: Request<RequestBody>,
         pool: &Arc<Pool>,
-    ) -> Result<Response<Http1Body>, Failed> {
+    ) -> impl Future<Output = Result<Response<Http1Body>, Failed>> {
         let upload = request.body().upload();
-        let mut expected = Expected::of(&mut request);
-        let (writes, received) = self.watched.as_ref().map_or((0, 0), |watched| (watched.writes(), watched.received()));
-        let mut answer = pin!(self.sender.try_send_request(request));
-        let answered = poll_fn(|cx| {
-            if let Some(expected) = &mut expected {
-                expected.poll(cx);
-            }
-            // The answer only ever comes out of the driver, here in this task: its own waker is of no use.
-            self.drive(cx);
-            let mut answered = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            if let (Poll::Pending, Some(watched)) = (&answered, &self.watched) {
-                if watched.received() - received > BEFORE_ANSWER_MAX {
-                    watched.cut_flood();
-                    self.drive(cx);
-                    answered = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                } else if watched.is_question_wanted() && upload.as_ref().is_none_or(|upload| upload.finished()) {
-                    self.question(writes);
-                }
-            }
-            answered
-        })
-        .await;
-        let response = match answered {
-            Ok(response) => response,
-            Err(failed) => return Err(failed.into()),
-        };
-        self.spent |= framing_problem(response.headers()).is_some();
-        let driver = if self.sender.is_ready() {
-            pool.put(self);
-            Driver::None
-        } else if upload.is_some_and(|upload| !upload.finished()) && !expected.is_some_and(|e| e.is_waiting()) {
-            let driver = self.driver.take();
-            tokio::spawn(async move {
-                let Some(driver) = driver else { return };
-                if let Err(error) = driver.await {
-                    tracing::debug!(%error, "pod answered before the upload was complete");
-                }
-            });
-            Driver::None
-        } else {
-            Driver::Own { connection: self, pool: pool.clone() }
-        };
-        Ok(response.map(|body| Http1Body { body, driver }))
+        let expected = Expected::of(&mut request);
+        let before = self.watched.as_ref().map_or((0, 0), |watched| (watched.writes(), watched.received()));
+        let answer = self.sender.try_send_request(request);
+        Exchange { answer, under_way: Some(UnderWay { connection: self, upload, expected, before, pool }) }
     }
 
     /// Sends a request that asks for an upgrade, on a connection that will not come back.
@@ -181,6 +143,101 @@ impl Http1 {
         });
         let response = sender.try_send_request(request).await?;
         Ok(response.map(|body| Http1Body { body, driver: Driver::None }))
+    }
+}
+
+pin_project! {
+    /// A request that was handed to its connection. By hand, so that the request is not moved into a future of ours.
+    struct Exchange<'a, F> {
+        #[pin]
+        answer: F,
+        under_way: Option<UnderWay<'a>>,
+    }
+}
+
+/// What belongs to an exchange until its response's head.
+struct UnderWay<'a> {
+    connection: Box<Http1>,
+    upload: Option<Arc<Upload>>,
+    expected: Option<Expected>,
+    /// Writes to the connection, and bytes read from it, before the request.
+    before: (u32, u64),
+    pool: &'a Arc<Pool>,
+}
+
+impl<F> Future for Exchange<'_, F>
+where
+    F: Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>,
+{
+    type Output = Result<Response<Http1Body>, Failed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        // The answer only ever comes out of the driver, here in this task: its own waker is of no use.
+        let mut nobody = Context::from_waker(Waker::noop());
+        if let Some(under_way) = this.under_way {
+            under_way.drive(cx);
+        }
+        let mut answered = this.answer.as_mut().poll(&mut nobody);
+        if let (Poll::Pending, Some(under_way)) = (&answered, &mut *this.under_way)
+            && under_way.is_cut(cx)
+        {
+            answered = this.answer.poll(&mut nobody);
+        }
+        let answered = std::task::ready!(answered);
+        let under_way = this.under_way.take();
+        Poll::Ready(match answered {
+            Ok(response) => {
+                let driver = under_way.map_or(Driver::None, |under_way| under_way.answered(&response));
+                Ok(response.map(|body| Http1Body { body, driver }))
+            }
+            Err(failed) => Err(failed.into()),
+        })
+    }
+}
+
+impl UnderWay<'_> {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(expected) = &mut self.expected {
+            expected.poll(cx);
+        }
+        self.connection.drive(cx);
+    }
+
+    /// While there is no answer: whether the connection was cut, because too much came in place of one.
+    fn is_cut(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(watched) = &self.connection.watched else { return false };
+        let (writes, received) = self.before;
+        if watched.received() - received > BEFORE_ANSWER_MAX {
+            watched.cut_flood();
+            self.connection.drive(cx);
+            return true;
+        }
+        if watched.is_question_wanted() && self.upload.as_ref().is_none_or(|upload| upload.finished()) {
+            self.connection.question(writes);
+        }
+        false
+    }
+
+    /// Who drives the connection from the response's head on.
+    fn answered(self, response: &Response<Incoming>) -> Driver {
+        let Self { mut connection, upload, expected, pool, .. } = self;
+        connection.spent |= framing_problem(response.headers()).is_some();
+        if connection.sender.is_ready() {
+            pool.put(connection);
+            Driver::None
+        } else if upload.is_some_and(|upload| !upload.finished()) && !expected.is_some_and(|e| e.is_waiting()) {
+            let driver = connection.driver.take();
+            tokio::spawn(async move {
+                let Some(driver) = driver else { return };
+                if let Err(error) = driver.await {
+                    tracing::debug!(%error, "pod answered before the upload was complete");
+                }
+            });
+            Driver::None
+        } else {
+            Driver::Own { connection, pool: pool.clone() }
+        }
     }
 }
 

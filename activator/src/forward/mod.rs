@@ -54,6 +54,7 @@ pub(crate) use pod_body::PodBody;
 use pool::Pool;
 use std::future::Future;
 use std::io::ErrorKind;
+use std::pin::pin;
 use std::sync::Arc;
 use watch::Lost;
 
@@ -132,9 +133,10 @@ impl Prepared {
         headers::address(&mut self.head, self.contract, host, self.protocol, scheme)
             .map_err(|refusal| Failure::Final { refusal, evidence: Evidence::None })?;
         match self.protocol {
-            _ if self.upgrade.is_some() => self.send_upgrade(pool).await,
+            // Boxed, as whatever is rare or large: nearly every request would carry its room, and move it.
+            _ if self.upgrade.is_some() => Box::pin(self.send_upgrade(pool)).await,
             Protocol::Http1 => self.send_http1(pool).await,
-            Protocol::H2c => self.send_http2(pool).await,
+            Protocol::H2c => Box::pin(self.send_http2(pool)).await,
         }
     }
 
@@ -142,14 +144,18 @@ impl Prepared {
         let mut closed_at_once = 0;
         loop {
             let lost = pool.lost();
-            let connection = match connected(pool.http1(), pool.lost()).await {
+            let connection = match pool.idle() {
+                Some(idle) => Ok(idle),
+                None => connected(Box::pin(pool.http1()), pool.lost()).await,
+            };
+            let connection = match connection {
                 Ok(connection) => connection,
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let reused = connection.reused;
             let copy = if self.is_repeatable() { HeadCopy::of(&self.head) } else { None };
             let rest = self.rest();
-            let exchange = connection.exchange(Request::from_parts(self.head, self.body), pool);
+            let exchange = pin!(connection.exchange(Request::from_parts(self.head, self.body), pool));
             let Some(answered) = unless_lost(exchange, lost).await else { return Err(rest.gone(pool, copy)) };
             match answered {
                 Ok(response) => return finish_http1(pool, response),
@@ -179,7 +185,11 @@ impl Prepared {
         let (mut closed_at_once, mut unprocessed) = (0, 0);
         loop {
             let lost = pool.lost();
-            let (connection, stream) = match connected(pool.http2(), pool.lost()).await {
+            let connection = match pool.open_http2() {
+                Some(open) => Ok(open),
+                None => connected(Box::pin(pool.http2()), pool.lost()).await,
+            };
+            let (connection, stream) = match connection {
                 Ok(connection) => connection,
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
@@ -187,7 +197,7 @@ impl Prepared {
             let rest = self.rest();
             let repeatable = self.is_repeatable();
             let copy = if self.body.is_empty() { HeadCopy::of(&self.head) } else { None };
-            let exchange = connection.clone().exchange(Request::from_parts(self.head, self.body));
+            let exchange = pin!(connection.clone().exchange(Request::from_parts(self.head, self.body)));
             let Some(answered) = unless_lost(exchange, lost).await else {
                 return Err(rest.gone(pool, copy.filter(|_| repeatable)));
             };
@@ -229,13 +239,13 @@ impl Prepared {
 
     async fn send_upgrade(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let lost = pool.lost();
-        let connection = match connected(pool.dial_http1(), pool.lost()).await {
+        let connection = match connected(Box::pin(pool.dial_http1()), pool.lost()).await {
             Ok(connection) => connection,
             Err(error) => return Err(self.unreachable(pool, &error)),
         };
         let asked = self.upgrade.take();
         let rest = self.rest();
-        let exchange = connection.upgrade(Request::from_parts(self.head, self.body));
+        let exchange = pin!(connection.upgrade(Request::from_parts(self.head, self.body)));
         let mut response = match unless_lost(exchange, lost).await {
             Some(Ok(response)) => response,
             Some(Err(Failed { error, .. })) => {
@@ -326,8 +336,8 @@ impl Rest {
     }
 }
 
-/// What `exchange` brings, unless the pod is lost meanwhile.
-async fn unless_lost<T>(exchange: impl Future<Output = T>, lost: Lost<'_>) -> Option<T> {
+/// What `exchange` brings, unless the pod is lost meanwhile. It stays where it is, and is not moved in here.
+async fn unless_lost<T>(exchange: impl Future<Output = T> + Unpin, lost: Lost<'_>) -> Option<T> {
     tokio::select! {
         biased; // What has come counts.
         answered = exchange => Some(answered),
@@ -336,7 +346,10 @@ async fn unless_lost<T>(exchange: impl Future<Output = T>, lost: Lost<'_>) -> Op
 }
 
 /// A connection, unless the pod is lost meanwhile: many may wait for theirs.
-async fn connected<T>(connection: impl Future<Output = std::io::Result<T>>, lost: Lost<'_>) -> std::io::Result<T> {
+async fn connected<T>(
+    connection: impl Future<Output = std::io::Result<T>> + Unpin,
+    lost: Lost<'_>,
+) -> std::io::Result<T> {
     unless_lost(connection, lost).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
 }
 

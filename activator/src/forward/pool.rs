@@ -268,7 +268,7 @@ impl Pool {
     }
 
     /// A place on the first connection that has room. On the last one whether or not, where there may be no more.
-    fn open_http2(&self) -> Option<(Http2, Stream)> {
+    pub(crate) fn open_http2(&self) -> Option<(Http2, Stream)> {
         let mut http2 = self.http2.lock();
         http2.retain(|connection| !connection.is_closed());
         let with_room = http2.iter().find_map(|connection| Some((connection.clone(), connection.try_reserve()?)));

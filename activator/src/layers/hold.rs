@@ -95,30 +95,33 @@ impl Service<Call> for Hold {
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        Box::pin(exchange(self.shared.clone(), call))
+        exchange(self.shared.clone(), call)
     }
 }
 
-async fn exchange(shared: Arc<Shared>, call: Call) -> Result<Response<Guarded<PodBody, Place>>, Refusal> {
-    let waiting = call.trace.as_ref().map(|trace| Box::new(trace.waiting()));
-    let admitted = admit(&shared, &call).await;
-    if let (Some(span), Err(refusal)) = (&waiting, &admitted) {
-        span.failed(refusal);
-    }
-    drop(waiting);
-    let (admitted, cold) = admitted?;
-    let Call { request, peer, received, revision, trace } = call;
-    let live = revision.live();
-    let protocol = live.protocol_for(request.version());
-    let prepared = Prepared::new(request, live.contract, protocol, &peer, live.passthrough.clone())?;
-    drop(live);
-    // Boxed, so that a request that waits above does not carry the room that sending needs.
-    let sending = Box::pin(send(&shared, &revision, admitted, prepared, trace));
-    let (response, released) = sending.await?;
-    if cold {
-        shared.report_cold_start(&revision, received, released);
-    }
-    Ok(response)
+/// A block, not an `async fn`, which would hold its arguments twice while it waits.
+fn exchange(shared: Arc<Shared>, call: Call) -> BoxFuture<'static, Result<Response<Guarded<PodBody, Place>>, Refusal>> {
+    Box::pin(async move {
+        let waiting = call.trace.as_ref().map(|trace| Box::new(trace.waiting()));
+        let admitted = admit(&shared, &call).await;
+        if let (Some(span), Err(refusal)) = (&waiting, &admitted) {
+            span.failed(refusal);
+        }
+        drop(waiting);
+        let (admitted, cold) = admitted?;
+        let Call { request, peer, received, revision, trace } = call;
+        let live = revision.live();
+        let protocol = live.protocol_for(request.version());
+        let prepared = Prepared::new(request, live.contract, protocol, &peer, live.passthrough.clone())?;
+        drop(live);
+        // Boxed, so that a request that waits above does not carry the room that sending needs.
+        let sending = Box::pin(send(&shared, &revision, admitted, prepared, trace));
+        let (response, released) = sending.await?;
+        if cold {
+            shared.report_cold_start(&revision, received, released);
+        }
+        Ok(response)
+    })
 }
 
 /// Waits for a place. Says also whether there was no pod when the request came.

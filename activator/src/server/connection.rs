@@ -111,7 +111,8 @@ where
         };
         Ok::<_, BodyError>((protocol, stream))
     };
-    match in_time(shaken, &mut drain).await {
+    // Boxed: the room that a handshake needs is given back after it, and not kept for as long as the connection lasts.
+    match in_time(Box::pin(shaken), &mut drain).await {
         Some(shaken) => {
             let (protocol, stream) = shaken?;
             serve_as(protocol, stream, client, service, drain).await
