@@ -190,6 +190,23 @@ mod tests {
         assert_eq!(share(150, 4, 5), (120..150).collect::<Vec<_>>());
     }
 
+    #[test]
+    fn each_activator_begins_with_another_leftover_pod() {
+        for (len, count, orders) in [
+            (8, 3, &[&[6, 7][..], &[7, 6], &[6, 7]][..]),
+            (11, 4, &[&[8, 9, 10], &[9, 10, 8], &[10, 8, 9], &[8, 9, 10]]),
+            (6, 3, &[&[], &[], &[]]),
+            (2, 3, &[&[], &[], &[]]),
+        ] {
+            for (index, expected) in (0..).zip(orders) {
+                let activators = Activators::Known { index, count };
+                let order: Vec<usize> = assign(len, activators).shared_from(activators).collect();
+                assert_eq!(order, *expected, "{index} of {count}, {len} pods");
+            }
+        }
+        assert_eq!(assign(5, Activators::Unknown).shared_from(Activators::Unknown).count(), 0);
+    }
+
     proptest! {
         /// While there are enough pods, each belongs to exactly one activator, and shares differ by at most one.
         #[test]
