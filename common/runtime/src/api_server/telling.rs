@@ -215,3 +215,7 @@ where
         })
     }
 }
+
+#[cfg(test)]
+#[path = "telling_tests.rs"]
+mod tests;
