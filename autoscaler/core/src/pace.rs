@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub enum Line {
     /// Replicas from zero: requests are being held.
     Wake,
-    /// Any other change of replicas.
+    /// Any other change of replicas, and of where the traffic goes.
     Scale,
     /// Objects and their statuses.
     Object,

@@ -4,10 +4,9 @@
 //! longer call back, because it stands still, is given up by the API server itself.
 
 use super::error::{Error, code};
-use super::turns::Turns;
+use super::turns::Place;
 use super::world::store::{Store, key_of};
 use crate::scale::Leadership;
-use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -63,8 +62,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) client: &'a Client,
     /// Whether this process leads it.
     pub(crate) leadership: &'a dyn Leadership,
-    /// Where writes take turns, and the line that these stand in.
-    pub(crate) turns: Option<(&'a Turns, Line)>,
+    /// Where writes take turns; none: they wait for nobody.
+    pub(crate) turns: Option<Place<'a>>,
 }
 
 impl Writer<'_> {
@@ -79,8 +78,8 @@ impl Writer<'_> {
         doing: &str,
         write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if let Some((turns, line)) = self.turns {
-            turns.next(line).await;
+        if let Some(place) = self.turns {
+            place.turn(revision).await;
         }
         let guard = self.leadership.begin_write(revision).ok_or(Error::LeaseEnds)?;
         let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());

@@ -6,7 +6,7 @@ use super::events::Recorder;
 use super::kpa::foreign::NOT_SERVED;
 use super::kpa::probe::Prober;
 use super::pass::Passes;
-use super::turns::Turns;
+use super::turns::{Place, Turns};
 use super::world::store::{Store, key_of};
 use super::world::{Queues, World};
 use crate::clock::Clock;
@@ -25,8 +25,12 @@ use common_runtime::environment::Mode;
 use dashmap::DashMap;
 use kube::{Client, ResourceExt};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+/// From the moment a write is given up to the moment when it is certain not to be carried out.
+const CANCEL_MARGIN: Duration = Duration::from_millis(500);
 
 /// Shared by all workers.
 pub(crate) struct Context {
@@ -58,6 +62,8 @@ pub(crate) struct Context {
     pub(crate) accepted: DashMap<Key, Accepted>,
     /// Whether somebody else changes the replicas that we ask for.
     pub(crate) contests: DashMap<Key, Contest>,
+    /// Targets whose last pod is being taken, and until when that may still be carried out.
+    pub(crate) leaving: DashMap<Key, Instant>,
     /// When the return of a target began.
     pub(crate) retiring: DashMap<Key, Instant>,
 }
@@ -133,6 +139,30 @@ impl Context {
         Ok(plan.map(Arc::new))
     }
 
+    /// The last pod of a revision is being taken, by a write that may take so long.
+    pub(crate) fn takes_last_pod(&self, key: &Key, within: Duration) {
+        if !self.is_standalone() {
+            return; // Knative's own controller leads the traffic.
+        }
+        self.leaving.insert(key.clone(), Instant::now() + within + CANCEL_MARGIN);
+    }
+
+    /// That write was answered; or was not, and may still be carried out for a while.
+    pub(crate) fn took_last_pod(&self, key: &Key, answered: bool) {
+        let Some(left) = self.leaving.get(key).map(|until| until.saturating_duration_since(Instant::now())) else {
+            return;
+        };
+        if answered {
+            self.leaving.remove(key);
+        }
+        self.queues.serverless.add_after(key.clone(), if answered { Duration::ZERO } else { left });
+    }
+
+    /// Whether the last pod of a revision may be taken at any moment.
+    pub(crate) fn is_leaving(&self, key: &Key) -> bool {
+        self.leaving.get(key).is_some_and(|until| Instant::now() < *until)
+    }
+
     /// Stops deciding and measuring for a revision, and forgets what was measured.
     pub(crate) fn forget(&self, key: &Key) {
         self.ports.deciders.remove(key);
@@ -155,6 +185,7 @@ impl Context {
         self.ports.pods.untrack(key);
         self.accepted.remove(key);
         self.contests.remove(key);
+        self.leaving.remove(key);
         self.retiring.remove(key);
     }
 
@@ -170,7 +201,7 @@ impl Context {
         doing: &str,
     ) -> Result<K, Error> {
         tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "create");
-        self.write(revision, Line::Object, doing, async |api| api.create(store, object, doing).await).await
+        self.write(revision, line_of::<K>(), doing, async |api| api.create(store, object, doing).await).await
     }
 
     /// Replaces an object on behalf of a revision that is ours to write for.
@@ -185,7 +216,7 @@ impl Context {
         doing: &str,
     ) -> Result<K, Error> {
         tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "replace");
-        self.write(revision, Line::Object, doing, async |api| api.replace(store, object, doing).await).await
+        self.write(revision, line_of::<K>(), doing, async |api| api.replace(store, object, doing).await).await
     }
 
     /// Deletes an object on behalf of a revision that is ours to write for.
@@ -215,7 +246,11 @@ impl Context {
         doing: &str,
         write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        Writer { turns: Some((&self.turns, line)), ..self.writer() }.write(revision, doing, write).await
+        Writer { turns: Some(self.place(line)), ..self.writer() }.write(revision, doing, write).await
+    }
+
+    fn place(&self, line: Line) -> Place<'_> {
+        Place { turns: &self.turns, line, decisions: &self.queues.autoscalers }
     }
 
     /// What passes over one kind of objects have in common; `component` speaks in events.
@@ -225,9 +260,14 @@ impl Context {
 
     /// Whoever writes what only needs to be led.
     pub(crate) fn writer(&self) -> Writer<'_> {
-        let turns = Some((&self.turns, Line::Object));
+        let turns = Some(self.place(Line::Object));
         Writer { client: &self.client, leadership: &*self.ports.leadership, turns }
     }
+}
+
+/// Where writes of a kind stand. Endpoints that come late lead to pods that are gone.
+fn line_of<K: Written>() -> Line {
+    if K::kind(&()) == "EndpointSlice" { Line::Scale } else { Line::Object }
 }
 
 /// Both, or the errors of both.

@@ -59,6 +59,8 @@ struct Shared<K: Ord> {
     wake: Notify,
     /// For those who serve the urgent lane alone.
     urgent: Notify,
+    /// For those who hold a key and could be quicker: a decision about some key that is held has come.
+    hurried: Notify,
 }
 
 #[derive(Debug)]
@@ -110,7 +112,8 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// An empty queue.
     pub(crate) fn new() -> Self {
         let state = State { lanes: Default::default(), entries: HashMap::new(), timers: BTreeSet::new() };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake: Notify::new(), urgent: Notify::new() }) }
+        let (wake, urgent, hurried) = (Notify::new(), Notify::new(), Notify::new());
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake, urgent, hurried }) }
     }
 
     /// Asks for `key` to be reconciled.
@@ -118,6 +121,24 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         let queued = self.shared.state.lock().add(key, lane);
         if queued {
             self.shared.tell(lane);
+        } else if lane == Lane::Urgent {
+            self.shared.hurried.notify_waiters();
+        }
+    }
+
+    /// Waits until a decision about `key` waits for the worker that holds it. For ever, if none comes.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn hurried(&self, key: &K) {
+        loop {
+            let notified = self.shared.hurried.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable(); // Before the look, so that no decision after it is missed.
+            let waits = |entry: &Entry| entry.running && entry.again == Some(Lane::Urgent);
+            if self.shared.state.lock().entries.get(key).is_some_and(waits) {
+                return;
+            }
+            notified.await;
         }
     }
 
@@ -325,6 +346,25 @@ mod tests {
     use tokio_test::{assert_pending, assert_ready, task};
 
     type Names = Queue<&'static str>;
+
+    /// Goal: who holds a key hears of a decision about it, and of nothing else.
+    #[tokio::test]
+    async fn who_holds_a_key_hears_of_a_decision() {
+        let queue = Names::new();
+        queue.add("a", Lane::Normal);
+        let held = queue.next().await;
+        let mut hurried = task::spawn(queue.hurried(&"a"));
+        assert_pending!(hurried.poll());
+        queue.add("a", Lane::Normal);
+        queue.add("b", Lane::Urgent);
+        assert_pending!(hurried.poll(), "an event, and another key");
+        queue.add("a", Lane::Urgent);
+        assert!(hurried.is_woken());
+        assert_ready!(hurried.poll());
+        assert_ready!(task::spawn(queue.hurried(&"a")).poll(), "also who asks later");
+        drop(held);
+        assert_pending!(task::spawn(queue.hurried(&"a")).poll(), "nobody holds it any more");
+    }
 
     async fn take(queue: &Names) -> &'static str {
         *queue.next().await.key()

@@ -1,9 +1,11 @@
 //! Waiting for one's turn to write: [`Pace`] with a queue for each line.
 //!
 //! Whoever waits stands in one ordered set. Only its first looks at the tokens; the others sleep until they are first. Who
-//! gives up waiting leaves the set and takes no token.
+//! gives up waiting leaves the set and takes no token. A write that a decision has to wait for moves up ([`Place`]).
 
+use super::queue::Queue;
 use autoscaler_core::pace::{Line, Pace, Rate};
+use common::RevisionKey as Key;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,6 +76,31 @@ impl Turns {
     }
 }
 
+/// The line that a write of a pass stands in.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) turns: &'a Turns,
+    pub(crate) line: Line,
+    /// The queue whose decisions may have to wait for that pass.
+    pub(crate) decisions: &'a Queue<Key>,
+}
+
+impl Place<'_> {
+    /// Waits until a write for `revision` may be sent. Once a decision about the revision waits for the pass to end, its
+    /// write stands in the decision's line: no request is held for the sake of a status.
+    pub(crate) async fn turn(self, revision: &Key) {
+        let Self { turns, line, decisions } = self;
+        if line == Line::Wake {
+            return turns.next(line).await;
+        }
+        tokio::select! {
+            biased;
+            () = turns.next(line) => {}
+            () = decisions.hurried(revision) => turns.next(Line::Wake).await,
+        }
+    }
+}
+
 /// A place among those who wait.
 struct Ticket<'a> {
     shared: &'a Shared,
@@ -90,6 +117,7 @@ impl Drop for Ticket<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reconcile::queue::Lane;
     use std::time::Duration;
     use tokio::sync::mpsc;
 
@@ -120,6 +148,36 @@ mod tests {
         let tokens: Vec<_> = got.iter().map(|(line, ms)| (*line, (ms + 5) / 10)).collect();
         assert_eq!(tokens, [(Line::Wake, 10), (Line::Scale, 30), (Line::Object, 50), (Line::Event, 70)]);
         assert!(turns.shared.state.lock().waiting.is_empty());
+    }
+
+    /// Goal: a status that waits in a flood moves up as soon as a decision about its revision waits for it, and only then.
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_a_decision_waits_for_moves_up() {
+        let (turns, decisions) = (Turns::new(Rate { qps: 10.0, burst: 4 }), Queue::default());
+        for _ in 0..4 {
+            turns.next(Line::Wake).await;
+        }
+        let flood: Vec<_> = (0..100)
+            .map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.next(Line::Object).await })
+            })
+            .collect();
+        let (mine, other) = (Key::new("ns", "mine"), Key::new("ns", "other"));
+        decisions.add(mine.clone(), Lane::Normal);
+        let _held = decisions.next().await;
+        let start = Instant::now();
+        let place = Place { turns: &turns, line: Line::Object, decisions: &decisions };
+        let decided = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            decisions.add(other, Lane::Urgent);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            decisions.add(mine.clone(), Lane::Urgent);
+        };
+        tokio::join!(place.turn(&mine), decided);
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2200), "{took:?}");
+        flood.into_iter().for_each(|status| status.abort());
     }
 
     /// Goal: in a flood of statuses a wake-up is sent at once.

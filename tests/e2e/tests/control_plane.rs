@@ -18,6 +18,7 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -168,6 +169,57 @@ async fn leases_that_nobody_can_agree_on_are_refused_at_the_start() {
     let error = timeout(PATIENCE, ended).await.expect("ends").expect_err("refused");
     let text = format!("{error:#}");
     assert_eq!(text, "config-leader-election: buckets = 11: must be from 1 to 10");
+}
+
+/// Goal: any other map that breaks a rule ends the processes of a Knative install, as upstream's; standalone starts with the
+/// defaults and tells of the map by a metric.
+#[tokio::test]
+async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
+    let (_server, client) = cluster().await;
+    for (name, key, value) in
+        [("config-autoscaler", "stable-window", "1s"), ("config-network", "system-internal-tls", "perhaps")]
+    {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: value},
+        });
+        bare::create(&client, Some(SYSTEM), map).await.expect("created");
+    }
+    let drop_in = |listen| autoscaler::Options { mode: Mode::Knative, ..options(listen, None) };
+    let ended = autoscaler::run(drop_in(free_port().await), client.clone(), Arc::new(Dns), CancellationToken::new());
+    let text = format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"));
+    assert!(text.starts_with("ConfigMap config-autoscaler: stable-window = 1s: "), "{text}");
+
+    let mut options_of_activator = activator::Options::new("act-0", [127, 0, 0, 1].into(), Mode::Knative);
+    options_of_activator.system_namespace = SYSTEM.into();
+    let ended = activator::run(options_of_activator, client.clone(), Arc::new(Dns), CancellationToken::new());
+    let text = format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"));
+    assert!(text.starts_with("ConfigMap config-network: system-internal-tls = perhaps: "), "{text}");
+
+    bare::define_resources(&client).await.expect("the CRDs");
+    let (stop, admin) = (CancellationToken::new(), free_port().await);
+    let standalone = autoscaler::Options { admin: Some(admin), ..options(free_port().await, None) };
+    let running = tokio::spawn(autoscaler::run(standalone, client, Arc::new(Dns), stop.clone()));
+    let told = async {
+        loop {
+            let text = page(admin).await.unwrap_or_default();
+            if text.contains("zeroscale_config_refused{config_map=\"config-autoscaler\"} 1") {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("told");
+    stop.cancel();
+    timeout(PATIENCE, running).await.expect("ends").expect("no panic").expect("no error");
+}
+
+/// The metrics of an admin port, once it is open.
+async fn page(admin: SocketAddr) -> std::io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(admin).await?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
 }
 
 /// Goal: the first stat of a sleeping service becomes a patch of its Deployment, without a tick; the time is told.

@@ -4,15 +4,19 @@
 //! attestations, the table of loops) is written down here again, as small as it gets.
 
 use crate::lease::TIMING;
+use crate::metrics::Looks;
 use crate::model::{Id, Object, Objects};
 use crate::process::{Process, Who};
 use crate::reconcile::{Controller, Round, Work};
+use crate::turns::Turns;
 use crate::world::{Local, Without, World};
 use crate::writers::Writers;
+use autoscaler_core::contest::Contest;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::inform::Status;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
 use autoscaler_core::multiscaler::Wheel;
+use autoscaler_core::pace::Pace;
 use common::election::Election;
 use common::stat::WireStatMessage;
 use common::time::Timestamp;
@@ -33,6 +37,12 @@ pub(crate) struct Autoscaler {
     pub(crate) heard: Vec<Option<Duration>>,
     pub(crate) works: BTreeMap<(Controller, usize), Work>,
     pub(crate) rounds: BTreeMap<usize, Round>,
+    /// Whose turn it is to write.
+    pub(crate) turns: Turns,
+    /// Whether somebody else changes the replicas that are asked for.
+    pub(crate) contests: BTreeMap<usize, Contest>,
+    /// Revisions whose last pod is being taken, and until when that may be carried out.
+    pub(crate) leaving: BTreeMap<usize, Duration>,
     /// Stats of revisions that nobody owns, and until when they are kept.
     pub(crate) ownerless: Vec<(Duration, WireStatMessage)>,
     turn_at: Option<Duration>,
@@ -52,6 +62,7 @@ pub(crate) struct Loop {
     pub(crate) activators_in_path: bool,
     pub(crate) replicas: Option<i32>,
     pub(crate) metrics: Metrics,
+    pub(crate) looks: Looks,
 }
 
 /// The answer that a new loop starts with.
@@ -81,6 +92,9 @@ impl Autoscaler {
             heard: vec![None; world.plan.activators],
             works: BTreeMap::new(),
             rounds: BTreeMap::new(),
+            turns: Turns::new(Pace::new(world.plan.rate, world.instant())),
+            contests: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             ownerless: Vec::new(),
             turn_at: None,
             elect_at: None,
@@ -101,6 +115,7 @@ impl World {
         }
         self.relist(Who::Autoscaler(index));
         self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
+        self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Flood);
     }
 
     pub(crate) fn autoscaler(&mut self, index: usize, what: Local) {
@@ -115,6 +130,9 @@ impl World {
             Local::Pass(controller, revision) => self.pass(index, controller, revision),
             Local::Timer(controller, revision) => self.timer(index, controller, revision),
             Local::Answer { controller, revision, answer } => self.answered(index, controller, revision, answer),
+            Local::Turns => self.look_at_turns(index),
+            Local::Flood => self.flood(index),
+            Local::Measure(revision, row) => self.measure(index, revision, row),
             Local::WriteOver(bucket) => self.write_over(index, bucket),
             Local::IdleTimeout { bucket, wait } => self.idle_timeout(index, bucket, wait),
             Local::Probe(revision) => self.probe(index, revision),
@@ -201,7 +219,7 @@ impl World {
         }
         if inform {
             self.say(|| format!("autoscaler {index} decides for revision {revision} by {cause:?}: {decision:?}"));
-            self.ask(index, (Controller::Autoscaler, revision));
+            self.ask_urgently(index, revision);
         }
     }
 
@@ -233,7 +251,9 @@ impl World {
             scraped: plan.scraped,
         });
         self.say(|| format!("autoscaler {index} takes up revision {revision}: {initial:?}"));
-        let state = Loop { decider, status, warm_in, unheard: false, activators_in_path: false, replicas, metrics };
+        let looks = Looks::default();
+        let state =
+            Loop { decider, status, warm_in, unheard: false, activators_in_path: false, replicas, metrics, looks };
         let autoscaler = &mut self.autoscalers[index];
         autoscaler.loops.insert(revision, state);
         autoscaler.wheel.insert(revision);
@@ -242,9 +262,11 @@ impl World {
 
     /// Forgets a revision that is another's.
     pub(crate) fn drop_revision(&mut self, index: usize, revision: usize) {
+        self.asked.remove(&(index, self.autoscalers[index].process.life, revision));
         let autoscaler = &mut self.autoscalers[index];
         autoscaler.wheel.remove(&revision);
         autoscaler.rounds.remove(&revision);
+        autoscaler.contests.remove(&revision);
         if autoscaler.loops.remove(&revision).is_some() {
             self.say(|| format!("autoscaler {index} drops revision {revision}"));
         }

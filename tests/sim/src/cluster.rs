@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A pod that is scaled away still serves for so long: at least this, which is longer than entries are apart.
 const LINGER: Duration = Duration::from_secs(1);
 /// Entries learn of one change within so many milliseconds of each other. A probe proves one of them.
-const ENTRIES_APART: u64 = 500;
+pub(crate) const ENTRIES_APART: u64 = 500;
 
 impl World {
     /// Time of one way to the API server or back.
@@ -37,6 +37,7 @@ impl World {
             Id::Target(revision) => {
                 let delay = Duration::from_millis(self.rng.random_range(5..200));
                 self.at(delay, Event::Deploy(revision));
+                self.rouse_rival(revision);
             }
             Id::Public(revision) => self.publish(revision),
             _ => {}

@@ -1,8 +1,11 @@
 //! What must hold at every event, judged from the truth of the model and never from what a process believes.
 
+use crate::autoscaler::Autoscaler;
+use crate::cluster::ENTRIES_APART;
 use crate::model::{Id, Object, Place};
 use crate::plan::Revision;
-use crate::world::World;
+use crate::world::{Change, Pod, World};
+use autoscaler_core::contest::Verdict;
 use autoscaler_core::decider::{Recommendation, Rule};
 use autoscaler_core::path_mode::PathMode;
 use std::time::Duration;
@@ -11,6 +14,12 @@ use std::time::Duration;
 const UNHEARD: Duration = Duration::from_millis(3100);
 /// An activator counts once it has been ready for so long: whoever still holds a lease has heard of it by then.
 const SETTLED: Duration = Duration::from_secs(20);
+/// A look is begun and answered within so long of its time.
+const NOTICED: Duration = Duration::from_millis(500);
+/// What the rules about contested replicas promise: so many repetitions at once, then pauses from the first to the longest.
+const FREE: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(5);
+const PEACE: Duration = Duration::from_secs(600);
 /// Time in which traffic without a gap must have kept the last pod, on top of the stable window.
 const SLACK: Duration = Duration::from_secs(8);
 /// From a request that waits to a patch, or to a pod's answer, while nothing is wrong.
@@ -78,19 +87,60 @@ impl World {
         }
     }
 
+    /// Fewer pods were decided on: no metric may have been failing for longer than a look takes to come.
+    pub(crate) fn judge_doubt(&mut self, by: usize, revision: usize, current: i32, to: i32) {
+        let Revision { metric: Some(metric), bounds, .. } = &self.plan.revisions[revision] else { return };
+        let by_command = bounds.max.is_some_and(|max| current > max && to == max);
+        let failing = self.links.metrics_cut(by).then_some(self.metrics_cut_at[by]).flatten();
+        // Whoever stood still has not looked meanwhile.
+        let resumed = self.autoscalers[by].process.resumed;
+        let noticed = failing.is_some_and(|since| self.now > since.max(resumed) + metric.period + NOTICED);
+        if to < current && noticed && !by_command {
+            self.break_rule(format!(
+                "doubt takes nothing away: autoscaler {by} wants {to} instead of {current} for revision {revision}, \
+                 whose metric has failed since {failing:?}"
+            ));
+        }
+    }
+
+    /// The same replicas again, by the same process: after [`FREE`] times each pause is twice the one before.
+    pub(crate) fn judge_repetition(&mut self, by: usize, revision: usize, to: i32) {
+        let life = self.autoscalers[by].process.life;
+        let before = self.asked.insert((by, life, revision), (to, 0, self.now));
+        let Some((_, times, at)) = before.filter(|(last, _, at)| *last == to && self.now < *at + PEACE) else { return };
+        self.asked.insert((by, life, revision), (to, times + 1, self.now));
+        let pause = (times >= FREE).then(|| PAUSE.saturating_mul(1 << (times - FREE).min(6)));
+        if let Some(pause) = pause.filter(|pause| self.now < at + *pause) {
+            self.break_rule(format!(
+                "a contested scale waits: autoscaler {by} asks for {to} pods of revision {revision} for the {times}. time \
+                 again, {:?} after the last and not {pause:?}",
+                self.now - at
+            ));
+        }
+    }
+
     /// A request that arrives at any entry can reach an activator or a pod. (An activator that has died is a fault; a
     /// pod leaves only because it was scaled away.)
     pub(crate) fn judge_entries(&mut self) {
         let gone = |place: &Place| matches!(place, Place::Pod(pod) if !self.pods.contains_key(pod));
         let lost = self.entries.iter().enumerate().find_map(|(entry, lists)| {
-            let dead = |places: &&Vec<Place>| !places.is_empty() && places.iter().all(gone);
-            Some((entry, lists.places.iter().position(|places| dead(&places))?))
+            let dead = |places: &Vec<Place>| !places.is_empty() && places.iter().all(gone);
+            let mut revisions = lists.places.iter().enumerate();
+            Some((entry, revisions.position(|(revision, places)| dead(places) && !self.is_outpaced(revision))?))
         });
         if let Some((entry, revision)) = lost {
             self.break_rule(format!(
                 "the last pod leaves after the activator is in the path: entry {entry} leads revision {revision} to pods that are gone"
             ));
         }
+    }
+
+    /// A metric takes pods away faster than entries that are slow learn of those that stay.
+    fn is_outpaced(&self, revision: usize) -> bool {
+        let stays = |pod: &Pod| pod.revision == revision && pod.ready && !pod.leaving;
+        let metric = self.plan.revisions[revision].metric.is_some();
+        let learns = |change: &Change| self.now < change.from + Duration::from_millis(ENTRIES_APART);
+        metric && self.news[revision].last().is_some_and(learns) && self.pods.values().any(stays)
     }
 
     /// Every poke leads to a patch, and every held request to a pod, while nothing keeps them from it. Looked at
@@ -104,6 +154,7 @@ impl World {
             let asleep = self.store.target(revision) == Some(0);
             let starved = asleep || !self.store.ready_pods(revision).is_empty();
             let waits = held.any(|index| starved && self.nothing_is_wrong(index, revision));
+            let waits = waits && !self.is_rivalled(revision);
             let waited = &mut self.waited[revision];
             *waited = match waited {
                 (was_asleep, time) if waits && *was_asleep == asleep => (asleep, *time + step),
@@ -132,6 +183,16 @@ impl World {
             && well(owner)
             && well(socket)
             && !self.links.peers_cut(owner, socket)
+    }
+
+    /// Whether somebody else changes its replicas, or has until a moment ago: a stated reason.
+    fn is_rivalled(&self, revision: usize) -> bool {
+        let now = self.instant();
+        let waits = |autoscaler: &Autoscaler| {
+            let contest = autoscaler.contests.get(&revision).copied().unwrap_or_default();
+            (0..=i32::from(u8::MAX)).any(|to| matches!(contest.judge(to, now), Verdict::Wait(_)))
+        };
+        self.links.rival(revision).is_some() || self.autoscalers.iter().any(waits)
     }
 
     /// Since when a revision has had requests without a gap. Those that went straight to pods that do not report are

@@ -18,15 +18,18 @@
 //! 3. Missing data is never zero load: nobody who may write wants less while a ready activator with traffic could not be
 //!    heard, and no revision is put to sleep while it has had requests without a gap for a stable window.
 //! 4. Desired stays within bounds, and one decision within the scale-up rate.
-//! 5. Every poke leads to a patch, and every held request to a pod, within 20 s in which nothing is wrong.
+//! 5. Every poke leads to a patch, and every held request to a pod, within 20 s in which nothing is wrong, also where writes
+//!    wait for tokens; or to a stated reason, that somebody else keeps changing the replicas.
+//! 6. Doubt takes nothing away: while a metric fails no decision is for fewer pods, and none for zero.
+//! 7. A scale that somebody keeps undoing is asked for again after pauses that double.
 //!
 //! [`Without`] leaves one rule out; each then breaks its invariant.
 //!
 //! # The shell, by its contract
 //!
 //! What the autoscaler's shell adds to the rules is written down again here: routing of stats to owners, attestation
-//! within 3 s, order of a pass's writes, back-off, the prober's round and how long its verdict holds. A change of
-//! these must be made in both places.
+//! within 3 s, order of a pass's writes and of the lines that they stand in, looks at metrics while there are replicas,
+//! back-off, the prober's round and how long its verdict holds. A change of these must be made in both places.
 //!
 //! # Not here
 //!
@@ -36,9 +39,11 @@
 //! - An autoscaler alone cut off from the API server for longer than a lease: it forwards stats to former owners, yet
 //!   vouches to the new one (a fault that is known; with cuts of 60 s it breaks rule 3 at once).
 //! - Entries that learn of one change further apart than a leaving pod lingers: a probe proves one entry.
+//! - Entries that learn of pods only after a metric has taken them away again.
 //! - Requests that reach pods without a reporter past all activators, which happens while no activator is ready: nobody
 //!   can know of them.
-//! - Pods that die by themselves, Services of others, edited parameters, HPA, clocks of different speed or time.
+//! - Pods that die by themselves, Services of others, edited parameters, how a metric turns into replicas, clocks of
+//!   different speed or time.
 
 mod activator;
 mod autoscaler;
@@ -46,12 +51,14 @@ mod cluster;
 mod invariants;
 mod lease;
 mod links;
+mod metrics;
 mod model;
 mod plan;
 mod process;
 mod reconcile;
 mod stats;
 mod trouble;
+mod turns;
 mod world;
 mod writers;
 

@@ -66,6 +66,19 @@ impl Links {
         self.is(Fault::CutScrapes(autoscaler))
     }
 
+    /// Whether an autoscaler's looks at metrics fail.
+    pub(crate) fn metrics_cut(&self, autoscaler: usize) -> bool {
+        self.is(Fault::CutMetrics(autoscaler))
+    }
+
+    /// What somebody else wants a revision's replicas to be.
+    pub(crate) fn rival(&self, revision: usize) -> Option<i32> {
+        self.active.iter().find_map(|fault| match fault {
+            Fault::Rival(of, replicas) if *of == revision => Some(*replicas),
+            _ => None,
+        })
+    }
+
     /// How many seconds entries lag behind.
     pub(crate) fn entries_lag(&self) -> Option<u64> {
         self.active.iter().filter_map(|fault| if let Fault::SlowEntries(lag) = fault { Some(*lag) } else { None }).max()

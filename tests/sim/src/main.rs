@@ -1,10 +1,10 @@
-//! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without lease|guard|proof|attestation` leaves a
+//! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without RULE` leaves a
 //! rule out.
 
 use sim::Without;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without lease|guard|proof|attestation]";
+const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE]\nrules: lease, guard, proof, attestation, doubt, contest";
 
 struct Arguments {
     seed: Option<u64>,
@@ -66,6 +66,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
                     "guard" => Without::Guard,
                     "proof" => Without::Proof,
                     "attestation" => Without::Attestation,
+                    "doubt" => Without::Doubt,
+                    "contest" => Without::Contest,
                     _ => return Err(format!("{name} {value:?}: there is no such rule")),
                 });
             }

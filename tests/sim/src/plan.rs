@@ -1,5 +1,7 @@
 //! What a seed chooses before the run begins: how large the cluster is, what its revisions are like, and its faults.
 
+use crate::metrics::Metric;
+use autoscaler_core::pace::Rate;
 use common::RevisionKey;
 use common::ownership;
 use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
@@ -22,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) activators: usize,
     pub(crate) entries: usize,
     pub(crate) buckets: usize,
+    /// How fast each autoscaler writes.
+    pub(crate) rate: Rate,
     pub(crate) revisions: Vec<Revision>,
     pub(crate) faults: Vec<Planned>,
 }
@@ -43,6 +47,8 @@ pub(crate) struct Revision {
     pub(crate) scraped: bool,
     /// Replicas that it is found with.
     pub(crate) found: i32,
+    /// What it asks the metrics for, if anything.
+    pub(crate) metric: Option<Metric>,
 }
 
 /// A fault and its time.
@@ -82,6 +88,10 @@ pub(crate) enum Fault {
     CutPeers(usize, usize),
     /// Pods do not answer an autoscaler's scrapes.
     CutScrapes(usize),
+    /// The metrics API does not answer an autoscaler.
+    CutMetrics(usize),
+    /// Somebody else changes a revision's replicas to this number, again and again.
+    Rival(usize, i32),
     /// Entries learn of new endpoints only after so many seconds.
     SlowEntries(u64),
 }
@@ -93,8 +103,11 @@ impl Plan {
         let count = rng.random_range(1..=3);
         let names = ownership::bucket_names(buckets as u32);
         let revisions = (0..count).map(|index| Revision::new(index, &names, rng)).collect();
-        let faults = (0..rng.random_range(3..=9)).map(|_| fault(autoscalers, activators, rng)).collect();
-        Self { autoscalers, activators, entries: rng.random_range(1..=3), buckets, revisions, faults }
+        let mut faults: Vec<_> = (0..rng.random_range(3..=9)).map(|_| fault(autoscalers, activators, rng)).collect();
+        faults.extend((0..rng.random_range(0..=2)).map(|_| around_replicas(autoscalers, count, rng)));
+        // From what leaves hardly any choice to upstream's.
+        let rate = Rate { qps: f64::from(rng.random_range(4..=40)), burst: rng.random_range(1..=80) };
+        Self { autoscalers, activators, entries: rng.random_range(1..=3), buckets, rate, revisions, faults }
     }
 }
 
@@ -138,6 +151,7 @@ impl Revision {
             concurrency: rng.random_range(0..=3),
             scraped,
             found: rng.random_range(min..=1),
+            metric: rng.random_bool(0.4).then(|| Metric::new(rng)),
         }
     }
 }
@@ -165,6 +179,18 @@ fn fault(autoscalers: usize, activators: usize, rng: &mut StdRng) -> Planned {
         12 => (Fault::CutScrapes(autoscaler), 40),
         _ => (Fault::SlowEntries(rng.random_range(10..=60)), 100),
     };
+    planned(fault, longest, rng)
+}
+
+/// What has to do with how many replicas there are to be.
+fn around_replicas(autoscalers: usize, revisions: usize, rng: &mut StdRng) -> Planned {
+    if rng.random_bool(0.6) {
+        return planned(Fault::CutMetrics(rng.random_range(0..autoscalers)), 90, rng);
+    }
+    planned(Fault::Rival(rng.random_range(0..revisions), rng.random_range(1..=6)), 100, rng)
+}
+
+fn planned(fault: Fault, longest: u64, rng: &mut StdRng) -> Planned {
     let lasts = seconds(1, longest, rng);
     let at = Duration::from_millis(rng.random_range(2_000..=(TROUBLE - lasts).as_millis() as u64));
     Planned { at, lasts, fault }

@@ -1,6 +1,7 @@
 //! A process's life: whether it runs, stands still, or is gone, and what waits for it.
 
 use crate::world::Local;
+use std::time::Duration;
 
 /// Which process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) struct Process {
     pub(crate) life: u32,
     pub(crate) down: bool,
     pub(crate) paused: bool,
+    /// When it went on after it had stood still.
+    pub(crate) resumed: Duration,
     /// What reached it while it stood still, in order.
     pub(crate) backlog: Vec<Local>,
 }

@@ -7,10 +7,12 @@ use crate::autoscaler::Initial;
 use crate::model::{Id, Object, Place, Status};
 use crate::process::Who;
 use crate::world::{Event, Local, Without, World};
-use crate::writers::Passage;
+use crate::writers::{CANCEL_MARGIN, Passage};
 use autoscaler_core::active;
 use autoscaler_core::bounds;
+use autoscaler_core::contest;
 use autoscaler_core::num_activators::num_activators;
+use autoscaler_core::pace::Line;
 use autoscaler_core::path_mode::{self, PathMode};
 use autoscaler_core::scale_to_zero::{self, ProbeNeed, Reason, Verdict};
 use common::ownership;
@@ -39,6 +41,8 @@ pub(crate) struct Work {
     /// The writes that are left of a pass under way.
     running: Option<VecDeque<Step>>,
     again: bool,
+    /// What it is asked for again for is a decision.
+    hurried: bool,
     timer: Option<Duration>,
     failures: u32,
 }
@@ -79,6 +83,17 @@ impl World {
         }
     }
 
+    /// Asks for a pass that acts on a decision.
+    pub(crate) fn ask_urgently(&mut self, index: usize, revision: usize) {
+        let key = (Controller::Autoscaler, revision);
+        self.ask(index, key);
+        let work = self.autoscalers[index].works.entry(key).or_default();
+        work.hurried |= work.running.is_some();
+        if work.hurried {
+            self.hurry_turn(index, revision);
+        }
+    }
+
     /// Asks for a pass later; the earliest wish counts.
     fn ask_after(&mut self, index: usize, key: (Controller, usize), delay: Duration) {
         let at = self.now + delay;
@@ -100,7 +115,8 @@ impl World {
 
     pub(crate) fn pass(&mut self, index: usize, controller: Controller, revision: usize) {
         let key = (controller, revision);
-        self.autoscalers[index].works.entry(key).or_default().queued = false;
+        let work = self.autoscalers[index].works.entry(key).or_default();
+        (work.queued, work.hurried) = (false, false);
         let steps = if !self.owns(index, revision) {
             if controller == Controller::Autoscaler {
                 self.drop_revision(index, revision);
@@ -128,6 +144,7 @@ impl World {
             revision,
             if status.desired.is_some() { Initial::TakenOver } else { Initial::Adopted(current) },
         );
+        let answer = self.blend(index, revision, current);
         let plan = &self.plan.revisions[revision];
         let autoscaler = &mut self.autoscalers[index];
         let state = autoscaler.loops.get_mut(&revision)?;
@@ -136,13 +153,14 @@ impl World {
         state.replicas = Some(current);
         let active = status.active(now);
         let held = (active.is_activating() && current > 0).then_some(current);
+        let desired = answer.as_ref().map_or(state.status.desired, |answer| answer.desired);
         let probe = match autoscaler.rounds.get(&revision) {
             Some(Round::Running { failed: true, .. }) => Verdict::NotInPath,
             Some(Round::Proven(at)) if self.now < *at + VERDICT_HOLDS => Verdict::InPath,
             _ => Verdict::NotAsked,
         };
         let outcome = scale_to_zero::decide(&scale_to_zero::Input {
-            desired: state.status.desired.or(held),
+            desired: desired.or(held),
             current_replicas: current,
             bounds: bounds::with_initial_scale(plan.bounds, 1, status.initialized, true),
             scale_to_zero: true,
@@ -181,7 +199,10 @@ impl World {
             next.active = Some((verdict, now));
         }
         let mut steps = VecDeque::new();
-        if let Some(to) = outcome.patch {
+        if let Some(to) = outcome.patch
+            && !self.is_contested(index, revision, to)
+        {
+            self.judge_doubt(index, revision, current, to);
             steps.push_back(Step { id: Id::Target(revision), base: None, object: Object::Target(to) });
         }
         if (mode, activators) != (path.mode, path.activators) {
@@ -203,6 +224,19 @@ impl World {
         Some(steps)
     }
 
+    /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again.
+    fn is_contested(&mut self, index: usize, revision: usize, to: i32) -> bool {
+        let contest = self.autoscalers[index].contests.get(&revision).copied().unwrap_or_default();
+        match contest.judge(to, self.instant()) {
+            contest::Verdict::Wait(left) if self.without != Some(Without::Contest) => {
+                self.summary.contested += 1;
+                self.ask_after(index, (Controller::Autoscaler, revision), left);
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn explain(&mut self, reason: Reason) {
         *self.summary.reasons.entry(format!("{reason:?}")).or_default() += 1;
     }
@@ -218,6 +252,13 @@ impl World {
             _ if pods.is_empty() => true,
             mode => mode == PathMode::Proxy,
         };
+        // Nobody is led back to pods that are on their way out.
+        let leaving = self.autoscalers[index].leaving.get(&revision).is_some_and(|until| self.now < *until)
+            || cache.target(revision) == Some(0);
+        if !through && path.mode == PathMode::Proxy && !pods.is_empty() && leaving {
+            self.summary.not_led_back += 1;
+            return None;
+        }
         let places: Vec<Place> = if through {
             let names: Vec<String> = activators.iter().map(|activator| format!("10.0.1.{activator}")).collect();
             let number = usize::try_from(path.activators).unwrap_or(0);
@@ -243,18 +284,39 @@ impl World {
     /// The next write of a pass, or its end.
     fn next_step(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
+        if let Some(step) = work.running.as_ref().and_then(VecDeque::front) {
+            let line = match step.object {
+                _ if work.hurried => Line::Wake,
+                Object::Target(_) => match self.autoscalers[index].cache.target(key.1) {
+                    Some(0) => Line::Wake,
+                    _ => Line::Scale,
+                },
+                Object::Public(_) => Line::Scale,
+                _ => Line::Object,
+            };
+            return self.queue_write(index, key, line);
+        }
+        work.running = None;
+        work.failures = 0;
+        if std::mem::take(&mut work.again) {
+            self.ask(index, key);
+        }
+    }
+
+    /// It is a write's turn.
+    pub(crate) fn begin_step(&mut self, index: usize, key: (Controller, usize)) {
+        let work = self.autoscalers[index].works.entry(key).or_default();
         let Some(step) = work.running.as_mut().and_then(VecDeque::pop_front) else {
             work.running = None;
-            work.failures = 0;
-            if std::mem::take(&mut work.again) {
-                self.ask(index, key);
-            }
             return;
         };
         let Some(passage) = self.begin_write(index, key.1) else {
             self.summary.lease_ends += 1;
             return self.fail(index, key, "the lease ends too soon");
         };
+        if matches!(step.object, Object::Target(0)) {
+            self.autoscalers[index].leaving.insert(key.1, passage.deadline + CANCEL_MARGIN);
+        }
         if self.links.api_request_lost(index) {
             let delay = Duration::from_millis(self.rng.random_range(5..3000)).min(passage.deadline - self.now);
             let answer = Answer::Lost;
@@ -299,17 +361,44 @@ impl World {
             Answer::Lost => self.write_given_up(index, bucket),
             Answer::Written(..) | Answer::Conflict => self.write_over(index, bucket),
         }
+        if controller == Controller::Autoscaler {
+            self.last_pod_answered(index, revision, matches!(answer, Answer::Lost));
+        }
         match answer {
             Answer::Written(id, version, object) => {
-                let autoscaler = &mut self.autoscalers[index];
-                if let (Object::Target(to), Some(state)) = (&object, autoscaler.loops.get_mut(&revision)) {
-                    state.replicas = Some(*to);
+                if let Object::Target(to) = object {
+                    self.scaled(index, revision, to);
                 }
-                autoscaler.cache.put(id, version, object);
+                self.autoscalers[index].cache.put(id, version, object);
                 self.next_step(index, key);
             }
             Answer::Conflict => self.fail(index, key, "conflict"),
             Answer::Lost => self.fail(index, key, "no answer"),
+        }
+    }
+
+    /// The API server has agreed to other replicas.
+    fn scaled(&mut self, index: usize, revision: usize, to: i32) {
+        let now = self.instant();
+        self.judge_repetition(index, revision, to);
+        let autoscaler = &mut self.autoscalers[index];
+        autoscaler.contests.entry(revision).or_default().asked(to, now);
+        let from = autoscaler.cache.target(revision).unwrap_or(0);
+        if let Some(state) = autoscaler.loops.get_mut(&revision) {
+            state.replicas = Some(to);
+        }
+        self.remember_scale(index, revision, from, to);
+    }
+
+    /// A write that may have taken the last pod is over; without an answer it may still be carried out for a while.
+    fn last_pod_answered(&mut self, index: usize, revision: usize, lost: bool) {
+        let Some(until) = self.autoscalers[index].leaving.get(&revision).copied() else { return };
+        let key = (Controller::Serverless, revision);
+        if lost {
+            self.ask_after(index, key, until.saturating_sub(self.now));
+        } else {
+            self.autoscalers[index].leaving.remove(&revision);
+            self.ask(index, key);
         }
     }
 

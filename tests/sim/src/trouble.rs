@@ -1,5 +1,6 @@
 //! What the seed does to the cluster while it runs: traffic, and faults that begin and end.
 
+use crate::model::{Id, Object};
 use crate::plan::Fault;
 use crate::process::Who;
 use crate::world::{Event, World};
@@ -24,9 +25,32 @@ impl World {
         self.at(Duration::from_millis(stretch), Event::Traffic(revision));
     }
 
+    /// Whoever wants other replicas sees a change a moment later.
+    pub(crate) fn rouse_rival(&mut self, revision: usize) {
+        if self.links.rival(revision).is_some_and(|wanted| self.store.target(revision) != Some(wanted)) {
+            let delay = Duration::from_millis(self.rng.random_range(10..800));
+            self.at(delay, Event::Undo(revision));
+        }
+    }
+
+    pub(crate) fn undo(&mut self, revision: usize) {
+        let Some(wanted) = self.links.rival(revision).filter(|wanted| self.store.target(revision) != Some(*wanted))
+        else {
+            return;
+        };
+        self.summary.undone += 1;
+        self.say(|| format!("somebody else scales revision {revision} to {wanted}"));
+        self.put(Id::Target(revision), Object::Target(wanted));
+    }
+
     pub(crate) fn begin(&mut self, index: usize) {
         let planned = self.plan.faults[index];
         self.say(|| format!("FAULT {:?} for {:?}", planned.fault, planned.lasts));
+        if let Fault::CutMetrics(autoscaler) = planned.fault
+            && !self.links.metrics_cut(autoscaler)
+        {
+            self.metrics_cut_at[autoscaler] = Some(self.now);
+        }
         self.links.begin(planned.fault);
         match planned.fault {
             Fault::PauseAutoscaler(index) => self.autoscalers[index].process.paused = true,
@@ -38,6 +62,7 @@ impl World {
                 self.autoscalers[index].process.die();
             }
             Fault::CrashAutoscaler(index) => self.autoscalers[index].process.die(),
+            Fault::Rival(revision, _) => self.rouse_rival(revision),
             Fault::CrashActivator(index) => {
                 let activator = &mut self.activators[index];
                 activator.process.die();
@@ -77,8 +102,10 @@ impl World {
 
     /// What has waited reaches the process, in order.
     pub(crate) fn resume(&mut self, who: Who) {
+        let now = self.now;
         let process = self.process(who);
         process.paused = false;
+        process.resumed = now;
         for what in std::mem::take(&mut process.backlog) {
             self.tell(who, Duration::ZERO, what);
         }

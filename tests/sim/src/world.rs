@@ -36,6 +36,10 @@ pub enum Without {
     Proof,
     /// Silence is believed whoever has been heard.
     Attestation,
+    /// A metric that fails counts as one that asks for nothing.
+    Doubt,
+    /// Replicas that somebody changes are put right at once, however often.
+    Contest,
 }
 
 /// What happened in a run.
@@ -61,6 +65,22 @@ pub struct Summary {
     pub waits: u64,
     /// Forwarded stats that came to a process which does not own the revision.
     pub misrouted: u64,
+    /// Times that somebody was left waiting for a token.
+    pub turns_waited: u64,
+    /// Writes that moved up since a decision waited for them.
+    pub moved_up: u64,
+    /// Writes of revisions that the model does not have.
+    pub foreign_writes: u64,
+    /// Looks at metrics.
+    pub looks: u64,
+    /// Those that failed.
+    pub failed_looks: u64,
+    /// Replicas that somebody else has changed.
+    pub undone: u64,
+    /// Times that no activator was ready, and the endpoints did not lead to pods that were about to go.
+    pub not_led_back: u64,
+    /// Times that a scale was not asked for again yet, since it is contested.
+    pub contested: u64,
     /// How often each reason was stated by a pass.
     pub reasons: BTreeMap<String, u64>,
 }
@@ -106,6 +126,8 @@ pub(crate) enum Event {
     Finish(u64),
     Begin(usize),
     End(usize),
+    /// Somebody else looks at a revision's replicas.
+    Undo(usize),
     Look,
 }
 
@@ -128,6 +150,12 @@ pub(crate) enum Local {
         revision: usize,
         answer: Answer,
     },
+    /// Tokens have come back.
+    Turns,
+    /// Other revisions have something to write.
+    Flood,
+    /// A look at a revision's metric; which row of looks it belongs to.
+    Measure(usize, u32),
     /// Nothing will come of a write for a bucket any more.
     WriteOver(usize),
     IdleTimeout {
@@ -203,6 +231,10 @@ pub(crate) struct World {
     pub(crate) direct: BTreeMap<u64, usize>,
     pub(crate) next_request: u64,
     pub(crate) traffic_since: Vec<Option<Duration>>,
+    /// Since when each autoscaler's looks at metrics have failed.
+    pub(crate) metrics_cut_at: Vec<Option<Duration>>,
+    /// What each process, in each life, has asked for last of a revision, how often again, and when.
+    pub(crate) asked: BTreeMap<(usize, u32, usize), (i32, u32, Duration)>,
     /// How long requests have waited for (true: a patch, false: a pod) with nothing wrong.
     pub(crate) waited: Vec<(bool, Duration)>,
     pub(crate) summary: Summary,
@@ -243,6 +275,8 @@ impl World {
             direct: BTreeMap::new(),
             next_request: 0,
             traffic_since: vec![None; count],
+            metrics_cut_at: vec![None; plan.autoscalers],
+            asked: BTreeMap::new(),
             waited: vec![(false, Duration::ZERO); count],
             summary: Summary::default(),
             broken: None,
@@ -337,6 +371,7 @@ impl World {
                 self.direct.remove(&request);
                 self.report_served();
             }
+            Event::Undo(revision) => self.undo(revision),
             Event::Begin(index) => self.begin(index),
             Event::End(index) => self.end(index),
             Event::Look => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Longest wait for the answer to a write, and the API server's longest try.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the moment a write is given up to the moment when it is certain not to be carried out.
-const CANCEL_MARGIN: Duration = Duration::from_millis(500);
+pub(crate) const CANCEL_MARGIN: Duration = Duration::from_millis(500);
 /// Longest wait for writes under way before a lease is given away.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// A request is this long on its way, in milliseconds.

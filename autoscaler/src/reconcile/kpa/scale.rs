@@ -38,12 +38,19 @@ pub(crate) async fn patch(
     let name = target_key.object.name();
     let doing = format!("failed to apply scale {to} to scale target {name}");
     let path = DynamicObject::url_path(&target_key.resource(), Some(key.namespace()));
-    let scaled: DynamicObject = cx
+    let sent = cx
         .write(key, line, &doing, async |api| {
+            if to == 0 {
+                cx.takes_last_pod(key, api.within);
+            }
             let patch = Request::new(path).patch_subresource("scale", name, &PatchParams::default(), &replicas(to));
             api.send(patch).await.map_err(Error::api(doing.as_str()))
         })
-        .await?;
+        .await;
+    if to == 0 {
+        cx.took_last_pod(key, !matches!(sent, Err(Error::NoAnswer { .. })));
+    }
+    let scaled: DynamicObject = sent?;
     let at = Instant::now();
     let version = scaled.metadata.resource_version.unwrap_or_default();
     cx.world.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });

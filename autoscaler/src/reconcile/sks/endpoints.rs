@@ -2,6 +2,7 @@
 
 use super::super::api::Bounded;
 use super::super::error::Error;
+use super::super::world::facts::Target;
 use super::services::Common;
 use super::slices::{self, Route, Write};
 use super::{Pass, Public, adopt, backend};
@@ -14,7 +15,7 @@ use k8s_openapi::api::core::v1::Endpoints;
 use kube::ResourceExt;
 
 impl Pass<'_> {
-    pub(super) async fn endpoints(&mut self, public: &Public, common: &Common) -> Result<(), Error> {
+    pub(super) async fn endpoints(&mut self, public: &Public, common: &Common, target: &Target) -> Result<(), Error> {
         let (cx, key) = (self.cx, self.key);
         let name = public.service.name_any();
         let public_key = Key::new(key.namespace(), name.as_str());
@@ -34,6 +35,16 @@ impl Pass<'_> {
             labels: common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: common.owner.clone(),
         });
+        // Where no activator is ready either, nobody is led back to pods that are about to go: an activator is there sooner
+        // than everybody has forgotten them.
+        let asleep = target.current() == 0 || cx.is_leaving(key);
+        if outcome.route == Route::Pods
+            && outcome.pods_ready > 0
+            && asleep
+            && self.object.spec.mode == Some(Mode::Proxy)
+        {
+            return Ok(());
+        }
         // A Service that has its selector back has slices that are none of our business again.
         let returned = public.adopted && adopt::needs_adoption(&public.service);
         let existing = cx.world.slices_of(&public_key);

@@ -6,7 +6,8 @@
 //! 2. Private Service: selects the pods, carries the backend annotation ([`services`], [`mod@backend`]).
 //! 3. Public Service: made, put right, or borrowed; a former one, of another name, is given up.
 //! 4. Its EndpointSlices ([`slices`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the slices,
-//!    and the Endpoints object, which the mirroring controller would make slices of for ever.
+//!    and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the pods where no
+//!    activator is ready, but not while the last pod is being taken: its proof that activators are in the path came before.
 //! 5. Status. `ActivatorEndpointsPopulated` says what was written, not what was asked for: it is the clock of the grace
 //!    period, which must not run while pods have the traffic (upstream's does where no activator is ready).
 //!
@@ -146,7 +147,7 @@ impl Pass<'_> {
         };
         self.give_up_former(&name).await?;
         self.status.service_name = name;
-        self.endpoints(&public, &common).await
+        self.endpoints(&public, &common, &target).await
     }
 
     fn target(&self) -> Result<(Arc<Target>, Labels), TargetError> {

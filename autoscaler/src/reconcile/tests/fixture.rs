@@ -200,6 +200,7 @@ impl Fixture {
             deployment_config: watch::channel(Arc::new(DeploymentConfig::default())).1,
             accepted: DashMap::new(),
             contests: DashMap::new(),
+            leaving: DashMap::new(),
             retiring: DashMap::new(),
         };
         Self { cx, fakes, key: Key::new("ns", "hello"), metrics, server }

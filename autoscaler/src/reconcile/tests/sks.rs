@@ -211,6 +211,31 @@ async fn pods_that_crash_loop_fail_their_held_requests() {
     pass(&mut f, script).await.expect("a pass");
 }
 
+/// Goal: without activators the traffic goes to the pods, but not to those that are about to go: while the write that takes the
+/// last one is under way, or is done.
+#[tokio::test]
+async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
+    let mut f = fixture(json!({}), "Proxy");
+    f.put_target_at(1, 61);
+    pods(&f, true);
+    let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
+    pass(&mut f, born.into_iter().chain([put_status()]).collect()).await.expect("birth");
+    let slice = common::RevisionKey::new("ns", SLICE);
+    let written = f.cx.world.slices.get(&slice).expect("offered");
+    f.cx.world.slices.apply(&slice, "100", Some((*written).clone()));
+    f.cx.world.slices.apply(&common::RevisionKey::new("system", "a"), "101", None);
+
+    f.cx.takes_last_pod(&f.key, std::time::Duration::from_secs(60));
+    pass(&mut f, vec![]).await.expect("a write is under way");
+    f.put_target_at(0, 62);
+    f.cx.took_last_pod(&f.key, true);
+    pass(&mut f, vec![]).await.expect("it was carried out");
+    f.put_target_at(1, 63);
+    let moved = expect(&format!("PUT {SLICES}/{SLICE}"))
+        .with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
+    pass(&mut f, vec![moved, put_status()]).await.expect("there is a pod that stays");
+}
+
 /// Goal: another name for the public Service: the new one is made, the former one and its slices go.
 #[tokio::test]
 async fn a_renamed_public_service_leaves_nothing_behind() {

@@ -1,0 +1,110 @@
+//! Metrics beside the load: looks that succeed or fail, and the engine's one wish of both.
+//!
+//! What a metric asks for is made up, from nothing to more than the bounds allow, and has nothing to do with the load: as a
+//! processor or a queue's length may have. The rules that make one wish of it are the real ones.
+
+use crate::process::Who;
+use crate::reconcile::Controller;
+use crate::world::{Local, Without, World};
+use autoscaler_core::engine::blend::{Blend, Input};
+use autoscaler_core::engine::{Answer, LoadRole, Measured};
+use autoscaler_core::hpa::spec::{Behavior, ScalingRules};
+use rand::Rng;
+use rand::RngExt;
+use std::time::Duration;
+
+/// What a revision asks the metrics for.
+#[derive(Clone, Debug)]
+pub(crate) struct Metric {
+    role: LoadRole,
+    /// Time between two looks.
+    pub(crate) period: Duration,
+    behavior: Option<Behavior>,
+    /// It never asks for more.
+    most: i32,
+}
+
+/// What a process knows of one revision's metric.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    blend: Blend,
+    measured: Option<Measured>,
+    /// Which row of looks is under way; none while there are no replicas.
+    row: Option<u32>,
+    rows: u32,
+}
+
+impl Metric {
+    pub(crate) fn new(rng: &mut impl Rng) -> Self {
+        let down =
+            ScalingRules { stabilization_window_seconds: Some(rng.random_range(0..=10)), ..ScalingRules::default() };
+        Self {
+            role: if rng.random_bool(0.3) { LoadRole::Activity } else { LoadRole::Counts },
+            period: Duration::from_secs(rng.random_range(1..=8)),
+            behavior: rng.random_bool(0.7).then_some(Behavior { scale_up: None, scale_down: Some(down) }),
+            most: rng.random_range(0..=4),
+        }
+    }
+}
+
+impl World {
+    /// One wish of load and metric; none for a revision without a metric.
+    pub(crate) fn blend(&mut self, index: usize, revision: usize, current: i32) -> Option<Answer> {
+        let metric = self.plan.revisions[revision].metric.clone()?;
+        let (now, bounds) = (self.timestamp(), self.plan.revisions[revision].bounds);
+        let state = self.autoscalers[index].loops.get_mut(&revision)?;
+        let (looks, load) = (&mut state.looks, state.status.desired);
+        let mut begun = None;
+        if current <= 0 {
+            looks.row = None;
+            looks.measured = None;
+        } else if looks.row.is_none() {
+            looks.rows += 1;
+            looks.row = Some(looks.rows);
+            begun = looks.row;
+        }
+        let answer = looks.blend.answer(&Input {
+            now,
+            current,
+            bounds,
+            load,
+            load_name: "concurrency",
+            role: metric.role,
+            measured: looks.measured.as_ref(),
+            behavior: metric.behavior.as_ref(),
+        });
+        if let Some(row) = begun {
+            self.tell(Who::Autoscaler(index), Duration::from_millis(20), Local::Measure(revision, row));
+        }
+        Some(answer)
+    }
+
+    /// A look at a revision's metric.
+    pub(crate) fn measure(&mut self, index: usize, revision: usize, row: u32) {
+        let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
+        let failed = self.links.metrics_cut(index);
+        let asked = self.rng.random_range(0..=metric.most);
+        let doubt = self.without != Some(Without::Doubt);
+        let Some(state) = self.autoscalers[index].loops.get_mut(&revision) else { return };
+        if state.looks.row != Some(row) {
+            return;
+        }
+        state.looks.measured = Some(match failed {
+            true => Measured { wish: None, failed: u16::from(doubt), why: None },
+            false => Measured { wish: Some((asked, "a metric".into())), failed: 0, why: None },
+        });
+        self.summary.looks += 1;
+        self.summary.failed_looks += u64::from(failed);
+        self.ask(index, (Controller::Autoscaler, revision));
+        self.tell(Who::Autoscaler(index), metric.period, Local::Measure(revision, row));
+    }
+
+    /// Replicas were changed: a behavior remembers it.
+    pub(crate) fn remember_scale(&mut self, index: usize, revision: usize, from: i32, to: i32) {
+        let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
+        let now = self.timestamp();
+        if let Some(state) = self.autoscalers[index].loops.get_mut(&revision) {
+            state.looks.blend.scaled(metric.behavior.as_ref(), from, to, now);
+        }
+    }
+}
