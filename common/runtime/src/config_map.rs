@@ -4,9 +4,9 @@
 //! and value, and the former configuration stays in force, or the default where there is no former one. A map that is missing
 //! means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install should work with none.
 //!
-//! What is refused at the moment is told by [`Refusals`]: in the log once, as a metric, and to a process that must not start
-//! so. A key of a map whose keys are all known ([`ConfigMaps::expect`]) that is none of them is told once, too, with the one
-//! that may be meant.
+//! What is refused at the moment is told by [`Refusals`]: in the log once, as a metric, and to a process that must not
+//! start so. A key of a map whose keys are all known ([`ConfigMaps::expect`]) that is none of them is told once, too,
+//! with the one that may be meant.
 
 use crate::telemetry::Metrics;
 use crate::watching;

@@ -1,9 +1,9 @@
 //! Watches that mend themselves: every change of one kind of object, for as long as somebody reads.
 //!
-//! A watch that cannot be established, or breaks, is taken up again with growing delays, of 10 s at most: a workload that
-//! sleeps cannot be woken meanwhile. What was last known stays in force. That it fails is told as [`Trouble`], not to the
-//! reader, who could do nothing about it; and where it fails for a reason that all requests share, or for want of a right,
-//! [`crate::api_server`] has told it already.
+//! A watch that cannot be established, or breaks, is taken up again with growing delays, of 10 s at most: a workload
+//! that sleeps cannot be woken meanwhile. What was last known stays in force. That it fails is told as [`Trouble`], not
+//! to the reader, who could do nothing about it; and where it fails for a reason that all requests share, or for want
+//! of a right, [`crate::api_server`] has told it already.
 
 use crate::api_server;
 use crate::trouble::Trouble;

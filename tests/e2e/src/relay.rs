@@ -22,8 +22,8 @@ impl Relay {
         Self::bind(([127, 0, 0, 1], 0).into(), false).await
     }
 
-    /// Listens at `address`, cut to begin with. A patient one takes connections while it is cut, and keeps them until it is
-    /// joined.
+    /// Listens at `address`, cut to begin with. A patient one takes connections while it is cut, and keeps them until
+    /// it is joined.
     ///
     /// # Errors
     /// The address is in use.

@@ -22,11 +22,11 @@ pub(super) fn give_right(ask: &Ask) -> &'static str {
 
 /// What to do about a token that nobody knows.
 pub(super) const KNOW_US: &str = "the ServiceAccount, or the user of the kubeconfig, is not known there: its token has \
-     expired, belongs to another cluster, or its account was deleted; apply deploy/kubernetes/base/accounts.yaml, or name \
-     another kubeconfig";
+     expired, belongs to another cluster, or its account was deleted; apply deploy/kubernetes/base/accounts.yaml, or \
+     name another kubeconfig";
 /// What to do about silence.
-pub(super) const HEAR_US: &str = "connections are taken and nothing is answered: see whether the API server is well, and \
-     what stands between it and this process";
+pub(super) const HEAR_US: &str = "connections are taken and nothing is answered: see whether the API server is well, \
+     and what stands between it and this process";
 
 /// Whether the message of a 403 is about a missing right, and not about a quota or a namespace that is ending.
 pub(super) fn missing_right(message: &str) -> bool {
@@ -56,8 +56,8 @@ pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
     for cause in causes(error) {
         if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {
             return format!(
-                "the certificate of {server} was not signed by the authority that we are told of, or is for another name: \
-                 see certificate-authority-data of the kubeconfig, or ca.crt of the ServiceAccount"
+                "the certificate of {server} was not signed by the authority that we are told of, or is for another \
+                 name: see certificate-authority-data of the kubeconfig, or ca.crt of the ServiceAccount"
             );
         }
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
@@ -67,8 +67,8 @@ pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
         match cause.kind() {
             io::ErrorKind::ConnectionRefused => {
                 return format!(
-                    "nobody listens at {server}: see whether the API server runs, and whether this is its address (server \
-                     of the kubeconfig, or KUBERNETES_SERVICE_HOST)"
+                    "nobody listens at {server}: see whether the API server runs, and whether this is its address \
+                     (server of the kubeconfig, or KUBERNETES_SERVICE_HOST)"
                 );
             }
             io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {

@@ -7,7 +7,7 @@
 //!
 //! | fault | is one | told again |
 //! |---|---|---|
-//! | nobody answers, or nobody who can be trusted; our token is not known (401) | for the whole process | after it was over |
+//! | nobody answers, or nobody to be trusted; our token is not known (401) | for the process | after it was over |
 //! | a right is missing (403) | for each verb and resource | likewise |
 //! | a resource is not served (404 to a list or watch) | for each resource | likewise |
 //!
@@ -43,8 +43,8 @@ pub fn is_told(error: &kube::Error) -> bool {
     }
 }
 
-/// Where the API server is, and who we are there: from the file at `kubeconfig`, else the one that `KUBECONFIG` names or
-/// `~/.kube/config`, else the Pod's own ServiceAccount.
+/// Where the API server is, and who we are there: from the file at `kubeconfig`, else the one that `KUBECONFIG` names
+/// or `~/.kube/config`, else the Pod's own ServiceAccount.
 ///
 /// # Errors
 /// None of them can be used; the error names the file, what is wrong with it, and what to do.

@@ -27,8 +27,8 @@ fn get(path: &str) -> Request<Body> {
 
 const DENIED: &str = "pods is forbidden: User \"a\" cannot list resource \"pods\"";
 
-/// Goal: a missing right is one fault in whichever namespaces it is, over when it is there where it was missed last; other
-/// refusals are none. The answer is passed on whole.
+/// Goal: a missing right is one fault in whichever namespaces it is, over when it is there where it was missed last;
+/// other refusals are none. The answer is passed on whole.
 #[tokio::test]
 async fn a_right_is_missing_until_it_is_there_where_it_was_missed() {
     let (mut service, told) = layer(|path| {

@@ -17,8 +17,8 @@ async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Goal: our own answers name nothing of the cluster, neither software nor version. Method: each refusal that a stranger can
-/// bring about at a public port, read byte for byte.
+/// Goal: our own answers name nothing of the cluster, neither software nor version. Method: each refusal that a
+/// stranger can bring about at a public port, read byte for byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
     let world = World::start().await?;

@@ -1,5 +1,5 @@
-//! What an operator reads when an install lacks something: once, what is wrong and what to do; and that nothing has to be
-//! restarted once it is mended.
+//! What an operator reads when an install lacks something: once, what is wrong and what to do; and that nothing has to
+//! be restarted once it is mended.
 
 use crate::manifests::{documents, folder};
 use crate::site::{ACTIVATOR, AUTOSCALER, HPA, Plane, Running, SYSTEM, Site, free_address, run};
@@ -91,8 +91,8 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: without the custom resources the autoscaler says which kustomization has them, once for each, and goes on when they
-/// are there.
+/// Goal: without the custom resources the autoscaler says which kustomization has them, once for each, and goes on when
+/// they are there.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result<()> {
     let site = Site::install().await?;
@@ -118,8 +118,8 @@ async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result
     Ok(())
 }
 
-/// Goal: an API server that cannot be reached is told once by each plane, whatever is wrong with the way, and once more when
-/// it is lost later; every plane goes on by itself when it is back.
+/// Goal: an API server that cannot be reached is told once by each plane, whatever is wrong with the way, and once more
+/// when it is lost later; every plane goes on by itself when it is back.
 async fn comes_to_the_api_server(
     site: &Site,
     at: SocketAddr,
@@ -198,7 +198,8 @@ async fn another_api_server_is_told_from_the_right_one() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a value that breaks a rule and a key that nobody reads are named once each, and count from when they are mended.
+/// Goal: a value that breaks a rule and a key that nobody reads are named once each, and count from when they are
+/// mended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()> {
     let site = Site::install().await?;

@@ -87,8 +87,8 @@ async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: what the install page deletes, the reader's own kustomization, leaves the definitions, which would take everybody's
-/// objects with them; and what it applies besides has them.
+/// Goal: what the install page deletes, the reader's own kustomization, leaves the definitions, which would take
+/// everybody's objects with them; and what it applies besides has them.
 #[test]
 fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
     let page = std::fs::read_to_string(folder().join("README.md"))?;

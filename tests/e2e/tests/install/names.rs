@@ -21,8 +21,8 @@ const RESOLV_CONF: &str = "search zeroscale-system.svc.cluster.local svc.cluster
 const NAME: &str = "kubernetes.default.svc.cluster.local";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Goal: each image alone resolves names as a Pod does. Method: the binary in its image's root, as the image's user, with the
-/// files of a kubelet, looks for its API server by name; a name server answers, and the API server is called.
+/// Goal: each image alone resolves names as a Pod does. Method: the binary in its image's root, as the image's user,
+/// with the files of a kubelet, looks for its API server by name; a name server answers, and the API server is called.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_resolves_names_of_services() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;

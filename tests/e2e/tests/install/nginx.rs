@@ -24,8 +24,8 @@ const STREAMS: &str = "streams.example.com";
 /// Bytes of a large body.
 const LARGE: usize = 32 << 20;
 
-/// What ingress-nginx writes for a host, with the sample's annotations: the Service's address, not its endpoints, and no
-/// buffering of requests. Everything else is its default.
+/// What ingress-nginx writes for a host, with the sample's annotations: the Service's address, not its endpoints, and
+/// no buffering of requests. Everything else is its default.
 fn server(listen: SocketAddr, host: &str, service: &str) -> String {
     let upstream = host.replace('.', "-");
     format!(
@@ -89,7 +89,8 @@ async fn service(world: &World, name: &str) -> anyhow::Result<String> {
     Ok(format!("{ip}:80"))
 }
 
-/// Goal: nothing is lost behind nginx while a workload sleeps and wakes; uploads, events and WebSockets pass as they come.
+/// Goal: nothing is lost behind nginx while a workload sleeps and wakes; uploads, events and WebSockets pass as they
+/// come.
 #[tokio::test(flavor = "multi_thread")]
 async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;

@@ -1,5 +1,5 @@
-//! An install whose planes are the binaries themselves, each with a token of its own account, on an API server that a test
-//! can take things away from.
+//! An install whose planes are the binaries themselves, each with a token of its own account, on an API server that a
+//! test can take things away from.
 
 use crate::manifests::{apply, folder, objects};
 use anyhow::Context;

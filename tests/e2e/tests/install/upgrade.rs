@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Why a stat may not be dropped while planes come and go. One that is on its way from one autoscaler to another while its
-/// bucket changes hands may be (`Misrouted`): the activator's next, a second later, finds the owner.
+/// Why a stat may not be dropped while planes come and go. One that is on its way from one autoscaler to another while
+/// its bucket changes hands may be (`Misrouted`): the activator's next, a second later, finds the owner.
 pub(crate) const REASONS: [&str; 4] = ["Expired", "QueueFull", "Impostor", "Refused"];
 
 /// Replaces both replicas of a plane, one after the other; the new ones are numbered from `from` on.
@@ -43,8 +43,8 @@ fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Out
     tokio::spawn(async move { load.steady(3, "/", stop).await })
 }
 
-/// Goal: no request fails, nobody is put to sleep under load, no stat is lost, and what nobody calls any more falls asleep
-/// under the new version, which takes the stats and the silence of every activator.
+/// Goal: no request fails, nobody is put to sleep under load, no stat is lost, and what nobody calls any more falls
+/// asleep under the new version, which takes the stats and the silence of every activator.
 async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
     let mut settings = tempfile::NamedTempFile::new()?;
     settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
