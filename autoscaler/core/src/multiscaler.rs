@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Time between two evaluations of a revision.
@@ -88,13 +89,19 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
             .map(|step| self.time_of(step))
     }
 
+    /// When the ticks were due that [`Wheel::due`] would take at `now`: the time of each phase with revisions in it, the
+    /// oldest first. What is done after it is late by the difference.
+    pub fn phases_due(&self, now: Instant) -> impl Iterator<Item = Instant> + '_ {
+        let steps = self.steps_due(now).filter(|step| !self.phases[phase_of_step(*step)].is_empty());
+        steps.map(|step| self.time_of(step))
+    }
+
     /// Moves everything that is due at `now` to the end of `due`: pokes first, each revision once.
     pub fn due(&mut self, now: Instant, due: &mut Vec<K>) {
-        let end = self.step_of(now).saturating_add(1);
-        // More than a round ago: everything once.
-        let start = self.next_step.max(end.saturating_sub(PHASES as u64));
+        let steps = self.steps_due(now);
+        let end = steps.end;
         due.extend(self.poked.iter().cloned());
-        for step in start..end {
+        for step in steps {
             let ticks = self.phases[phase_of_step(step)].iter();
             due.extend(ticks.filter(|key| self.poked.is_empty() || self.keys.get(key) == Some(&false)).cloned());
         }
@@ -114,6 +121,12 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// The steps that have not been taken yet and are not after `now`; of more than a round, the last.
+    fn steps_due(&self, now: Instant) -> Range<u64> {
+        let end = self.step_of(now).saturating_add(1);
+        self.next_step.max(end.saturating_sub(PHASES as u64))..end
     }
 
     /// The last step that is not after `now`.
@@ -204,6 +217,21 @@ mod tests {
         keys.sort_unstable();
         assert_eq!(keys, (0..50).collect::<Vec<_>>());
         assert!(wheel.next_due(epoch).is_some_and(|next| next > epoch + 10 * TICK), "no backlog is left");
+    }
+
+    /// Goal: the lateness of each phase that is used is known, of no other, and of a tick that was taken no more.
+    #[test]
+    fn phases_are_late_by_as_much_as_the_shell() {
+        let (mut wheel, epoch) = wheel(1);
+        wheel.due(epoch, &mut Vec::new()); // So that phase 0, if it is that, lies ahead too.
+        let first = wheel.next_due(epoch).expect("one revision");
+        let late = |wheel: &Wheel<u32>, now| wheel.phases_due(now).map(|at| now - at).collect::<Vec<_>>();
+        assert_eq!(late(&wheel, first - Duration::from_nanos(1)), []);
+        let behind = Duration::from_millis(35);
+        assert_eq!(late(&wheel, first + behind), [behind], "four steps, one of them used");
+        assert_eq!(late(&wheel, first + TICK + behind), [behind], "what is evaluated once is late once");
+        due(&mut wheel, first + behind);
+        assert_eq!(late(&wheel, first + behind), [], "taken");
     }
 
     #[test]

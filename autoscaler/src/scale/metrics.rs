@@ -1,199 +1,156 @@
-//! Metrics of each decider, under upstream's names. A revision's handles are made once; a decision sets them.
+//! Metrics of each decider, under upstream's names. A revision's [`Values`] are made once; a decision sets them, and they
+//! are written out when somebody asks ([`series`]).
 //!
-//! One is ours: `zeroscale_cold_start_phase_seconds` with the phase `scale`, from the stat that woke a revision to the answer
-//! to the patch that it led to. The other phases are the activator's to tell, under the same name.
+//! Two are ours: `zeroscale_cold_start_phase_seconds` with the phase `scale`, from the stat that woke a revision to the answer
+//! to the patch that it led to (the other phases are the activator's to tell, under the same name); and
+//! `zeroscale_tick_lateness_seconds`, of the whole process: how long after its time the last revision of a phase was decided.
+//!
+//! There may be thousands of revisions, each with a dozen series, so a revision's values are one small block: the labels
+//! are put to them when they are written.
 
-use super::scrapes::{Scrapes, Series};
+mod series;
+
+use super::scrapes::{self, Scrapes};
 use super::{PodCounts, SubjectLabels};
 use autoscaler_core::decider::Recommendation;
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common_runtime::telemetry::Metrics;
-use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use series::Series;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
-
-type Float = Gauge<f64, AtomicU64>;
-
-/// Labels of a revision's metrics, as upstream renders its attributes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    k8s_namespace_name: String,
-    kn_service_name: String,
-    kn_configuration_name: String,
-    kn_revision_name: String,
-}
-
-/// Labels of a phase of cold starts, as the activator's.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabels {
-    k8s_namespace_name: String,
-    kn_revision_name: String,
-    phase: &'static str,
-}
 
 /// The activator's bounds, seconds.
 const COLD_START_BOUNDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
+/// Bounds of the lateness of ticks, seconds; phases are 10 ms apart.
+const LATENESS_BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0];
+
 /// What a stat has asked for and nobody has done for so long was given up.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// The families; one for each plane.
+type Table = Arc<RwLock<HashMap<RevisionKey, Arc<Values>>>>;
+
+/// The metrics of all revisions of one plane. Cheap to clone.
 #[derive(Clone)]
 pub struct DeciderMetrics {
-    desired: Family<Labels, Gauge>,
-    excess: Family<Labels, Float>,
-    panic_mode: Family<Labels, Gauge>,
-    concurrency: Trio,
-    rps: Trio,
-    requested: Family<Labels, Gauge>,
-    pods: Pods<Family<Labels, Gauge>>,
-    cold_start: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+    table: Table,
+    lateness: Histogram,
     scrapes: Scrapes,
 }
 
-/// A value for each state of pods.
-#[derive(Clone)]
-struct Pods<T> {
-    ready: T,
-    not_ready: T,
-    pending: T,
-    terminating: T,
-}
-
-impl<T> Pods<T> {
-    fn map<U>(&self, f: impl Fn(&T) -> U) -> Pods<U> {
-        Pods {
-            ready: f(&self.ready),
-            not_ready: f(&self.not_ready),
-            pending: f(&self.pending),
-            terminating: f(&self.terminating),
-        }
-    }
-}
-
-/// What a load is measured by: averages over both windows and the target.
-#[derive(Clone)]
-struct Trio {
-    stable: Family<Labels, Float>,
-    panic: Family<Labels, Float>,
-    target: Family<Labels, Float>,
-}
-
-/// One revision's handles. Its series end when this is dropped.
+/// One revision's metrics. Its series end when this is dropped.
 pub struct RevisionMetrics {
-    families: DeciderMetrics,
-    labels: Labels,
-    metric: ScalingMetric,
-    desired: Gauge,
-    excess: Float,
-    panic_mode: Gauge,
-    stable: Float,
-    panic: Float,
-    target: Float,
-    requested: Gauge,
-    pods: Pods<Gauge>,
-    scale_phase: Histogram,
-    scrapes: Arc<Series>,
+    table: Table,
+    key: RevisionKey,
+    values: Arc<Values>,
+    scrapes: Scrapes,
+    /// Its configuration's, from its first scrape on.
+    scraped: OnceLock<Arc<scrapes::Series>>,
     /// When a stat asked for pods where there were none.
     asked: Mutex<Option<Instant>>,
 }
 
-impl DeciderMetrics {
-    /// Registers the families.
-    pub fn new(metrics: &Metrics) -> Self {
-        let float = |name: &str, help: &str| metrics.register(name, help, Family::default());
-        let count = |name: &str, help: &str| metrics.register(name, help, Family::default());
-        let trio = |what: &str, suffix: &str, words: &str| Trio {
-            stable: float(
-                &format!("kn_revision_{what}_stable{suffix}"),
-                &format!("{words} of the whole revision, averaged over the stable window"),
-            ),
-            panic: float(
-                &format!("kn_revision_{what}_panic{suffix}"),
-                &format!("{words} of the whole revision, averaged over the panic window"),
-            ),
-            target: float(&format!("kn_revision_{what}_target{suffix}"), &format!("{words} that one pod should see")),
-        };
-        let scrapes = Scrapes::new();
-        let what = "Seconds that scrapes of one revision took";
-        metrics.register("kn_autoscaler_scrape_duration_seconds", what, scrapes.family());
-        Self {
-            scrapes,
-            desired: count("kn_revision_pods_desired", "Pods that the autoscaler wants, min and max scale aside"),
-            excess: float("kn_revision_capacity_excess", "Excess burst capacity; negative: activators are in the path"),
-            panic_mode: count("kn_revision_panic_mode", "1 while the autoscaler panics, else 0"),
-            concurrency: trio("concurrency", "", "Requests in flight"),
-            rps: trio("rps", "_per_second", "Requests a second"),
-            requested: count(
-                "kn_revision_pods_requested",
-                "Pods asked of the target, bounds and grace periods applied",
-            ),
-            pods: Pods {
-                ready: count("kn_revision_pods_count", "Ready pods"),
-                not_ready: count("kn_revision_pods_not_ready_count", "Pods that are not ready"),
-                pending: count("kn_revision_pods_pending_count", "Pods that have not started yet"),
-                terminating: count("kn_revision_pods_terminating_count", "Pods on their way out"),
-            },
-            cold_start: metrics.register_with_unit(
-                "zeroscale_cold_start_phase",
-                "Phases of cold starts",
-                Unit::Seconds,
-                Family::new_with_constructor(|| Histogram::new(COLD_START_BOUNDS)),
-            ),
-        }
+/// What one revision's series say.
+#[derive(Debug)]
+struct Values {
+    service: Box<str>,
+    configuration: Box<str>,
+    metric: ScalingMetric,
+    panic_mode: AtomicBool,
+    desired: AtomicI32,
+    requested: AtomicI32,
+    excess: AtomicI32,
+    ready: AtomicI32,
+    not_ready: AtomicI32,
+    pending: AtomicI32,
+    terminating: AtomicI32,
+    stable: Float,
+    panic: Float,
+    target: Float,
+    /// Made with the first cold start.
+    scale_phase: Mutex<Option<Box<Durations>>>,
+}
+
+/// A number with a fraction, by its bits.
+#[derive(Debug, Default)]
+struct Float(AtomicU64);
+
+impl Float {
+    fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Relaxed);
     }
 
-    /// Handles for one revision.
-    pub fn revision(&self, key: &RevisionKey, labels: &SubjectLabels, metric: ScalingMetric) -> RevisionMetrics {
-        let scrapes = self.scrapes.of(key.namespace(), labels);
-        let labels = Labels {
-            k8s_namespace_name: key.namespace().to_owned(),
-            kn_service_name: labels.service.clone(),
-            kn_configuration_name: labels.configuration.clone(),
-            kn_revision_name: key.name().to_owned(),
-        };
-        let trio = self.trio(metric);
-        RevisionMetrics {
-            desired: self.desired.get_or_create_owned(&labels),
-            excess: self.excess.get_or_create_owned(&labels),
-            panic_mode: self.panic_mode.get_or_create_owned(&labels),
-            stable: trio.stable.get_or_create_owned(&labels),
-            panic: trio.panic.get_or_create_owned(&labels),
-            target: trio.target.get_or_create_owned(&labels),
-            requested: self.requested.get_or_create_owned(&labels),
-            pods: self.pods.map(|family| family.get_or_create_owned(&labels)),
-            scale_phase: self.cold_start.get_or_create_owned(&labels.scale_phase()),
-            scrapes,
-            asked: Mutex::default(),
-            families: self.clone(),
-            labels,
-            metric,
-        }
-    }
-
-    fn trio(&self, metric: ScalingMetric) -> &Trio {
-        match metric {
-            ScalingMetric::Concurrency => &self.concurrency,
-            ScalingMetric::Rps => &self.rps,
-        }
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Relaxed))
     }
 }
 
-impl Labels {
-    fn scale_phase(&self) -> PhaseLabels {
-        PhaseLabels {
-            k8s_namespace_name: self.k8s_namespace_name.clone(),
-            kn_revision_name: self.kn_revision_name.clone(),
-            phase: "scale",
-        }
+/// A histogram over [`COLD_START_BOUNDS`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Durations {
+    sum_seconds: f64,
+    /// The last one: beyond all bounds.
+    counts: [u64; COLD_START_BOUNDS.len() + 1],
+}
+
+impl Durations {
+    fn observe(&mut self, seconds: f64) {
+        self.sum_seconds += seconds;
+        self.counts[COLD_START_BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
+    }
+}
+
+impl DeciderMetrics {
+    /// Registers them.
+    pub fn new(metrics: &Metrics) -> Self {
+        let table = Table::default();
+        metrics.collect(Series(table.clone()));
+        let lateness = metrics.register_with_unit(
+            "zeroscale_tick_lateness",
+            "From when a phase of revisions was due until the last of them was decided",
+            Unit::Seconds,
+            Histogram::new(LATENESS_BOUNDS),
+        );
+        let scrapes = Scrapes::new();
+        let what = "Seconds that scrapes of one revision took";
+        metrics.register("kn_autoscaler_scrape_duration_seconds", what, scrapes.family());
+        Self { table, lateness, scrapes }
+    }
+
+    /// All revisions of a phase have been decided, so long after its time.
+    pub fn ticked(&self, late: Duration) {
+        self.lateness.observe(late.as_secs_f64());
+    }
+
+    /// Series of one revision, from now on; whoever had some under this key must have dropped them.
+    pub fn revision(&self, key: &RevisionKey, labels: &SubjectLabels, metric: ScalingMetric) -> RevisionMetrics {
+        let values = Arc::new(Values {
+            service: labels.service.as_str().into(),
+            configuration: labels.configuration.as_str().into(),
+            metric,
+            panic_mode: AtomicBool::default(),
+            desired: AtomicI32::default(),
+            requested: AtomicI32::default(),
+            excess: AtomicI32::default(),
+            ready: AtomicI32::default(),
+            not_ready: AtomicI32::default(),
+            pending: AtomicI32::default(),
+            terminating: AtomicI32::default(),
+            stable: Float::default(),
+            panic: Float::default(),
+            target: Float::default(),
+            scale_phase: Mutex::default(),
+        });
+        self.table.write().insert(key.clone(), values.clone());
+        let (table, scrapes) = (self.table.clone(), self.scrapes.clone());
+        RevisionMetrics { table, key: key.clone(), values, scrapes, scraped: OnceLock::new(), asked: Mutex::default() }
     }
 }
 
@@ -209,56 +166,52 @@ impl RevisionMetrics {
     /// A change of the replicas was accepted that gives the target its first pods.
     pub fn woken(&self, now: Instant) {
         if let Some(asked) = self.asked.lock().take() {
-            self.scale_phase.observe(now.saturating_duration_since(asked).as_secs_f64());
+            let seconds = now.saturating_duration_since(asked).as_secs_f64();
+            self.values.scale_phase.lock().get_or_insert_default().observe(seconds);
         }
     }
 
     /// Where the seconds of its scrapes are put.
     pub fn scrapes(&self) -> Histogram {
-        self.scrapes.histogram()
+        let series = self.scraped.get_or_init(|| {
+            let (service, configuration) = (self.values.service.to_string(), self.values.configuration.to_string());
+            self.scrapes.of(self.key.namespace(), &SubjectLabels { service, configuration })
+        });
+        series.histogram()
     }
 
     /// Sets everything to what a decision says.
     pub fn set(&self, decision: &Recommendation) {
-        self.desired.set(i64::from(decision.desired));
-        self.excess.set(f64::from(decision.excess_burst_capacity));
-        self.panic_mode.set(i64::from(decision.panicking));
-        self.stable.set(decision.inputs.stable);
-        self.panic.set(decision.inputs.panic);
-        self.target.set(decision.inputs.target);
+        let values = &*self.values;
+        values.desired.store(decision.desired, Relaxed);
+        values.excess.store(decision.excess_burst_capacity, Relaxed);
+        values.panic_mode.store(decision.panicking, Relaxed);
+        values.stable.set(decision.inputs.stable);
+        values.panic.set(decision.inputs.panic);
+        values.target.set(decision.inputs.target);
     }
 
     /// Sets the scale that was asked of the target.
     pub fn set_requested(&self, replicas: i32) {
-        self.requested.set(i64::from(replicas));
+        self.values.requested.store(replicas, Relaxed);
     }
 
     /// Sets the pods in each state.
     pub fn set_pods(&self, counts: PodCounts) {
-        let PodCounts { ready, not_ready, pending, terminating } = counts;
-        for (gauge, count) in [
-            (&self.pods.ready, ready),
-            (&self.pods.not_ready, not_ready),
-            (&self.pods.pending, pending),
-            (&self.pods.terminating, terminating),
-        ] {
-            gauge.set(i64::from(count));
-        }
+        let (values, PodCounts { ready, not_ready, pending, terminating }) = (&*self.values, counts);
+        values.ready.store(ready, Relaxed);
+        values.not_ready.store(not_ready, Relaxed);
+        values.pending.store(pending, Relaxed);
+        values.terminating.store(terminating, Relaxed);
     }
 }
 
 impl Drop for RevisionMetrics {
     fn drop(&mut self) {
-        let families = &self.families;
-        families.desired.remove(&self.labels);
-        families.excess.remove(&self.labels);
-        families.panic_mode.remove(&self.labels);
-        families.requested.remove(&self.labels);
-        families.cold_start.remove(&self.labels.scale_phase());
-        families.pods.map(|family| family.remove(&self.labels));
-        let trio = families.trio(self.metric);
-        for family in [&trio.stable, &trio.panic, &trio.target] {
-            family.remove(&self.labels);
+        let mut table = self.table.write();
+        // A revision that was made anew meanwhile has series of its own.
+        if table.get(&self.key).is_some_and(|values| Arc::ptr_eq(values, &self.values)) {
+            table.remove(&self.key);
         }
     }
 }

@@ -122,11 +122,19 @@ impl Multiscaler {
 
     /// Turns the wheel until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
-        let mut due = Vec::new();
+        let (mut due, mut phases) = (Vec::new(), Vec::new());
         loop {
-            self.wheel.lock().due(Instant::now().into_std(), &mut due);
+            {
+                let (mut wheel, now) = (self.wheel.lock(), Instant::now().into_std());
+                phases.extend(wheel.phases_due(now));
+                wheel.due(now, &mut due);
+            }
             for key in due.drain(..) {
                 self.evaluate(&key, Cause::Tick);
+            }
+            let done = Instant::now().into_std();
+            for phase in phases.drain(..) {
+                self.sources.metrics.ticked(done.saturating_duration_since(phase));
             }
             let next = self.wheel.lock().next_due(Instant::now().into_std()).map(Instant::from_std);
             let tick = async {

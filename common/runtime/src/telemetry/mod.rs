@@ -11,6 +11,7 @@ pub mod traces;
 pub use logs::{Format, LogControl, init_logs};
 
 use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
@@ -33,6 +34,11 @@ impl Metrics {
     pub fn register_with_unit<M: Metric + Clone>(&self, name: &str, help: &str, unit: Unit, metric: M) -> M {
         self.registry.lock().register_with_unit(name, help, unit, metric.clone());
         metric
+    }
+
+    /// Has `collector` write metrics that it keeps itself, each time somebody asks.
+    pub fn collect(&self, collector: impl Collector) {
+        self.registry.lock().register_collector(Box::new(collector));
     }
 
     /// Shows what the process is, as `target_info`.

@@ -29,7 +29,7 @@ const fn row(prometheus: &'static str, name: &'static str, unit: &'static str) -
     Instrument { prometheus, name, unit, kind: Kind::Same }
 }
 
-const INSTRUMENTS: [Instrument; 27] = [
+const INSTRUMENTS: [Instrument; 28] = [
     row("kn_revision_request_concurrency", "kn.revision.request.concurrency", "{request}"),
     Instrument { kind: Kind::UpDown, ..row("kn_revision_request_queued", "kn.revision.request.queued", "{request}") },
     Instrument { kind: Kind::UpDown, ..row("kn_revision_request_active", "kn.revision.request.active", "{request}") },
@@ -57,6 +57,7 @@ const INSTRUMENTS: [Instrument; 27] = [
     row("kn_autoscaler_scrape_duration_seconds", "kn.autoscaler.scrape.duration", "s"),
     row("zeroscale_held_seconds", "zeroscale_held", "s"),
     row("zeroscale_cold_start_phase_seconds", "zeroscale_cold_start_phase", "s"),
+    row("zeroscale_tick_lateness_seconds", "zeroscale_tick_lateness", "s"),
 ];
 
 const ATTRIBUTES: [&str; 11] = [
