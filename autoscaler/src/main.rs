@@ -13,9 +13,14 @@ use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
 use common_runtime::{api_server, environment, resolve};
 use kube::config::KubeConfigOptions;
+use mimalloc::MiMalloc;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
+
+/// Gives back what a burst of events has used, and costs less than the system's.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Decides how many pods each revision should have.
 #[derive(Debug, Parser)]

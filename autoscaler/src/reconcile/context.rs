@@ -7,6 +7,7 @@ use super::kpa::foreign::NOT_SERVED;
 use super::kpa::probe::Prober;
 use super::pass::Passes;
 use super::turns::{Place, Turns};
+use super::world::packed::{Held, Packer};
 use super::world::store::{Store, key_of};
 use super::world::{Queues, World};
 use crate::clock::Clock;
@@ -59,7 +60,7 @@ pub(crate) struct Context {
     /// `config-deployment`, live.
     pub(crate) deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
     /// The last version of each PodAutoscaler that broke no rule.
-    pub(crate) accepted: DashMap<Key, Accepted>,
+    pub(crate) accepted: Sound,
     /// Whether somebody else changes the replicas that we ask for.
     pub(crate) contests: DashMap<Key, Contest>,
     /// Targets whose last pod is being taken, and until when that may still be carried out.
@@ -77,6 +78,38 @@ pub(crate) struct Accepted {
     pub(crate) settings: Arc<Settings>,
     /// What it asks the metrics for; none: its load alone scales it.
     pub(crate) plan: Option<Arc<Plan>>,
+}
+
+/// The last version of each PodAutoscaler that broke no rule, at rest: it is needed only where a later one breaks one.
+pub(crate) struct Sound {
+    packer: Packer<PodAutoscaler>,
+    held: DashMap<Key, (Option<String>, Held<PodAutoscaler>)>,
+}
+
+impl Default for Sound {
+    fn default() -> Self {
+        Self { packer: Packer::new(), held: DashMap::new() }
+    }
+}
+
+impl Sound {
+    fn keep(&self, key: &Key, object: &Arc<PodAutoscaler>) {
+        let version = &object.metadata.resource_version;
+        let is_held = self.held.get(key).is_some_and(|held| version.is_some() && held.0 == *version);
+        if !is_held {
+            self.held.insert(key.clone(), (version.clone(), self.packer.pack(object.clone())));
+        }
+    }
+
+    fn of(&self, key: &Key, uid: Option<&String>) -> Option<Arc<PodAutoscaler>> {
+        let held = self.held.get(key)?.1.clone();
+        self.packer.take_out(&held).filter(|object| object.metadata.uid.as_ref() == uid)
+    }
+
+    /// Forgets one.
+    pub(crate) fn remove(&self, key: &Key) {
+        self.held.remove(key);
+    }
 }
 
 impl Context {
@@ -107,17 +140,22 @@ impl Context {
         match read {
             Ok(((), (settings, plan))) => {
                 let accepted = Accepted { object: object.clone(), settings: Arc::new(settings), plan };
-                self.accepted.insert(key.clone(), accepted.clone());
+                self.accepted.keep(key, object);
                 Ok((accepted, None))
             }
-            Err(errors) => {
-                let former = self.accepted.get(key).filter(|f| f.object.metadata.uid == object.metadata.uid);
-                match former {
-                    Some(former) => Ok((former.clone(), Some(errors))),
-                    None => Err(errors),
-                }
-            }
+            Err(errors) => match self.former(key, object) {
+                Some(former) => Ok((former, Some(errors))),
+                None => Err(errors),
+            },
         }
+    }
+
+    /// The last version of this object that broke no rule.
+    fn former(&self, key: &Key, object: &PodAutoscaler) -> Option<Accepted> {
+        let former = self.accepted.of(key, object.metadata.uid.as_ref())?;
+        let settings = Settings::read(former.annotations()).ok()?;
+        let plan = self.plan(&former).ok()?;
+        Some(Accepted { object: former, settings: Arc::new(settings), plan })
     }
 
     /// Whether this controller scales PodAutoscalers of that class.

@@ -41,7 +41,7 @@ use crate::options::Hpa;
 use crate::run::Wiring;
 use common::RevisionKey as Key;
 use common_runtime::environment::Mode;
-use context::Context;
+use context::{Context, Sound};
 use dashmap::DashMap;
 use error::Error;
 use events::Recorder;
@@ -130,7 +130,7 @@ fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
         clock,
         autoscaler_config,
         deployment_config,
-        accepted: DashMap::new(),
+        accepted: Sound::default(),
         contests: DashMap::new(),
         leaving: DashMap::new(),
         retiring: DashMap::new(),

@@ -1,6 +1,6 @@
 //! A context with fakes behind every port, and a script that plays the API server.
 
-use super::super::context::Context;
+use super::super::context::{Context, Sound};
 use super::super::events::Recorder;
 use super::super::kpa::objects;
 use super::super::kpa::probe::{ProbeTarget, Prober, Verdict};
@@ -198,7 +198,7 @@ impl Fixture {
             clock,
             autoscaler_config: watch::channel(Arc::new(AutoscalerConfig::default())).1,
             deployment_config: watch::channel(Arc::new(DeploymentConfig::default())).1,
-            accepted: DashMap::new(),
+            accepted: Sound::default(),
             contests: DashMap::new(),
             leaving: DashMap::new(),
             retiring: DashMap::new(),

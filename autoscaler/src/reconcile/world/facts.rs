@@ -2,13 +2,14 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use kube::core::DynamicObject;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Label names and values that pods must carry.
 pub(crate) type Labels = BTreeMap<String, String>;
 
 /// What is scaled: a Deployment, or anything else with `/scale` and a pod template.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Target {
     /// Identity of this incarnation.
     pub(crate) uid: String,
@@ -16,12 +17,12 @@ pub(crate) struct Target {
     pub(crate) replicas: Option<i32>,
     /// Which pods are its own.
     pub(crate) selector: Selector,
-    /// The containers of its pod template.
+    /// The containers of its pod template, as far as requests and probes are concerned.
     pub(crate) containers: Vec<Container>,
 }
 
 /// A target's own selector.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Selector {
     /// `matchLabels` alone.
     Labels(Labels),
@@ -54,9 +55,15 @@ impl Target {
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
                 _ => Selector::Missing,
             },
-            containers: template.containers,
+            containers: template.containers.into_iter().map(facts).collect(),
         }
     }
+}
+
+/// A container without its environment, image and whatever else reaches no decision.
+fn facts(container: Container) -> Container {
+    let Container { name, ports, readiness_probe, startup_probe, .. } = container;
+    Container { name, ports, readiness_probe, startup_probe, ..Container::default() }
 }
 
 #[cfg(test)]
@@ -74,9 +81,14 @@ mod tests {
         };
         let target = Target::from_object(&object(json!({
             "replicas": 0, "selector": {"matchLabels": {"app": "a"}},
-            "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}},
+            "template": {"spec": {"containers": [{
+                "name": "app", "ports": [{"containerPort": 8080}], "env": [{"name": "A", "value": "b"}],
+                "readinessProbe": {"tcpSocket": {"port": 8080}},
+            }]}},
         })));
-        assert_eq!((target.replicas, target.containers.len()), (Some(0), 1));
+        assert_eq!(target.replicas, Some(0));
+        let [container] = &target.containers[..] else { panic!("one container") };
+        assert!(container.ports.is_some() && container.readiness_probe.is_some() && container.env.is_none());
         assert_eq!(target.selector, Selector::Labels([("app".into(), "a".into())].into()));
         let expressions = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchLabels": {"a": "b"}});
         let rows = [(expressions, Selector::Expressions), (json!({}), Selector::Missing)];

@@ -5,6 +5,7 @@
 
 use common::RevisionKey as Key;
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
@@ -29,12 +30,15 @@ pub(crate) struct Links {
     inner: RwLock<Inner>,
 }
 
+/// In order, each once; of nearly all there is one.
+type Few<T> = SmallVec<[T; 1]>;
+
 #[derive(Debug, Default)]
 struct Inner {
     refers: HashMap<Key, Refers>,
-    by_target: HashMap<TargetKey, BTreeSet<Key>>,
-    by_service: HashMap<Key, BTreeSet<Key>>,
-    by_host: HashMap<String, BTreeSet<(i64, Key)>>,
+    by_target: HashMap<TargetKey, Few<Key>>,
+    by_service: HashMap<Key, Few<Key>>,
+    by_host: HashMap<String, Few<(i64, Key)>>,
 }
 
 impl Links {
@@ -59,14 +63,14 @@ impl Links {
         }
         if let Some(new) = refers {
             if let Some(target) = &new.target {
-                inner.by_target.entry(target.clone()).or_default().insert(autoscaler.clone());
+                insert(inner.by_target.entry(target.clone()).or_default(), autoscaler.clone());
             }
             if let Some(service) = &new.service {
-                inner.by_service.entry(service.clone()).or_default().insert(autoscaler.clone());
+                insert(inner.by_service.entry(service.clone()).or_default(), autoscaler.clone());
             }
             for host in &new.hosts {
                 let claimants = inner.by_host.entry(host.clone()).or_default();
-                claimants.insert((new.created, autoscaler.clone()));
+                insert(claimants, (new.created, autoscaler.clone()));
                 concerned.extend(claimants.iter().map(|(_, key)| key.clone()));
             }
             inner.refers.insert(autoscaler.clone(), new);
@@ -91,9 +95,17 @@ impl Links {
     }
 }
 
-fn remove<K: Eq + Hash, V: Ord>(map: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &V) {
+fn insert<V: Ord>(set: &mut Few<V>, value: V) {
+    if let Err(place) = set.binary_search(&value) {
+        set.insert(place, value);
+    }
+}
+
+fn remove<K: Eq + Hash, V: Ord>(map: &mut HashMap<K, Few<V>>, key: &K, value: &V) {
     if let Some(set) = map.get_mut(key) {
-        set.remove(value);
+        if let Ok(place) = set.binary_search(value) {
+            set.remove(place);
+        }
         if set.is_empty() {
             map.remove(key);
         }

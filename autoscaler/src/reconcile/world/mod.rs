@@ -18,6 +18,7 @@
 
 pub(crate) mod facts;
 pub(crate) mod links;
+pub(crate) mod packed;
 pub(crate) mod store;
 pub(crate) mod targets;
 
@@ -109,11 +110,11 @@ impl World {
         let r = || routes.clone();
         let (a, s, m, v, e, t) = (r(), r(), r(), r(), r(), r());
         Self {
-            autoscalers: Arc::new(Store::new(move |key, old, new| a.autoscaler(key, old, new))),
-            serverless: Arc::new(Store::new(move |key, old, new| s.serverless(key, old, new))),
-            metrics: Arc::new(Store::new(move |key, old, new| m.metric(key, old, new))),
-            services: Arc::new(Store::new(move |key, old, new| v.service(key, old, new))),
-            slices: Arc::new(Store::new(move |key, old, new| e.slice(key, old, new))),
+            autoscalers: Arc::new(Store::packing(move |key, old, new| a.autoscaler(key, old, new))),
+            serverless: Arc::new(Store::packing(move |key, old, new| s.serverless(key, old, new))),
+            metrics: Arc::new(Store::packing(move |key, old, new| m.metric(key, old, new))),
+            services: Arc::new(Store::packing(move |key, old, new| v.service(key, old, new))),
+            slices: Arc::new(Store::packing(move |key, old, new| e.slice(key, old, new))),
             targets: Targets::new(client, shutdown, move |news| t.target(news)),
             routes,
         }

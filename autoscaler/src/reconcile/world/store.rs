@@ -13,16 +13,22 @@
 //!
 //! After a broken watch the whole kind is listed again; what is missing from the list is reported as deleted.
 //!
+//! # At rest
+//!
+//! A store of kinds that come by the thousand packs what it holds ([`super::packed`]); readers notice nothing.
+//!
 //! # Not here
 //!
 //! Trimming: [`Store`] holds whatever its watch makes of an object ([`super::facts`]).
 
+use super::packed::{Held, Packer};
 use common::RevisionKey as Key;
 use common_runtime::watching;
 use futures::StreamExt;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use parking_lot::RwLock;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -39,6 +45,8 @@ type Listener<T> = Box<dyn Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + S
 /// What is known of one kind, by namespace and name.
 pub(crate) struct Store<T> {
     inner: RwLock<Inner<T>>,
+    /// None: objects are held whole.
+    packer: Option<Packer<T>>,
     listener: Listener<T>,
     synced: watch::Sender<bool>,
     failure: RwLock<Option<String>>,
@@ -51,13 +59,7 @@ struct Inner<T> {
 
 struct Versioned<T> {
     version: u64,
-    value: Arc<T>,
-}
-
-impl<T> Clone for Versioned<T> {
-    fn clone(&self) -> Self {
-        Self { version: self.version, value: self.value.clone() }
-    }
+    held: Held<T>,
 }
 
 impl<T: Send + Sync + 'static> Store<T> {
@@ -65,23 +67,43 @@ impl<T: Send + Sync + 'static> Store<T> {
     pub(crate) fn new(listener: impl Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
         Self {
             inner: RwLock::new(Inner { watched: BTreeMap::new(), offered: HashMap::new() }),
+            packer: None,
             listener: Box::new(listener),
             synced: watch::channel(false).0,
             failure: RwLock::new(None),
         }
     }
 
+    /// The same, and what it holds is packed.
+    pub(crate) fn packing(listener: impl Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        Self { packer: Some(Packer::new()), ..Self::new(listener) }
+    }
+
     /// The object, if it exists.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<T>> {
-        let inner = self.inner.read();
-        let watched = inner.watched.get(key);
-        match inner.offered.get(key) {
-            Some((offer, until))
-                if Instant::now() < *until && watched.is_none_or(|watched| watched.version < offer.version) =>
-            {
-                Some(offer.value.clone())
+        let held = {
+            let inner = self.inner.read();
+            let watched = inner.watched.get(key);
+            match inner.offered.get(key) {
+                Some((offer, until))
+                    if Instant::now() < *until && watched.is_none_or(|watched| watched.version < offer.version) =>
+                {
+                    offer.held.clone()
+                }
+                _ => watched?.held.clone(),
             }
-            _ => watched.map(|watched| watched.value.clone()),
+        };
+        self.take_out(&held)
+    }
+
+    fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
+        match (held, &self.packer) {
+            (Held::Whole(value), _) => Some(value.clone()),
+            (held, Some(packer)) => packer.take_out(held),
+            (Held::Packed(..), None) => None, // Nobody has packed it.
         }
     }
 
@@ -94,7 +116,8 @@ impl<T: Send + Sync + 'static> Store<T> {
     pub(crate) fn within(&self, namespace: &str) -> Vec<Arc<T>> {
         let inner = self.inner.read();
         let from = inner.watched.range(Key::new(namespace, "")..);
-        from.take_while(|(key, _)| key.namespace() == namespace).map(|(_, held)| held.value.clone()).collect()
+        let of_namespace = from.take_while(|(key, _)| key.namespace() == namespace);
+        of_namespace.filter_map(|(_, versioned)| self.take_out(&versioned.held)).collect()
     }
 
     /// Shows the answer to our own write until the watch has caught up. `version` is its resourceVersion.
@@ -102,7 +125,7 @@ impl<T: Send + Sync + 'static> Store<T> {
         let mut inner = self.inner.write();
         let now = Instant::now();
         inner.offered.retain(|_, (_, until)| now < *until);
-        let offer = Versioned { version: number(version), value: Arc::new(value) };
+        let offer = Versioned { version: number(version), held: Held::Whole(Arc::new(value)) };
         inner.offered.insert(key.clone(), (offer, now + OFFER_HOLDS));
     }
 
@@ -128,21 +151,26 @@ impl<T: Send + Sync + 'static> Store<T> {
 
     /// Takes in one version of an object, or its deletion, and tells the listener.
     pub(crate) fn apply(&self, key: &Key, version: &str, value: Option<T>) {
-        let (old, new) = {
+        let new = value.map(Arc::new);
+        let held = new.clone().map(|value| match &self.packer {
+            Some(packer) => packer.pack(value),
+            None => Held::Whole(value),
+        });
+        let old = {
             let mut inner = self.inner.write();
             let version = number(version);
-            let new = value.map(Arc::new);
-            let old = match &new {
-                Some(value) => inner.watched.insert(key.clone(), Versioned { version, value: value.clone() }),
+            let old = match held {
+                Some(held) => inner.watched.insert(key.clone(), Versioned { version, held }),
                 None => inner.watched.remove(key),
             };
             if new.is_none() || inner.offered.get(key).is_some_and(|(offer, _)| offer.version <= version) {
                 inner.offered.remove(key);
             }
-            (old, new)
+            old
         };
         if old.is_some() || new.is_some() {
-            (self.listener)(key, old.as_ref().map(|held| &held.value), new.as_ref());
+            let old = old.and_then(|old| self.take_out(&old.held));
+            (self.listener)(key, old.as_ref(), new.as_ref());
         }
     }
 

@@ -182,12 +182,13 @@ impl Targets {
 
     fn watch(&self, key: &TargetKey) -> Arc<Store<Target>> {
         let (api_version, kind, changed) = (key.api_version.clone(), key.kind.clone(), self.listener.clone());
-        let store = Arc::new(Store::new(move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
+        let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
             if old != new {
                 let (api_version, kind) = (api_version.clone(), kind.clone());
                 changed(News::Changed(&TargetKey { api_version, kind, object: object.clone() }));
             }
-        }));
+        };
+        let store = Arc::new(Store::packing(told));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &key.resource());
         let (following, shutdown, listener) = (store.clone(), self.shutdown.clone(), self.listener.clone());
         tokio::spawn(async move {
