@@ -1,5 +1,6 @@
 //! The index itself: synchronous, without a watch, so that tests feed it by hand.
 
+use super::labels::{Labels, Place};
 use crate::scale::{Attention, PodCounts, PodSet, Pods};
 use autoscaler_core::decider::Unknown;
 use autoscaler_core::pod_counts::{self, Phase};
@@ -7,12 +8,11 @@ use common::RevisionKey;
 use common::time::Timestamp;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What is kept of a pod.
+/// What is known of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodState {
     /// Its labels.
@@ -45,31 +45,39 @@ pub struct PodIndex {
     attention: Attention,
 }
 
-type PodName = (Arc<str>, Arc<str>);
-type Label = (Arc<str>, String, String);
-
+/// Namespace and name of a pod.
+type PodName = RevisionKey;
 #[derive(Debug, Default)]
 struct Index {
     pods: HashMap<PodName, Entry>,
     tracked: HashMap<RevisionKey, Tracked>,
-    /// Revisions by namespace and one label of their selector.
-    by_label: HashMap<Label, Vec<RevisionKey>>,
+    /// Revisions by the first label of their selectors.
+    selectors: HashMap<Place, SmallVec<[RevisionKey; 1]>>,
+    /// Pods by each of their labels, for revisions that are tracked later.
+    labelled: HashMap<Place, SmallVec<[PodName; 1]>>,
     /// Pods seen since a new full list began.
     listing: Option<HashSet<PodName>>,
 }
 
+/// What is kept of a pod.
 #[derive(Debug)]
 struct Entry {
-    pod: PodState,
+    labels: Labels,
+    state: pod_counts::Pod,
+    address: Option<IpAddr>,
+    started: Option<Timestamp>,
+    trouble: Option<Box<str>>,
     revisions: SmallVec<[RevisionKey; 1]>,
 }
 
+/// A revision, and what its pods come to.
 #[derive(Debug)]
 struct Tracked {
-    selector: BTreeMap<String, String>,
-    members: BTreeSet<Arc<str>>,
+    selector: Labels,
+    /// Ordered, so that of several troubles the same is told each time.
+    members: Vec<PodName>,
     counts: pod_counts::PodCounts,
-    trouble: Option<String>,
+    trouble: Option<Box<str>>,
 }
 
 impl PodIndex {
@@ -103,9 +111,9 @@ impl PodIndex {
         tracked
             .members
             .iter()
-            .filter_map(|name| index.pods.get(&(key.namespace().into(), name.clone())))
-            .filter(|entry| is_ready(&entry.pod.state))
-            .filter_map(|entry| Some(ScrapeTarget { address: entry.pod.address?, started: entry.pod.started }))
+            .filter_map(|name| index.pods.get(name))
+            .filter(|entry| is_ready(&entry.state))
+            .filter_map(|entry| Some(ScrapeTarget { address: entry.address?, started: entry.started }))
             .collect()
     }
 
@@ -135,7 +143,7 @@ impl PodIndex {
     pub fn apply(&self, namespace: &str, name: &str, pod: PodState) {
         let mut changed = Changed::default();
         let mut index = self.index.write();
-        let name = (Arc::from(namespace), Arc::from(name));
+        let name = PodName::new(namespace, name);
         if let Some(listing) = &mut index.listing {
             listing.insert(name.clone());
         }
@@ -147,7 +155,7 @@ impl PodIndex {
     /// A pod is gone.
     pub fn delete(&self, namespace: &str, name: &str) {
         let mut changed = Changed::default();
-        self.index.write().remove(&(namespace.into(), name.into()), &mut changed);
+        self.index.write().remove(&PodName::new(namespace, name), &mut changed);
         self.tell(changed);
     }
 
@@ -164,6 +172,7 @@ impl Pods for PodIndex {
             PodSet::Revision(name) => BTreeMap::from([(common::names::REVISION.to_owned(), name)]),
             PodSet::Selector(selector) => selector,
         };
+        let selector = Labels::new(&selector);
         let mut index = self.index.write();
         if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector) {
             return;
@@ -185,7 +194,7 @@ impl Pods for PodIndex {
     }
 
     fn trouble(&self, key: &RevisionKey) -> Option<String> {
-        self.index.read().tracked.get(key)?.trouble.clone()
+        self.index.read().tracked.get(key)?.trouble.as_deref().map(str::to_owned)
     }
 
     fn untrack(&self, key: &RevisionKey) {
@@ -201,20 +210,40 @@ struct Changed {
 
 impl Index {
     fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
-        let revisions = self.revisions_of(&name.0, &pod.labels);
-        let before = self.pods.insert(name.clone(), Entry { pod, revisions: revisions.clone() });
+        let PodState { labels, state, address, started, trouble } = pod;
+        let labels = Labels::new(&labels);
+        let revisions = self.revisions_of(&name, &labels);
+        let trouble = trouble.map(String::into_boxed_str);
+        let entry = Entry { labels, state, address, started, trouble, revisions: revisions.clone() };
+        let before = match self.pods.get_mut(&name) {
+            Some(held) => Some(std::mem::replace(held, entry)),
+            None => {
+                self.pods.insert(name.clone(), entry);
+                None
+            }
+        };
+        if before.as_ref().map(|before| &before.labels) != self.pods.get(&name).map(|entry| &entry.labels) {
+            if let Some(before) = &before {
+                unlabel(&mut self.labelled, &name, &before.labels);
+            }
+            if let Some(entry) = self.pods.get(&name) {
+                for place in entry.labels.places(name.namespace()) {
+                    self.labelled.entry(place).or_default().push(name.clone());
+                }
+            }
+        }
         let former = before.map(|entry| entry.revisions).unwrap_or_default();
         for key in &former {
             if !revisions.contains(key)
                 && let Some(tracked) = self.tracked.get_mut(key)
             {
-                tracked.members.remove(&name.1);
+                tracked.leave(&name);
                 self.recount(key, changed);
             }
         }
         for key in &revisions {
             if let Some(tracked) = self.tracked.get_mut(key) {
-                tracked.members.insert(name.1.clone());
+                tracked.join(&name);
                 self.recount(key, changed);
             }
         }
@@ -222,20 +251,22 @@ impl Index {
 
     fn remove(&mut self, name: &PodName, changed: &mut Changed) {
         let Some(entry) = self.pods.remove(name) else { return };
+        unlabel(&mut self.labelled, name, &entry.labels);
         for key in &entry.revisions {
             if let Some(tracked) = self.tracked.get_mut(key) {
-                tracked.members.remove(&name.1);
+                tracked.leave(name);
                 self.recount(key, changed);
             }
         }
     }
 
-    fn revisions_of(&self, namespace: &Arc<str>, labels: &BTreeMap<String, String>) -> SmallVec<[RevisionKey; 1]> {
+    fn revisions_of(&self, name: &PodName, labels: &Labels) -> SmallVec<[RevisionKey; 1]> {
         let mut revisions = SmallVec::new();
-        for (label, value) in labels {
-            let Some(keys) = self.by_label.get(&(namespace.clone(), label.clone(), value.clone())) else { continue };
-            for key in keys {
-                if self.tracked.get(key).is_some_and(|tracked| matches(&tracked.selector, labels)) {
+        for place in labels.places(name.namespace()) {
+            for key in self.selectors.get(&place).into_iter().flatten() {
+                let is_selected =
+                    |tracked: &Tracked| key.namespace() == name.namespace() && tracked.selector.select(labels);
+                if self.tracked.get(key).is_some_and(is_selected) && !revisions.contains(key) {
                     revisions.push(key.clone());
                 }
             }
@@ -243,18 +274,21 @@ impl Index {
         revisions
     }
 
-    fn track(&mut self, key: &RevisionKey, selector: BTreeMap<String, String>) {
-        if let Some((label, value)) = selector.iter().next() {
-            let label = (Arc::from(key.namespace()), label.clone(), value.clone());
-            self.by_label.entry(label).or_default().push(key.clone());
-        }
-        let mut members = BTreeSet::new();
-        for ((namespace, name), entry) in &mut self.pods {
-            if &**namespace == key.namespace() && matches(&selector, &entry.pod.labels) {
-                members.insert(name.clone());
-                entry.revisions.push(key.clone());
+    fn track(&mut self, key: &RevisionKey, selector: Labels) {
+        let mut members = Vec::new();
+        if let Some(place) = selector.places(key.namespace()).next() {
+            self.selectors.entry(place).or_default().push(key.clone());
+            for name in self.labelled.get(&place).into_iter().flatten() {
+                if let Some(entry) = self.pods.get_mut(name)
+                    && name.namespace() == key.namespace()
+                    && selector.select(&entry.labels)
+                {
+                    members.push(name.clone());
+                    entry.revisions.push(key.clone());
+                }
             }
         }
+        members.sort_unstable();
         let counts = pod_counts::PodCounts::default();
         self.tracked.insert(key.clone(), Tracked { selector, members, counts, trouble: None });
         self.recount(key, &mut Changed::default());
@@ -262,17 +296,11 @@ impl Index {
 
     fn untrack(&mut self, key: &RevisionKey) {
         let Some(tracked) = self.tracked.remove(key) else { return };
-        if let Some((label, value)) = tracked.selector.into_iter().next() {
-            let label = (Arc::from(key.namespace()), label, value);
-            if let Some(keys) = self.by_label.get_mut(&label) {
-                keys.retain(|other| other != key);
-                if keys.is_empty() {
-                    self.by_label.remove(&label);
-                }
-            }
+        if let Some(place) = tracked.selector.places(key.namespace()).next() {
+            take(&mut self.selectors, place, key);
         }
-        for name in tracked.members {
-            if let Some(entry) = self.pods.get_mut(&(key.namespace().into(), name)) {
+        for name in &tracked.members {
+            if let Some(entry) = self.pods.get_mut(name) {
                 entry.revisions.retain(|other| other != key);
             }
         }
@@ -280,12 +308,11 @@ impl Index {
 
     fn recount(&mut self, key: &RevisionKey, changed: &mut Changed) {
         let Some(tracked) = self.tracked.get(key) else { return };
-        let namespace: Arc<str> = key.namespace().into();
-        let members = || tracked.members.iter().filter_map(|name| self.pods.get(&(namespace.clone(), name.clone())));
-        let counts: pod_counts::PodCounts = members().map(|entry| entry.pod.state).collect();
-        let live = |entry: &&Entry| !entry.pod.state.deleting;
+        let members = || tracked.members.iter().filter_map(|name| self.pods.get(name));
+        let counts: pod_counts::PodCounts = members().map(|entry| entry.state).collect();
+        let live = |entry: &&Entry| !entry.state.deleting;
         let trouble =
-            if counts.ready > 0 { None } else { members().filter(live).find_map(|entry| entry.pod.trouble.clone()) };
+            if counts.ready > 0 { None } else { members().filter(live).find_map(|entry| entry.trouble.clone()) };
         if let Some(tracked) = self.tracked.get_mut(key)
             && (tracked.counts != counts || tracked.trouble != trouble)
         {
@@ -295,8 +322,33 @@ impl Index {
     }
 }
 
-fn matches(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    !selector.is_empty() && selector.iter().all(|(label, value)| labels.get(label) == Some(value))
+impl Tracked {
+    fn join(&mut self, name: &PodName) {
+        if let Err(place) = self.members.binary_search(name) {
+            self.members.insert(place, name.clone());
+        }
+    }
+
+    fn leave(&mut self, name: &PodName) {
+        if let Ok(place) = self.members.binary_search(name) {
+            self.members.remove(place);
+        }
+    }
+}
+
+fn unlabel(labelled: &mut HashMap<Place, SmallVec<[PodName; 1]>>, name: &PodName, labels: &Labels) {
+    for place in labels.places(name.namespace()) {
+        take(labelled, place, name);
+    }
+}
+
+fn take(places: &mut HashMap<Place, SmallVec<[RevisionKey; 1]>>, place: Place, key: &RevisionKey) {
+    if let Some(keys) = places.get_mut(&place) {
+        keys.retain(|other| other != key);
+        if keys.is_empty() {
+            places.remove(&place);
+        }
+    }
 }
 
 fn is_ready(state: &pod_counts::Pod) -> bool {

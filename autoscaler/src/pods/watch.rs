@@ -36,7 +36,11 @@ pub async fn run(client: Client, mode: Mode, index: Arc<PodIndex>, shutdown: Can
             Some(watcher::Event::InitDone) => index.end_list(),
             Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
                 let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-                index.apply(&namespace, &name, pod.into_state());
+                let mut state = pod.into_state();
+                if mode == Mode::Knative {
+                    state.labels.retain(|label, _| label == common::names::REVISION); // No other is selected by.
+                }
+                index.apply(&namespace, &name, state);
             }
             Some(watcher::Event::Delete(pod)) => {
                 index.delete(&pod.namespace().unwrap_or_default(), &pod.name_any());

@@ -1,0 +1,68 @@
+//! Labels in one block of memory: thousands of pods have several each, and a map of strings takes a hundred times what it holds.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Labels of a pod, or those that a selector asks for, as lines `NAME=VALUE`; neither can hold a line's end or an equals
+/// sign in its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Labels(Box<str>);
+
+impl Labels {
+    /// Of a map.
+    pub(super) fn new(labels: &BTreeMap<String, String>) -> Self {
+        let mut lines = String::with_capacity(labels.iter().map(|(name, value)| name.len() + value.len() + 2).sum());
+        for (name, value) in labels {
+            lines.extend([name, "=", value, "\n"]);
+        }
+        Self(lines.into())
+    }
+
+    /// Whether these are a selector that asks for something, and `labels` have all of it.
+    pub(super) fn select(&self, labels: &Self) -> bool {
+        !self.0.is_empty() && self.lines().all(|wanted| labels.lines().any(|line| line == wanted))
+    }
+
+    /// Where to look for each of them, in order of their names.
+    pub(super) fn places(&self, namespace: &str) -> impl Iterator<Item = Place> {
+        self.lines().map(move |line| {
+            let mut hasher = DefaultHasher::new();
+            (namespace, line).hash(&mut hasher);
+            Place(hasher.finish())
+        })
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        self.0.lines()
+    }
+}
+
+/// A namespace and a label, by their hash: what is found there must be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place(u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        Labels::new(&pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn a_selector_asks_for_whole_labels_and_for_all_of_them() {
+        let pod = labels(&[("app", "a"), ("tier", "web"), ("none", "")]);
+        assert!(labels(&[("app", "a")]).select(&pod) && labels(&[("app", "a"), ("none", "")]).select(&pod));
+        for wrong in [&[("app", "aa")][..], &[("ap", "a")], &[("app", "a"), ("tier", "db")], &[("app", "")], &[]] {
+            assert!(!labels(wrong).select(&pod), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_label_has_a_place_in_each_namespace() {
+        let places = |namespace, pairs| labels(pairs).places(namespace).collect::<Vec<_>>();
+        let both = places("ns", &[("app", "a"), ("tier", "web")]);
+        assert_eq!(places("ns", &[("app", "a")]), both[..1]);
+        assert_ne!(places("other", &[("app", "a")]), both[..1]);
+    }
+}
