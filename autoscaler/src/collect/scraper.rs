@@ -24,6 +24,7 @@
 //! skip a turn), one kept connection for each pod, some ten questions to a Service for each sample.
 
 mod client;
+mod kept;
 mod samples;
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,8 @@ pub const SCRAPES_MAX: usize = 256;
 pub const PHASES: usize = 20;
 /// Time between two phases.
 const STEP: Duration = Duration::from_millis(50);
+/// Turns of the wheel between two looks for connections that nobody uses.
+const SWEEP: usize = 10;
 /// How long pods are believed to be hidden by a mesh.
 pub const MESH_HOLDS: Duration = Duration::from_secs(600);
 
@@ -94,12 +97,16 @@ impl Scraper {
         let tasks = TaskTracker::new();
         // Filled at phase 0, so that the table is walked once a second and not at each step.
         let mut wheel = vec![Vec::new(); PHASES];
-        for phase in (0..PHASES).cycle() {
+        for step in 0.. {
+            let phase = step % PHASES;
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = ticks.tick() => {}
             }
             if phase == 0 {
+                if step % (SWEEP * PHASES) == 0 {
+                    self.http.sweep();
+                }
                 for key in self.collector.scraped_keys() {
                     wheel[phase_of(&key)].push(key);
                 }

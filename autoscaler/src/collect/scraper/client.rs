@@ -1,27 +1,26 @@
 //! One question to one queue-proxy: `GET /metrics` at port 9090, answered by a `Stat`.
 //!
-//! A pod is asked at its own address, over a connection that is kept. A Service is asked over a new connection each time,
-//! so that each question may reach another pod.
+//! A pod is asked at its own address, over a connection that is kept ([`super::kept`]). A Service is asked over a new
+//! connection each time, so that each question may reach another pod; so is a pod whose answer has an uncommon form.
 //!
 //! # Not here
 //!
 //! What upstream's client inherits from its library: `HTTP_PROXY`, gzip, redirects.
 
+use super::kept::{Answer, Kept, Trouble};
 use bytes::Bytes;
 use common::headers;
 use common::stat::Stat;
 use common_runtime::resolve::Resolve;
-use http::{Request, Response, header};
+use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Where a queue-proxy serves its stat.
 pub const PORT: u16 = 9090;
@@ -29,10 +28,6 @@ pub const PORT: u16 = 9090;
 pub const BODY_MAX: usize = 336;
 /// Time for one answer, the connection included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Kept connections are closed when they were not used for so long.
-const IDLE: Duration = Duration::from_secs(90);
-/// Read buffer of a kept connection. An answer's head takes some 150 bytes.
-const READ_BUFFER: usize = 2048;
 /// The media type that an answer must have.
 pub(super) const PROTOBUF: &str = "application/protobuf";
 
@@ -74,38 +69,37 @@ pub(super) struct Service {
 /// Asks. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Http {
-    kept: Client<HttpConnector, Empty<Bytes>>,
+    kept: Arc<Kept>,
     resolver: Arc<dyn Resolve>,
     pub(super) port: u16,
 }
 
 impl Http {
     pub(super) fn new(resolver: Arc<dyn Resolve>) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(ANSWER_TIMEOUT));
-        let kept = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(1)
-            .pool_idle_timeout(IDLE)
-            .http1_read_buf_exact_size(READ_BUFFER)
-            .build(connector);
-        Self { kept, resolver, port: PORT }
+        Self { kept: Arc::default(), resolver, port: PORT }
+    }
+
+    /// Closes connections that nobody uses.
+    pub(super) fn sweep(&self) {
+        self.kept.sweep(Instant::now());
     }
 
     /// Asks the pod at `ip`; `through`: in the name of this Service, for a mesh that passes such requests on.
     pub(super) async fn pod(&self, ip: IpAddr, through: Option<&Service>) -> Result<Stat, ScrapeError> {
-        let url = format!("http://{}/metrics", SocketAddr::new(ip, self.port));
-        let mut request = Request::get(&url).header(header::ACCEPT, PROTOBUF);
-        if let Some(service) = through {
-            request = request.header(header::HOST, &service.host).header(headers::DIRECT_LB, "true");
-        }
+        let address = SocketAddr::new(ip, self.port);
+        let url = || format!("http://{address}/metrics");
         let exchange = async {
-            let request = request.body(Empty::new()).map_err(|error| transport(&url, error))?;
-            let response = self.kept.request(request).await.map_err(|error| transport(&url, error))?;
-            read(&url, response).await
+            let own = address.to_string();
+            let question =
+                Question { host: through.map_or(&own, |service| &service.host), directly: through.is_some() };
+            let head = question.head().map_err(|error| transport(&url(), error))?;
+            match self.kept.ask(address, &head).await {
+                Ok(answer) => stat(url, answer),
+                Err(Trouble::Foreign) => once(&url(), &[address], &question).await,
+                Err(trouble) => Err(transport(&url(), trouble)),
+            }
         };
-        timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(transport(&url, "no answer in time")))
+        timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(transport(&url(), "no answer in time")))
     }
 
     /// Asks whichever pod the Service leads to this time.
@@ -115,42 +109,81 @@ impl Http {
         let exchange = async {
             let resolved = self.resolver.resolve(&service.name, self.port).await;
             let addresses = resolved.map_err(|error| transport(&url, error))?;
-            let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| transport(&url, error))?;
-            let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-            let (mut sender, connection) = handshake.map_err(|error| transport(&url, error))?;
-            let request = Request::get("/metrics")
-                .header(header::HOST, &authority)
-                .header(header::ACCEPT, PROTOBUF)
-                .header(header::CONNECTION, "close")
-                .body(Empty::<Bytes>::new())
-                .map_err(|error| transport(&url, error))?;
-            let answer = async {
-                let response = sender.send_request(request).await.map_err(|error| transport(&url, error))?;
-                read(&url, response).await
-            };
-            // In one task: the connection ends with the answer, or with whoever gives up on it.
-            tokio::pin!(answer, connection);
-            tokio::select! {
-                biased;
-                stat = &mut answer => stat,
-                _ = &mut connection => answer.await,
-            }
+            once(&url, &addresses, &Question { host: &authority, directly: false }).await
         };
         timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(transport(&url, "no answer in time")))
     }
 }
 
+/// What is asked.
+struct Question<'a> {
+    /// In whose name.
+    host: &'a str,
+    /// A mesh is to pass it on to the pod that it was sent to.
+    directly: bool,
+}
+
+impl Question<'_> {
+    /// The request, byte by byte.
+    fn head(&self) -> Result<Vec<u8>, http::Error> {
+        HeaderValue::from_str(self.host)?; // A name with a line's end would add fields of its own.
+        let directly = if self.directly { format!("{}: true\r\n", headers::DIRECT_LB) } else { String::new() };
+        let host = self.host;
+        Ok(format!("GET /metrics HTTP/1.1\r\naccept: {PROTOBUF}\r\nhost: {host}\r\n{directly}\r\n").into_bytes())
+    }
+
+    /// The same for a connection that is used once.
+    fn request(&self) -> Result<Request<Empty<Bytes>>, http::Error> {
+        let mut request = Request::get("/metrics")
+            .header(header::HOST, self.host)
+            .header(header::ACCEPT, PROTOBUF)
+            .header(header::CONNECTION, "close");
+        if self.directly {
+            request = request.header(headers::DIRECT_LB, "true");
+        }
+        request.body(Empty::new())
+    }
+}
+
+/// Asks over a new connection.
+async fn once(url: &str, addresses: &[SocketAddr], question: &Question<'_>) -> Result<Stat, ScrapeError> {
+    let stream = TcpStream::connect(addresses).await.map_err(|error| transport(url, error))?;
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|error| transport(url, error))?;
+    let request = question.request().map_err(|error| transport(url, error))?;
+    let answer = async {
+        let response = sender.send_request(request).await.map_err(|error| transport(url, error))?;
+        read(url, response).await
+    };
+    // In one task: the connection ends with the answer, or with whoever gives up on it.
+    tokio::pin!(answer, connection);
+    tokio::select! {
+        biased;
+        stat = &mut answer => stat,
+        _ = &mut connection => answer.await,
+    }
+}
+
 async fn read(url: &str, response: Response<Incoming>) -> Result<Stat, ScrapeError> {
-    if !response.status().is_success() {
-        return Err(ScrapeError::Status(url.to_owned(), response.status().as_u16()));
-    }
+    let status = response.status().as_u16();
     let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    if media_type != Some(PROTOBUF) {
-        return Err(ScrapeError::Type(url.to_owned(), media_type.unwrap_or_default().to_owned()));
+    let mut answer = Answer { status, media_type: media_type.unwrap_or_default().to_owned(), body: Vec::new() };
+    if response.status().is_success() && answer.media_type == PROTOBUF {
+        let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
+        answer.body = body.map_err(|error| transport(url, error))?.to_bytes().into();
     }
-    let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-    let body = body.map_err(|error| transport(url, error))?.to_bytes();
-    common::wire::decode_stat(&body).map_err(|error| ScrapeError::Decode(url.to_owned(), error))
+    stat(|| url.to_owned(), answer)
+}
+
+/// What an answer says.
+fn stat(url: impl Fn() -> String, answer: Answer) -> Result<Stat, ScrapeError> {
+    if !(200..300).contains(&answer.status) {
+        return Err(ScrapeError::Status(url(), answer.status));
+    }
+    if answer.media_type != PROTOBUF {
+        return Err(ScrapeError::Type(url(), answer.media_type));
+    }
+    common::wire::decode_stat(&answer.body).map_err(|error| ScrapeError::Decode(url(), error))
 }
 
 fn transport(url: &str, error: impl ToString) -> ScrapeError {
