@@ -4,6 +4,7 @@
 //! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the pod
 //! has said that it wants it.
 
+use crate::loan::{Lent, Loan};
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
@@ -28,7 +29,7 @@ pub(crate) enum RequestBody {
     /// Streamed from the client.
     Streamed {
         /// The client's side.
-        body: Incoming,
+        body: Lent<Incoming>,
         /// What became of it.
         upload: Arc<Upload>,
         /// What it waits for, if anything.
@@ -95,7 +96,11 @@ impl Upload {
 impl RequestBody {
     /// From the server's side of a connection.
     pub(crate) fn new(body: Incoming) -> Self {
-        if body.is_end_stream() { Self::Empty } else { Self::Streamed { body, upload: Arc::default(), gate: None } }
+        if body.is_end_stream() {
+            Self::Empty
+        } else {
+            Self::Streamed { body: Lent::new(body), upload: Arc::default(), gate: None }
+        }
     }
 
     /// Puts a closed gate before a streamed body.
@@ -104,6 +109,21 @@ impl RequestBody {
             Self::Empty | Self::Whole(_) => None,
             Self::Streamed { gate, .. } => Some(gate.insert(Arc::default()).clone()),
         }
+    }
+
+    /// Sends it on a journey from which it can come back, if it is streamed.
+    pub(crate) fn lend(&mut self) -> Option<Arc<Loan<Incoming>>> {
+        match self {
+            Self::Empty | Self::Whole(_) => None,
+            Self::Streamed { body, .. } => Some(body.lend()),
+        }
+    }
+
+    /// Takes up an upload that has come back, of which so many bytes will be handed on once more.
+    pub(crate) fn again(body: Lent<Incoming>, upload: Arc<Upload>, bytes: usize) -> Self {
+        upload.passed.fetch_sub(bytes as u64, Ordering::Relaxed);
+        upload.finished.store(false, Ordering::Release);
+        Self::Streamed { body, upload, gate: None }
     }
 
     /// Whether there is nothing to send.

@@ -22,6 +22,7 @@ mod explain;
 mod forward;
 mod gather;
 mod layers;
+mod loan;
 mod metrics;
 mod options;
 mod prober;

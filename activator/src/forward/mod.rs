@@ -11,7 +11,7 @@
 //! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
 //! | sent bytes stay unacknowledged ([`dial`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`Refusal::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same |
-//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), which has no body | once more, at most [`UNPROCESSED_MAX`] times; then the pod is out; [`Failure::Elsewhere`] |
+//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::loan`]) | once more, at most [`UNPROCESSED_MAX`] times; then the pod is out; [`Failure::Elsewhere`] |
 //! | the client's own body breaks off | [`Refusal::Malformed`] |
 //! | anything else | [`Refusal::Pod`]: the pod may have acted on it |
 //!
@@ -37,6 +37,7 @@ pub(crate) mod tls;
 mod watch;
 
 use crate::body::{RequestBody, Upload};
+use crate::loan::Loan;
 use crate::refusal::Refusal;
 use crate::server::tunnel::Tunnel;
 use crate::trace::{AtPod, Trace};
@@ -49,6 +50,7 @@ use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http1::{Failed, Http1Body};
+use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 pub(crate) use pod_body::PodBody;
 use pool::Pool;
@@ -196,13 +198,15 @@ impl Prepared {
             let worked = connection.has_answered();
             let rest = self.rest();
             let repeatable = self.is_repeatable();
-            let copy = if self.body.is_empty() { HeadCopy::of(&self.head) } else { None };
+            let copy = HeadCopy::of(&self.head);
+            let loan = self.body.lend();
             let exchange = pin!(connection.clone().exchange(Request::from_parts(self.head, self.body)));
             let Some(answered) = unless_lost(exchange, lost).await else {
                 return Err(rest.gone(pool, copy.filter(|_| repeatable)));
             };
             match answered {
                 Ok(response) => {
+                    loan.iter().for_each(|loan| loan.end());
                     return Ok(finish(response.map(|body| PodBody::Http2 { body, _stream: stream })));
                 }
                 Err(Failed { unsent: Some(request), error }) => {
@@ -215,7 +219,10 @@ impl Prepared {
                 Err(Failed { error, .. }) => match copy {
                     Some(head) if is_unprocessed(&error) => {
                         unprocessed += 1;
-                        self = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
+                        let Some(body) = rest.body_again(loan).await else {
+                            return Err(broken(pool, &error, rest.upload(), Evidence::None));
+                        };
+                        self = rest.with(Request::from_parts(head.into_parts(), body));
                         if unprocessed > UNPROCESSED_MAX {
                             return Err(self.unsent(&error));
                         }
@@ -319,6 +326,13 @@ impl Rest {
         let (head, body) = request.into_parts();
         let Self { contract, protocol, passthrough, .. } = self;
         Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough })
+    }
+
+    /// The body that was lent, once more.
+    async fn body_again(&self, loan: Option<Arc<Loan<Incoming>>>) -> Option<RequestBody> {
+        let (Some(loan), Some(upload)) = (loan, &self.upload) else { return Some(RequestBody::Empty) };
+        let (body, bytes) = loan.reclaim().await?;
+        Some(RequestBody::again(body, upload.clone(), bytes))
     }
 
     /// The pod was found gone while its answer was waited for. `copy` is the head of a repeatable request.

@@ -43,10 +43,17 @@ async fn a_post_that_was_refused_is_sent_elsewhere() {
     assert_eq!(next.requests(), 1);
 }
 
-/// Goal: what an HTTP/2 pod says that it did not touch goes elsewhere, whatever its method: after REFUSED_STREAM, and after a
-/// GOAWAY that names no stream.
+/// Goal: what an HTTP/2 pod says that it did not touch goes elsewhere, whatever its method, and with its body: after
+/// REFUSED_STREAM, and after a GOAWAY that names no stream. A body of which too much was sent is told of, by name.
 #[tokio::test]
 async fn a_refused_stream_is_sent_elsewhere() {
+    for size in [0, 10_000] {
+        refused_then_sent_elsewhere(size, StatusCode::OK).await;
+    }
+    refused_then_sent_elsewhere(60_000, StatusCode::BAD_GATEWAY).await;
+}
+
+async fn refused_then_sent_elsewhere(size: usize, expected: StatusCode) {
     let refused = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x07".as_slice();
     let goodbye = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice();
     for answer in [refused, goodbye] {
@@ -69,9 +76,11 @@ async fn a_refused_stream_is_sent_elsewhere() {
                             return Ok::<_, std::io::Error>(());
                         }
                         bytes.extend_from_slice(&chunk[..n]);
-                        // A HEADERS frame with END_STREAM and END_HEADERS, of one of the first streams.
-                        let headers = |part: &[u8]| part[..5] == [1, 5, 0, 0, 0];
-                        if let Some(at) = bytes.windows(6).position(headers) {
+                        // A HEADERS frame with END_HEADERS, and maybe END_STREAM, of one of the first streams.
+                        let headers = |part: &[u8]| part[0] == 1 && part[1] & 4 == 4 && part[2..5] == [0, 0, 0];
+                        if bytes.len() >= size
+                            && let Some(at) = bytes.windows(6).position(headers)
+                        {
                             let mut answer = answer.to_vec();
                             if answer[3] == 3 {
                                 answer[8] = bytes[at + 5];
@@ -86,12 +95,21 @@ async fn a_refused_stream_is_sent_elsewhere() {
         });
         rig.pods(&[address]).await;
         let next = parrot().await;
-        let (answered, ()) = tokio::join!(rig.send(rig::post("/")), async {
+        let text = "x".repeat(size);
+        let request = rig::post("/").body(Full::new(Bytes::from(text.clone()))).expect("a request");
+        let mut client = rig.client().await;
+        let (answered, ()) = tokio::join!(client.send_request(request), async {
             rig::until(|| asked.load(Ordering::SeqCst) > 0).await;
             rig.pods(&[address, next.address]).await;
         });
-        assert_eq!(answered.status, StatusCode::OK, "{}", answered.body);
-        assert_eq!(next.requests(), 1);
+        let answered = Answer::read(answered.expect("an answer")).await;
+        assert_eq!(answered.status, expected, "{size} bytes: {}", answered.body);
+        if expected == StatusCode::OK {
+            assert!(answered.body == text, "{size} bytes: {} came", answered.body.len());
+            assert_eq!(next.requests(), 1);
+        } else {
+            assert_eq!(answered.header("x-zeroscale-origin"), "activator");
+        }
         refusing.abort();
     }
 }
