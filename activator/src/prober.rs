@@ -5,14 +5,11 @@
 //! | queue-proxy | `GET /healthz` with `K-Network-Probe: queue` is answered 200 with the body `queue` |
 //! | TCP | the connection is accepted |
 //! | HTTP | the path is answered with a status from 200 to 399 |
+//! | HTTPS | the same over TLS, whatever certificate is shown, as to the kubelet |
 //! | gRPC | `grpc.health.v1.Health/Check` is answered SERVING |
 //! | Kubernetes | never sent: the rules believe readiness alone |
 //!
 //! HTTP probes speak HTTP/1.1 whatever the pods serve, as the kubelet's do.
-//!
-//! # Not here
-//!
-//! HTTPS probes.
 
 use crate::body::RequestBody;
 use crate::forward::PASSTHROUGH_LB;
@@ -20,13 +17,17 @@ use crate::forward::dial::PodStream;
 use crate::forward::http1::Http1;
 use crate::forward::http2::Http2;
 use crate::forward::pool::Pool;
+use crate::forward::tls::PodIo;
 use activator_core::backends::{Outcome, Timeouts};
 use bytes::{BufMut, Bytes, BytesMut};
 use common::backend::{Probe, Protocol};
 use common::headers;
+use common_runtime::tls::rustls::pki_types::ServerName;
+use common_runtime::tls::{self, TlsConnector};
 use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, TE, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,18 +58,21 @@ pub(crate) async fn probe(
             let through = passthrough.is_some().then(|| (PASSTHROUGH_LB, HeaderValue::from_static("true")));
             let host = (HOST, passthrough.unwrap_or_else(|| pool.host.clone()));
             let fields = fields.into_iter().chain(through).chain([host]);
-            http(pool, pool.address, headers::PROBE_PATH, fields, timeouts, |status, body| {
+            let plain = Target { address: pool.address, path: headers::PROBE_PATH, secure: false };
+            http(pool, plain, fields, timeouts, |status, body| {
                 status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes()
             })
             .await
         }
-        Probe::Http { path, port, headers: given } => {
+        Probe::Http { path, port, headers: given } | Probe::Https { path, port, headers: given } => {
             let own = [(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, pool.host.clone())];
             let given = given.iter().filter_map(|(name, value)| {
                 Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
             });
             let fields = own.into_iter().chain(given);
-            http(pool, address(port), path, fields, timeouts, |status, _| (200..400).contains(&status.as_u16())).await
+            let secure = matches!(probe, Probe::Https { .. });
+            let target = Target { address: address(port), path, secure };
+            http(pool, target, fields, timeouts, |status, _| (200..400).contains(&status.as_u16())).await
         }
         Probe::Grpc { port, service } => grpc(pool, address(port), service, timeouts).await,
     }
@@ -102,25 +106,48 @@ async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts
     Outcome::Passed(Some(took))
 }
 
+/// What an HTTP probe asks for.
+struct Target<'a> {
+    address: SocketAddr,
+    path: &'a str,
+    secure: bool,
+}
+
+/// TLS over a connection, if that is asked for.
+async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
+    if !secure {
+        return Ok(stream.into());
+    }
+    let config = tls::unverified().map_err(io::Error::other)?;
+    let name = ServerName::from(stream.peer_address()?.ip());
+    Ok(PodIo::Tls(Box::new(TlsConnector::from(config).connect(name, stream).await?)))
+}
+
 /// An HTTP/1.1 probe over an idle connection, or a new one.
 async fn http(
     pool: &Arc<Pool>,
-    address: SocketAddr,
-    path: &str,
+    target: Target<'_>,
     fields: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
     timeouts: Timeouts,
     passes: impl Fn(StatusCode, &[u8]) -> bool,
 ) -> Outcome {
-    // A probe of another port, or in plain where requests are encrypted, has a pool of its own, for itself alone.
-    let other = (address != pool.address || pool.tls.is_some()).then(|| Arc::new(pool.beside(address)));
+    let Target { address, path, secure } = target;
+    // A probe of another port, or encrypted where requests are not, or not where they are, has a pool of its own, for
+    // itself alone.
+    let alone = address != pool.address || pool.tls.is_some() || secure;
+    let other = alone.then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.idle() {
         Some(connection) => (connection, None),
         None => match connect(pool, address, timeouts.connect).await {
-            Some((stream, took)) => match Http1::new(stream).await {
-                Ok(connection) => (connection, Some(took)),
-                Err(_) => return Outcome::Unanswered,
-            },
+            Some((stream, took)) => {
+                let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
+                let Ok(Ok(stream)) = secured.await else { return Outcome::Unanswered };
+                match Http1::new(stream).await {
+                    Ok(connection) => (connection, Some(took)),
+                    Err(_) => return Outcome::Unanswered,
+                }
+            }
             None => return Outcome::Unanswered,
         },
     };

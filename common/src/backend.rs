@@ -90,6 +90,18 @@ pub enum Probe {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         headers: Vec<(String, String)>,
     },
+    /// The same over TLS, whatever certificate is shown, as the kubelet's.
+    #[serde(rename_all = "camelCase")]
+    Https {
+        /// Path and query.
+        path: String,
+        /// Port to ask; absent: the backend's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+        /// Further request headers; `Host` replaces the default.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<(String, String)>,
+    },
     /// `grpc.health.v1.Health/Check` answers SERVING.
     #[serde(rename_all = "camelCase")]
     Grpc {

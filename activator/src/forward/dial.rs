@@ -23,6 +23,7 @@ use super::silence::silence_max;
 use super::watch::{Link, Watch, Watched};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,6 +85,14 @@ impl PodStream {
     /// Has it looked after, as one to this address.
     pub(crate) fn watch(&mut self, watch: &Watch, link: &Arc<Link>) {
         self.watched = Some(watch.open(&self.stream, link));
+    }
+
+    /// The pod's end.
+    ///
+    /// # Errors
+    /// It is connected no longer.
+    pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
     }
 
     /// Whoever looks after it.

@@ -193,8 +193,9 @@ fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
 }
 
 fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) -> Option<u16>) -> Option<Probe> {
-    let plain = get.scheme.as_deref().is_none_or(|scheme| scheme.eq_ignore_ascii_case("http"));
-    if !plain || get.host.as_deref().is_some_and(|host| !host.is_empty()) {
+    let scheme = get.scheme.as_deref().unwrap_or("HTTP");
+    let secure = scheme.eq_ignore_ascii_case("https");
+    if !(secure || scheme.eq_ignore_ascii_case("http")) || get.host.as_deref().is_some_and(|host| !host.is_empty()) {
         return None;
     }
     let path = match get.path.as_deref() {
@@ -202,7 +203,8 @@ fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) ->
         path => format!("/{}", path.unwrap_or_default()),
     };
     let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
-    Some(Probe::Http { path, port: other(number_of(&get.port, container)?), headers })
+    let port = other(number_of(&get.port, container)?);
+    Some(if secure { Probe::Https { path, port, headers } } else { Probe::Http { path, port, headers } })
 }
 
 fn number_of(port: &IntOrString, container: &Container) -> Option<u16> {

@@ -66,7 +66,12 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         (ready(json!({"httpGet": {"path": "ready", "port": "admin"}})), "", http("/ready", Some(9000))),
         (ready(json!({"httpGet": {"port": "http"}})), "", http("/", None)),
         (ready(json!({"httpGet": {"port": "nowhere"}})), "", Probe::Kubernetes),
-        (ready(json!({"httpGet": {"port": 8080, "scheme": "HTTPS"}})), "", Probe::Kubernetes),
+        (
+            ready(json!({"httpGet": {"path": "/ready", "port": "admin", "scheme": "HTTPS"}})),
+            "",
+            Probe::Https { path: "/ready".into(), port: Some(9000), headers: vec![] },
+        ),
+        (ready(json!({"httpGet": {"port": 8080, "scheme": "GOPHER"}})), "", Probe::Kubernetes),
         (ready(json!({"httpGet": {"port": 8080, "host": "10.0.0.1"}})), "", Probe::Kubernetes),
         (ready(json!({"tcpSocket": {"port": "http"}})), "", tcp(None)),
         (ready(json!({"tcpSocket": {"port": 9000}})), "", tcp(Some(9000))),

@@ -11,6 +11,7 @@
 //! | [`Roots`] | the authorities that a client believes, replaceable |
 //! | [`Parameters`] | versions, cipher suites and curves under Go's names |
 //! | [`Trust`] | what a client demands of a server: a name, and who signs it |
+//! | [`unverified`] | a client that believes anybody: for probes alone |
 //! | [`accept`] | a server's handshake, and a plain word to who speaks plain HTTP |
 //! | [`files`] | certificates out of files, followed as they change |
 
@@ -21,6 +22,7 @@ mod parameters;
 pub mod pem;
 mod roots;
 mod trust;
+mod unverified;
 
 pub use accept::{Refused, accept, speaks_tls};
 pub use identity::{ClientAuth, Identity, server_config};
@@ -28,6 +30,7 @@ pub use parameters::{ParameterError, Parameters};
 pub use pem::PemError;
 pub use roots::{Roots, add as add_roots};
 pub use trust::Trust;
+pub use unverified::unverified;
 
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;
