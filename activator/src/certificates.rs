@@ -195,6 +195,8 @@ fn refused(error: &PemError) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Full, StreamBody};
     use k8s_openapi::ByteString;
 
     fn authority(name: &str) -> String {
@@ -259,5 +261,80 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         assert!(key_pair(&secret(&[("tls.crt", &certificate), ("tls.key", &key)])).is_ok());
+    }
+
+    /// An API server that knows one Secret, and bundles, and tells watchers of what comes later.
+    fn server(first: Secret, later: tokio::sync::mpsc::UnboundedReceiver<serde_json::Value>) -> Client {
+        let later = Arc::new(parking_lot::Mutex::new(Some(later)));
+        let answer = move |request: http::Request<kube::client::Body>| {
+            let (uri, first, later) = (request.uri().clone(), first.clone(), later.clone());
+            async move {
+                let is_watch = uri.query().is_some_and(|query| query.contains("watch=true"));
+                let secrets = uri.path().ends_with("/secrets");
+                let items = if secrets { serde_json::json!([first]) } else { serde_json::json!([]) };
+                let whole = |value: serde_json::Value| Full::new(Bytes::from(value.to_string())).boxed_unsync();
+                let body = if uri.path().ends_with(ROUTING_CERTIFICATE) {
+                    whole(serde_json::json!(first))
+                } else if !is_watch {
+                    whole(serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+                } else {
+                    let events = if secrets { later.lock().take() } else { None };
+                    let lines = futures::stream::unfold(events, |events| async move {
+                        let Some(mut events) = events else { return std::future::pending().await };
+                        let line = format!("{}\n", events.recv().await?);
+                        let frame = http_body::Frame::data(Bytes::from(line));
+                        Some((Ok::<_, std::convert::Infallible>(frame), Some(events)))
+                    });
+                    StreamBody::new(lines).boxed_unsync()
+                };
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        };
+        Client::new(tower::service_fn(answer), "sys")
+    }
+
+    /// Goal: what is shown and believed follows the Secret as it changes; a version that cannot be used changes nothing.
+    #[tokio::test]
+    async fn a_rotation_is_followed() {
+        let pair = |name: &str| {
+            let key = rcgen::KeyPair::generate().expect("a key");
+            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("valid");
+            (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
+        };
+        let version = |(certificate, key): &(String, String), authorities: &str| {
+            let mut secret = secret(&[("tls.crt", certificate), ("tls.key", key), ("ca.crt", authorities)]);
+            secret.metadata.resource_version = Some("2".to_owned());
+            secret
+        };
+        let (first, second, third) = (pair("first"), pair("second"), pair("third"));
+        let (one, two) = (authority("one"), authority("two"));
+        let (tell, later) = tokio::sync::mpsc::unbounded_channel();
+        let shutdown = CancellationToken::new();
+        let client = server(version(&first, &one), later);
+        let tls = InternalTls::watch(client, "sys", shutdown.clone()).await.expect("a secret that can be used");
+        let before = tls.roots.config();
+        let shows = |pair: &(String, String)| {
+            let expected = pem::certificates("c", pair.0.as_bytes()).expect("PEM");
+            tls.identity.shown() == expected
+        };
+        assert!(shows(&first));
+        let modified = |secret: &Secret| serde_json::json!({"type": "MODIFIED", "object": secret});
+        let until = async |state: &dyn Fn() -> bool| {
+            let reached = async {
+                while !state() {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(std::time::Duration::from_secs(20), reached).await.expect("it is followed");
+        };
+        tell.send(modified(&version(&second, &format!("{one}{two}")))).expect("watched");
+        until(&|| shows(&second) && !Arc::ptr_eq(&before, &tls.roots.config())).await;
+
+        let both = tls.roots.config();
+        tell.send(modified(&version(&("nonsense".to_owned(), second.1.clone()), "nonsense"))).expect("watched");
+        tell.send(modified(&version(&third, &format!("{one}{two}")))).expect("watched");
+        until(&|| shows(&third)).await;
+        assert!(Arc::ptr_eq(&both, &tls.roots.config()), "nonsense took nothing away");
+        shutdown.cancel();
     }
 }

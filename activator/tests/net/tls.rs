@@ -21,14 +21,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 
-const NAMES: [&str; 2] = ["data-plane.knative.dev", "kn-user-ns"];
+pub(crate) const NAMES: [&str; 2] = ["data-plane.knative.dev", "kn-user-ns"];
 
 /// Signs certificates.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     /// `name` tells it from others: authorities are found by their names.
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("valid");
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,13 +36,13 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("signed"))
     }
 
-    fn roots(&self) -> RootCertStore {
+    pub(crate) fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).expect("an authority");
         roots
     }
 
-    fn signed(&self, names: &[&str]) -> Arc<rustls::sign::CertifiedKey> {
+    pub(crate) fn signed(&self, names: &[&str]) -> Arc<rustls::sign::CertifiedKey> {
         self.signed_as(names, |_| {})
     }
 
@@ -60,16 +60,20 @@ impl Authority {
 }
 
 /// A client of the TLS port.
-struct Client<'a> {
-    alpn: &'a [&'a [u8]],
-    versions: &'a [&'static SupportedProtocolVersion],
-    name: &'static str,
+pub(crate) struct Client<'a> {
+    pub(crate) alpn: &'a [&'a [u8]],
+    pub(crate) versions: &'a [&'static SupportedProtocolVersion],
+    pub(crate) name: &'static str,
 }
 
-const ANY: Client<'static> = Client { alpn: &[], versions: &[&version::TLS13], name: "kn-routing" };
+pub(crate) const ANY: Client<'static> = Client { alpn: &[], versions: &[&version::TLS13], name: "kn-routing" };
 
 impl Client<'_> {
-    async fn connect(&self, authority: &Authority, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn connect(
+        &self,
+        authority: &Authority,
+        address: SocketAddr,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(self.versions)
@@ -88,31 +92,31 @@ fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     stream.get_ref().1.peer_certificates().expect("one was shown")[0].clone().into_owned()
 }
 
-fn configs(tls: &InternalTls) -> Configs {
+pub(crate) fn configs(tls: &InternalTls) -> Configs {
     Configs { tls: Some(tls.clone()), ..Configs::default() }
 }
 
-fn internal(shown: &Authority, believed: &Authority) -> InternalTls {
+pub(crate) fn internal(shown: &Authority, believed: &Authority) -> InternalTls {
     InternalTls {
         identity: Identity::new(shown.signed(&["kn-routing", NAMES[0]])),
         roots: Roots::new(believed.roots()).expect("TLS 1.3"),
     }
 }
 
-async fn http1(stream: TlsStream<TcpStream>) -> hyper::client::conn::http1::SendRequest<Empty<Bytes>> {
+pub(crate) async fn http1(stream: TlsStream<TcpStream>) -> hyper::client::conn::http1::SendRequest<Empty<Bytes>> {
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("open");
     tokio::spawn(connection);
     sender
 }
 
-async fn http2(stream: TlsStream<TcpStream>) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
+pub(crate) async fn http2(stream: TlsStream<TcpStream>) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("open");
     tokio::spawn(connection);
     sender
 }
 
-fn get(uri: &str) -> Request<Empty<Bytes>> {
+pub(crate) fn get(uri: &str) -> Request<Empty<Bytes>> {
     Request::get(uri).header("host", "app.ns").body(Empty::new()).expect("a request")
 }
 
@@ -188,14 +192,14 @@ async fn a_certificate_is_replaced_while_a_connection_lives() {
     assert_eq!(ask(&mut http1(stream).await).await, "hello", "a new connection");
 }
 
-/// A queue-proxy of `ns/app`: plain and TLS ports on an address of its own.
-struct QueueProxy {
-    plain: Pod,
-    identity: Identity,
+/// A queue-proxy of `ns/app`: plain and TLS ports on an address of its own. `/last` closes its connection.
+pub(crate) struct QueueProxy {
+    pub(crate) plain: Pod,
+    pub(crate) identity: Identity,
 }
 
 impl QueueProxy {
-    async fn start(pair: Arc<rustls::sign::CertifiedKey>) -> Self {
+    pub(crate) async fn start(pair: Arc<rustls::sign::CertifiedKey>) -> Self {
         let ip = own_address().ip();
         let plain = TcpListener::bind(SocketAddr::new(ip, 8012)).await.expect("an address of its own");
         let tls = TcpListener::bind(SocketAddr::new(ip, 8112)).await.expect("an address of its own");
@@ -211,7 +215,11 @@ impl QueueProxy {
                     let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| async move {
                         let host = request.headers().get("host").map(|host| host.to_str().expect("text").to_owned());
                         let text = format!("{:?} {} {host:?}", request.version(), request.uri());
-                        Ok::<_, std::convert::Infallible>(Response::new(full(text)))
+                        let mut response = Response::new(full(text));
+                        if request.uri().path() == "/last" {
+                            response.headers_mut().insert("connection", "close".parse().expect("a value"));
+                        }
+                        Ok::<_, std::convert::Infallible>(response)
                     });
                     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(stream), service)
@@ -227,7 +235,7 @@ impl QueueProxy {
     }
 }
 
-async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
+pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     let rig = Rig::start_configured(|options| options.mode = Mode::Knative, configs(tls)).await;
     let mut backend = backend("app");
     backend.probe = Probe::QueueProxy;
@@ -240,7 +248,7 @@ async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     rig
 }
 
-fn to_revision(uri: &str) -> http::request::Builder {
+pub(crate) fn to_revision(uri: &str) -> http::request::Builder {
     Request::get(uri).header(headers::REVISION, "app").header(headers::NAMESPACE, "ns").header("host", "app.example")
 }
 

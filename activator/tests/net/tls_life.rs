@@ -1,0 +1,187 @@
+//! TLS where it comes and goes: a drain of encrypted connections, and pods that are probed over HTTPS.
+
+use crate::rig::{self, Pod, Rig, full, listen, patient};
+use crate::tls::{
+    ANY, Authority, Client, NAMES, QueueProxy, configs, get, http1, http2, internal, knative, to_revision,
+};
+use common::backend::Probe;
+use common_runtime::tls::{ClientAuth, Identity, Parameters, TlsAcceptor, server_config};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+
+/// Answers with `one`, and with `two` when it is permitted; an upgrade with an echo.
+async fn gated(gate: Arc<Semaphore>) -> Pod {
+    Pod::start(move |mut request: Request<Incoming>| {
+        let gate = gate.clone();
+        async move {
+            if request.headers().contains_key("upgrade") {
+                let upgraded = hyper::upgrade::on(&mut request);
+                tokio::spawn(async move {
+                    let mut io = TokioIo::new(upgraded.await.expect("upgraded"));
+                    let (mut read, mut write) = tokio::io::split(&mut io);
+                    let _ = tokio::io::copy(&mut read, &mut write).await;
+                });
+                let mut response = Response::new(full(""));
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                response.headers_mut().insert("connection", "Upgrade".parse().expect("a value"));
+                response.headers_mut().insert("upgrade", "echo".parse().expect("a value"));
+                return response;
+            }
+            let parts = futures::stream::unfold(0, move |sent| {
+                let gate = gate.clone();
+                async move {
+                    let part = *["one", "two"].get(sent)?;
+                    if sent > 0 {
+                        gate.acquire().await.expect("open").forget();
+                    }
+                    Some((Ok(Frame::data(part.into())), sent + 1))
+                }
+            });
+            Response::new(StreamBody::new(parts).boxed_unsync())
+        }
+    })
+    .await
+}
+
+async fn read_until(stream: &mut (impl tokio::io::AsyncRead + Unpin), end: &str) {
+    let mut text = Vec::new();
+    while !text.ends_with(end.as_bytes()) {
+        assert_ne!(patient(stream.read_buf(&mut text)).await.expect("open"), 0, "{}", String::from_utf8_lossy(&text));
+    }
+}
+
+/// Goal: a drain treats encrypted connections as it treats plain ones: what runs is finished over both protocols, what idles is
+/// closed, a tunnel is waited for, up to the bound.
+#[tokio::test]
+async fn a_drain_finishes_what_runs_over_tls() {
+    let gate = Arc::new(Semaphore::new(0));
+    let pod = gated(gate.clone()).await;
+    let authority = Authority::new("one");
+    let drain = |options: &mut activator::Options| options.drain = Duration::from_millis(1_500);
+    let rig = Rig::start_configured(drain, configs(&internal(&authority, &authority))).await;
+    let address = rig.activator.https.expect("TLS is on");
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+
+    let mut first = http1(ANY.connect(&authority, address).await.expect("shaken")).await;
+    let over_http2 = Client { alpn: &[b"h2"], ..ANY };
+    let mut second = http2(over_http2.connect(&authority, address).await.expect("shaken")).await;
+    let mut bodies = [
+        patient(first.send_request(get("/"))).await.expect("a head").into_body(),
+        patient(second.send_request(get("https://app.ns/"))).await.expect("a head").into_body(),
+    ];
+    for body in &mut bodies {
+        let part = patient(body.frame()).await.expect("a frame").expect("whole").into_data().expect("data");
+        assert_eq!(&part[..], b"one");
+    }
+    let mut tunnel = ANY.connect(&authority, address).await.expect("shaken");
+    let upgrade = b"GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\nearly";
+    patient(tunnel.write_all(upgrade)).await.expect("open");
+    read_until(&mut tunnel, "early").await;
+    let mut idle = ANY.connect(&authority, address).await.expect("shaken");
+
+    let stopping = tokio::spawn(rig.activator.stop());
+    assert_eq!(patient(idle.read(&mut [0])).await.unwrap_or(0), 0, "what idles is closed");
+    rig::until(|| std::net::TcpStream::connect(address).is_err()).await;
+    gate.add_permits(2);
+    for body in bodies {
+        let rest = patient(body.collect()).await.expect("not cut").to_bytes();
+        assert_eq!(&rest[..], b"two");
+    }
+    rig::until(|| first.is_closed() && second.is_closed()).await;
+    patient(tunnel.write_all(b"still here")).await.expect("open");
+    read_until(&mut tunnel, "still here").await;
+    assert_eq!(patient(tunnel.read(&mut [0])).await.unwrap_or(0), 0, "cut at the bound");
+    patient(stopping).await.expect("no panic");
+}
+
+/// Case 10.12: authorities change one after the other, each in Knative's order (believe both, show the new, believe it alone),
+/// under load that needs a new connection for each request: none fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_10_12_certificates_rotate_under_load() {
+    const BETWEEN: usize = 20;
+    let mut authority = Authority::new("0");
+    let pod = QueueProxy::start(authority.signed(&NAMES)).await;
+    let tls = internal(&authority, &authority);
+    let rig = Arc::new(knative(&tls, &pod).await);
+    let (answered, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (rig, answered, stop) = (rig.clone(), answered.clone(), stop.clone());
+        clients.spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                let answer = rig.send(to_revision("/last")).await;
+                assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+                answered.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+    let some_more = async || {
+        let seen = answered.load(Ordering::SeqCst);
+        rig::until(|| answered.load(Ordering::SeqCst) >= seen + BETWEEN || stop.load(Ordering::SeqCst)).await;
+    };
+    for name in ["1", "2", "3"] {
+        let next = Authority::new(name);
+        let mut both = authority.roots();
+        both.roots.extend(next.roots().roots);
+        tls.roots.replace(both).expect("TLS 1.3");
+        some_more().await;
+        pod.identity.replace(next.signed(&NAMES));
+        some_more().await;
+        tls.roots.replace(next.roots()).expect("TLS 1.3");
+        some_more().await;
+        authority = next;
+    }
+    stop.store(true, Ordering::SeqCst);
+    while let Some(client) = patient(clients.join_next()).await {
+        client.expect("every answer is right");
+    }
+}
+
+/// Goal: a probe over HTTPS decides when a pod is used, whatever certificate it shows, and sends requests nowhere else.
+#[tokio::test]
+async fn a_probe_over_https_decides_when_a_pod_is_used() {
+    let (ready, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let listener = listen().await;
+    let port = listener.local_addr().expect("bound").port();
+    let identity = Identity::new(Authority::new("nobody knows").signed(&["somebody.example"]));
+    let config = server_config(&identity, &Parameters::default(), ClientAuth::None, &[]).expect("valid");
+    let (is_ready, count) = (ready.clone(), asked.clone());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, ready, count) = (TlsAcceptor::from(config.clone()), is_ready.clone(), count.clone());
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    let good = ready.load(Ordering::SeqCst) && request.uri() == "/ready" && request.method() == "GET";
+                    let mut response = Response::new(full(""));
+                    *response.status_mut() = if good { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND };
+                    async move { Ok::<_, std::convert::Infallible>(response) }
+                });
+                let _ =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    let pod = Pod::saying("served in plain").await;
+    let rig = Rig::start().await;
+    let probe = Probe::Https { path: "/ready".into(), port: Some(port), headers: vec![] };
+    rig.revision(|backend| backend.probe = probe).await;
+    rig.pods(&[pod.address]).await;
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig::until(|| asked.load(Ordering::SeqCst) >= 5).await;
+        assert_eq!(pod.requests(), 0, "not before it is proven");
+        ready.store(true, Ordering::SeqCst);
+    });
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "served in plain"));
+}
