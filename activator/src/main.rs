@@ -3,7 +3,7 @@
 mod allocator;
 mod trim;
 
-use activator::Options;
+use activator::{Lanes, Options};
 use anyhow::Context;
 use common_runtime::{api_server, environment, resolve, shutdown, telemetry};
 use kube::config::KubeConfigOptions;
@@ -13,14 +13,20 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
 fn main() -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.enable_all().on_thread_park(trim::when_idle).build()?.block_on(serve())
+    let cores = std::thread::available_parallelism()?;
+    let tidied = |lane: &mut tokio::runtime::Builder| {
+        lane.on_thread_park(trim::when_idle);
+    };
+    let lanes = Lanes::start(cores, tidied).context("no threads for HTTP/2 connections")?;
+    runtime.enable_all().on_thread_park(trim::when_idle).build()?.block_on(serve(lanes))
 }
 
-async fn serve() -> anyhow::Result<()> {
-    tokio::spawn(trim::run(&ALLOCATOR));
+async fn serve(lanes: Lanes) -> anyhow::Result<()> {
+    tokio::spawn(trim::run(&ALLOCATOR, lanes.clone()));
     let logs = telemetry::init_logs(telemetry::Format::Json, "info");
     let mut options = Options::from_env(&environment::process)?;
     options.process.logs = Some(logs);
+    options.lanes = Some(lanes);
     let shutdown = shutdown::signal_token().context("signal handlers cannot be installed")?;
     let client = api_server::client(api_server::config(None, &KubeConfigOptions::default()).await?)?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;

@@ -10,6 +10,7 @@
 //! made by the caller, from `KUBECONFIG` or the pod's service account.
 
 use crate::cold_start::ColdStart;
+use crate::lanes::Lanes;
 use common::{golang, names};
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
@@ -71,6 +72,8 @@ pub struct Options {
     pub process: ProcessOptions,
     /// Told about every cold start.
     pub on_cold_start: Option<OnColdStart>,
+    /// Threads for HTTP/2 connections; none: they share the runtime of everything else.
+    pub lanes: Option<Lanes>,
 }
 
 impl Options {
@@ -101,6 +104,7 @@ impl Options {
             probe_timeout: Duration::from_millis(300),
             process: ProcessOptions::default(),
             on_cold_start: None,
+            lanes: None,
         }
     }
 

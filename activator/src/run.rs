@@ -187,7 +187,8 @@ pub async fn start(
     let plane = observe::Plane { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
     let server =
-        Server::new(options.mode, options.trust_revision_headers.clone(), Departures::start(infrastructure.clone()));
+        Server::new(options.mode, options.trust_revision_headers.clone(), Departures::start(infrastructure.clone()))
+            .with(options.lanes.clone());
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());

@@ -8,13 +8,14 @@
 //!
 //! # How
 //!
-//! Every [`INTERVAL`] a new round begins. Each worker of the runtime tidies its own heap, once a round, when it has nothing
+//! Every [`INTERVAL`] a new round begins. Each worker of the runtime, and each lane, tidies its own heap, once a round, when it has nothing
 //! to do ([`when_idle`], the runtime's hook). Those that sleep are woken by tasks that do nothing; one that sleeps on
 //! takes part in a later round.
 //!
 //! A round costs what there is to give back: a few microseconds on an idle process.
 
 use crate::allocator::Allocator;
+use activator::Lanes;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(crate) fn when_idle() {
 }
 
 /// Begins a round now and then, for as long as the process lives.
-pub(crate) async fn run(allocator: &'static Allocator) {
+pub(crate) async fn run(allocator: &'static Allocator, lanes: Lanes) {
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -56,5 +57,6 @@ pub(crate) async fn run(allocator: &'static Allocator) {
         for _ in 0..Handle::current().metrics().num_workers() {
             tokio::spawn(async {});
         }
+        lanes.wake();
     }
 }

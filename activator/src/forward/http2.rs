@@ -14,6 +14,7 @@
 use crate::body::RequestBody;
 use crate::forward::http1::Failed;
 use crate::forward::tls::PodIo;
+use crate::lanes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -37,6 +38,8 @@ const HEADER_LIST_MAX: u32 = 10 * 1024 * 1024;
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: http2::SendRequest<RequestBody>,
+    /// Where it is driven.
+    lane: Option<usize>,
     shared: Arc<Shared>,
 }
 
@@ -99,7 +102,12 @@ impl Http2 {
             }
             *driven.driver.lock() = None;
         });
-        Ok(Self { sender, shared })
+        Ok(Self { sender, lane: lanes::current(), shared })
+    }
+
+    /// Whether it is driven where the caller runs.
+    pub(crate) fn is_here(&self) -> bool {
+        self.lane == lanes::current()
     }
 
     /// Whether both are handles on one connection.

@@ -267,11 +267,13 @@ impl Pool {
         }
     }
 
-    /// A place on the first connection that has room. On the last one whether or not, where there may be no more.
+    /// A place on the first connection of the caller's lane that has room. On the last of any lane whether or not, where there
+    /// may be no more.
     pub(crate) fn open_http2(&self) -> Option<(Http2, Stream)> {
         let mut http2 = self.http2.lock();
         http2.retain(|connection| !connection.is_closed());
-        let with_room = http2.iter().find_map(|connection| Some((connection.clone(), connection.try_reserve()?)));
+        let mut here = http2.iter().filter(|connection| connection.is_here());
+        let with_room = here.find_map(|connection| Some((connection.clone(), connection.try_reserve()?)));
         with_room.or_else(|| {
             let last = http2.last().filter(|_| http2.len() >= HTTP2_MAX)?;
             Some((last.clone(), last.reserve()))

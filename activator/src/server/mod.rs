@@ -4,6 +4,8 @@
 //! looked at and not taken, so a connection that says nothing costs a socket and no buffers. A port for TLS
 //! ([`Server::listen_tls`]) agrees on the protocol in the handshake, and serves the same chain.
 //!
+//! HTTP/2 connections may be served by threads of their own ([`crate::lanes`]).
+//!
 //! # Draining
 //!
 //! 1. Probes fail (the caller's part), so that peers stop sending; everything is still served.
@@ -28,6 +30,7 @@ pub(crate) use connection::STREAM_WINDOW;
 
 use crate::body::BodyError;
 use crate::exchange::{Inbound, Peer};
+use crate::lanes::Lanes;
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use common_runtime::environment::{Cidr, Mode};
@@ -79,6 +82,7 @@ pub(crate) struct Server {
     mode: Mode,
     trust: Arc<[Cidr]>,
     departures: Arc<Departures>,
+    lanes: Option<Lanes>,
 }
 
 impl Server {
@@ -91,7 +95,13 @@ impl Server {
             mode,
             trust: trust.into(),
             departures,
+            lanes: None,
         }
+    }
+
+    /// Has HTTP/2 connections served on these.
+    pub(crate) fn with(self, lanes: Option<Lanes>) -> Self {
+        Self { lanes, ..self }
     }
 
     /// Serves `listener` with `chain` until [`Server::drain`].
@@ -131,6 +141,7 @@ impl Server {
         let hyper =
             rescue::Rescue { chain, peer, mode: self.mode, tunnels: self.tasks.clone(), drain: self.drain.clone() };
         let listener = self.drain.listener();
+        let lanes = self.lanes.clone();
         let told = move |ended: Result<(), BodyError>| {
             if let Err(error) = ended {
                 tracing::debug!(%address, %error, "connection ended");
@@ -138,7 +149,9 @@ impl Server {
         };
         match tls {
             // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
-            None => self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener).await) }),
+            None => {
+                self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener, lanes).await) })
+            }
             Some(config) => {
                 let serving = async move { told(connection::serve_tls(stream, config, client, hyper, listener).await) };
                 self.tasks.spawn(serving)

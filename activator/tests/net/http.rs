@@ -1,8 +1,9 @@
 //! What passes through, and how: protocols, bodies, trailers, upgrades, heads.
 
 use crate::rig::{self, Answer, Pod, Rig, http2_client, patient, read_to_end, read_until, write};
+use activator::discovery::{Event, Listing};
 use bytes::Bytes;
-use common::backend::Protocol;
+use common::backend::{Probe, Protocol};
 use futures::StreamExt;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::Frame;
@@ -10,6 +11,8 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
+use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -62,6 +65,34 @@ async fn protocols_are_translated_both_ways() {
     let answer = up.get("app.ns", "/p?q").await;
     assert!(answer.body.starts_with("h2 GET http://app.ns/p?q\n"), "{}", answer.body);
     assert!(!answer.body.contains("\nhost:"), "{}", answer.body);
+}
+
+/// Goal: HTTP/2 connections share lanes in turn, a lane's requests share one connection to the pod, and a drain ends them.
+/// Method: four connections on two lanes, two requests on each, one after the other.
+#[tokio::test]
+async fn http2_connections_on_lanes_are_served_and_drained() {
+    let pod = Pod::saying("here").await;
+    let lanes = activator::Lanes::start(NonZeroUsize::new(2).expect("two"), |_| {}).expect("two threads");
+    let rig = Rig::start_with(|options| options.lanes = Some(lanes)).await;
+    // No probe, so that only requests make connections.
+    rig.revision(|backend| (backend.protocol, backend.probe) = (Protocol::H2c, Probe::Kubernetes)).await;
+    let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let mut client = http2_client(rig.address).await;
+        for _ in 0..2 {
+            let request = Request::get("http://app.ns/").body(Empty::<Bytes>::new()).expect("valid");
+            let answer = Answer::read(patient(client.send_request(request)).await.expect("answered")).await;
+            assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "here"));
+        }
+        clients.push(client);
+    }
+    assert_eq!(pod.connections.load(Ordering::SeqCst), 2, "one for each lane");
+    patient(rig.activator.stop()).await;
+    for mut client in clients {
+        assert!(patient(client.ready()).await.is_err(), "told to go");
+    }
 }
 
 /// Goal: a gRPC-like exchange over h2c passes whole: both bodies streamed, trailers at the end.
@@ -203,7 +234,7 @@ async fn large_bodies_pass_and_the_connection_is_used_again() {
         response.expect("an answer").into_body().collect().await.expect("whole");
     }
     // An echo of a streamed body begins before the upload ends, and costs its connection; the rest share one.
-    let connections = pod.connections.load(std::sync::atomic::Ordering::SeqCst);
+    let connections = pod.connections.load(Ordering::SeqCst);
     assert!(connections <= 5, "{connections} connections for 23 requests");
 }
 

@@ -1,0 +1,105 @@
+//! Threads for HTTP/2 connections, each with a runtime of its own.
+//!
+//! # Why
+//!
+//! An HTTP/2 request is handed from task to task: the client's connection, its stream, the pod's connection, and back. On
+//! a runtime whose workers share their tasks most of these wake another thread, which costs a third of all CPU.
+//!
+//! # The rule
+//!
+//! Connections of clients are given to lanes in turn, and stay there with all that they start. A pod's HTTP/2 connection
+//! belongs to the lane that dialled it, and carries requests of that lane ([`crate::forward::pool`]); one that a probe
+//! made belongs to none. HTTP/1.1, which is driven by one task to begin with, stays on the runtime of everything else.
+//!
+//! The price: a client's connection gets one core's worth, and neighbours on a busy lane wait while another may be idle.
+//!
+//! # The end
+//!
+//! Lanes end with their last handle, and what still runs on them is dropped then.
+
+use std::cell::Cell;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+thread_local! {
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// A number of lanes. Cheap to clone.
+#[derive(Clone)]
+pub struct Lanes {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    handles: Vec<Handle>,
+    next: AtomicUsize,
+    _open: DropGuard,
+}
+
+impl Lanes {
+    /// Starts so many. `configure` has a say in each one's runtime.
+    ///
+    /// # Errors
+    /// The system gives no thread, or no means to wait for input.
+    pub fn start(number: NonZeroUsize, configure: impl Fn(&mut Builder)) -> io::Result<Self> {
+        let closed = CancellationToken::new();
+        let open = closed.clone().drop_guard();
+        let mut handles = Vec::with_capacity(number.get());
+        for lane in 0..number.get() {
+            let mut builder = Builder::new_current_thread();
+            configure(builder.enable_all());
+            let runtime = builder.build()?;
+            handles.push(runtime.handle().clone());
+            let closed = closed.clone();
+            std::thread::Builder::new().name(format!("lane-{lane}")).spawn(move || {
+                CURRENT.set(Some(lane));
+                runtime.block_on(closed.cancelled());
+            })?;
+        }
+        Ok(Self { shared: Arc::new(Shared { handles, next: AtomicUsize::new(0), _open: open }) })
+    }
+
+    /// Has every lane look up once, and go back to sleep if there is nothing to do.
+    pub fn wake(&self) {
+        self.shared.handles.iter().for_each(|lane| drop(lane.spawn(async {})));
+    }
+
+    /// The lane whose turn it is.
+    pub(crate) fn next(&self) -> &Handle {
+        let turn = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        &self.shared.handles[turn % self.shared.handles.len()]
+    }
+}
+
+/// The lane that this runs on, if any.
+pub(crate) fn current() -> Option<usize> {
+    CURRENT.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lanes_take_turns_and_know_themselves() {
+        let lanes = Lanes::start(NonZeroUsize::MIN.saturating_add(1), |_| {}).expect("two threads");
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            // What is spawned from a lane stays on it.
+            let on_it =
+                lanes.next().spawn(async { (current(), tokio::spawn(async { current() }).await.ok().flatten()) });
+            seen.push(on_it.await.expect("no panic"));
+        }
+        assert_eq!(seen, [0, 1, 0, 1].map(|lane| (Some(lane), Some(lane))));
+        assert_eq!(current(), None);
+        let handle = lanes.next().clone();
+        drop(lanes);
+        // A task that waits for ever ends with its lane.
+        assert!(handle.spawn(std::future::pending::<()>()).await.is_err_and(|error| error.is_cancelled()));
+    }
+}
