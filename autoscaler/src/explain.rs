@@ -95,12 +95,12 @@ fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
     })
 }
 
-/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`), and lays the answer out as a table. The port speaks
-/// TLS if `trust` says what its certificate must prove.
+/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`), and lays the answer out as a table. The port
+/// speaks TLS if `trust` says what its certificate must prove.
 ///
 /// # Errors
-/// The name has another form, nobody listens there, the certificate proves something else, or the revision is not decided on
-/// there.
+/// The name has another form, nobody listens there, the certificate proves something else, or the revision is not
+/// decided on there.
 pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> anyhow::Result<String> {
     if revision.split('/').filter(|part| !part.is_empty()).count() != 2 || revision.matches('/').count() != 1 {
         bail!("{revision:?} must have the form NAMESPACE/NAME");

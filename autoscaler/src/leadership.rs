@@ -189,7 +189,8 @@ impl Leadership for Shares {
     }
 }
 
-/// Says when the map of the leases is edited: it is read at the start alone, so an edit has no effect before the next one.
+/// Says when the map of the leases is edited: it is read at the start alone, so an edit has no effect before the next
+/// one.
 pub(crate) async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
     edits(&mut content, &until, || {
         tracing::warn!(

@@ -130,8 +130,8 @@ impl Options {
     /// [`ProcessOptions`]), `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`), and `ZEROSCALE_LISTEN_ADDRESS` for
     /// machines where several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to
     /// other autoscalers; `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for
-    /// ([`crate::ingest::admission`]); `ZEROSCALE_STAT_TLS_*` are in [`common_runtime::stat_tls`]. `get` looks one up; [`common_runtime::environment::process`] asks the process's
-    /// own.
+    /// ([`crate::ingest::admission`]); `ZEROSCALE_STAT_TLS_*` are in [`common_runtime::stat_tls`]. `get` looks one up;
+    /// [`common_runtime::environment::process`] asks the process's own.
     ///
     /// # Errors
     /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.

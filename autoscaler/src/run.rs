@@ -5,7 +5,8 @@
 //! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
 //! 2. The API server's version is checked.
 //! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
-//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that breaks
+//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that
+//!    breaks
 //!    one at the start ends the process in a Knative install, as upstream; standalone takes the defaults and says so loudly.
 //!    Leases are the exception: read once as upstream does, since a change that some replicas know of and others do not
 //!    would make two owners. For the same reason a map of theirs that breaks a rule ends the process in either mode: defaults

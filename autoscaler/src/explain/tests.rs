@@ -64,7 +64,8 @@ async fn why_is_answered_over_the_admin_port() {
     shutdown.cancel();
 }
 
-/// Goal: an admin port with a certificate is asked over TLS, and one whose certificate proves something else is not believed.
+/// Goal: an admin port with a certificate is asked over TLS, and one whose certificate proves something else is not
+/// believed.
 #[tokio::test]
 async fn why_is_answered_over_tls() {
     let (multiscaler, shutdown) = (multiscaler(), CancellationToken::new());

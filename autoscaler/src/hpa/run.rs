@@ -134,7 +134,8 @@ fn identity() -> String {
 /// Runs until `shutdown`; returns when all is released.
 ///
 /// # Errors
-/// A port cannot be bound, the API server is too old, or the leases' ConfigMap breaks a rule; as a delegate any ConfigMap.
+/// A port cannot be bound, the API server is too old, or the leases' ConfigMap breaks a rule; as a delegate any
+/// ConfigMap.
 pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (leases, last) = (CancellationToken::new(), CancellationToken::new());
     let (_leases_end, _last_ends) = (leases.clone().drop_guard(), last.clone().drop_guard());

@@ -131,8 +131,8 @@ impl Peers {
         let _ = self.shared.token.set(token);
     }
 
-    /// Links from now on are encrypted, and peers' certificates must prove this. `allow_plain`: one that speaks no TLS yet is
-    /// linked in plain. The first one given stays.
+    /// Links from now on are encrypted, and peers' certificates must prove this. `allow_plain`: one that speaks no TLS
+    /// yet is linked in plain. The first one given stays.
     pub fn believe(&self, trust: Trust, allow_plain: bool) {
         let _ = self.shared.trust.set((trust, allow_plain));
     }

@@ -1,5 +1,5 @@
-//! Where stats come in: a WebSocket server on HTTP/1.1, one binary frame for each batch; in plain, or over TLS where that is
-//! asked for ([`common_runtime::stat_tls`]).
+//! Where stats come in: a WebSocket server on HTTP/1.1, one binary frame for each batch; in plain, or over TLS where
+//! that is asked for ([`common_runtime::stat_tls`]).
 //!
 //! # Order of decisions, for every path and method (Knative's)
 //!
@@ -9,19 +9,21 @@
 //! 3. Where tokens are demanded ([`super::admission`]), who has none that is good is refused: 401, 403 or 503.
 //! 4. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
 //!
-//! With TLS what comes in plain is answered 400, after step 1: a probe tells nothing, and the kubelet's need not change.
+//! With TLS what comes in plain is answered 400, after step 1: a probe tells nothing, and the kubelet's need not
+//! change.
 //!
 //! # Frames
 //!
 //! Each frame goes to the [`Sink`] from the task that read it: there is no queue in between, so a sleeping service wakes
 //! without a hop, and a sink that is busy holds back the socket it reads from. What is not binary, or cannot be decoded,
-//! is counted and dropped; the connection stays. One that is too large, or that the protocol forbids, is counted, too, and
-//! ends its connection, since nothing tells where the next one begins. Pings are answered. Nothing is ever sent besides.
+//! is counted and dropped; the connection stays. One that is too large, or that the protocol forbids, is counted, too,
+//! and ends its connection, since nothing tells where the next one begins. Pings are answered. Nothing is ever sent
+//! besides.
 //!
 //! # Bounds
 //!
-//! [`CONNECTIONS_MAX`] connections, [`FRAME_MAX`] bytes in a frame, [`HEAD_TIMEOUT`] for a TLS handshake and for a request
-//! head. Peers that vanish are found by TCP keep-alive.
+//! [`CONNECTIONS_MAX`] connections, [`FRAME_MAX`] bytes in a frame, [`HEAD_TIMEOUT`] for a TLS handshake and for a
+//! request head. Peers that vanish are found by TCP keep-alive.
 //!
 //! # Shutdown
 //!

@@ -267,7 +267,8 @@ async fn tls_can_be_rolled_out() {
     assert_eq!(within(first.attention.next()).await.name(), FIRST);
 }
 
-/// Goal: hostile stats are each counted by their reason, in a frame whose honest entries count; what is unknown is skipped.
+/// Goal: hostile stats are each counted by their reason, in a frame whose honest entries count; what is unknown is
+/// skipped.
 #[tokio::test]
 async fn hostile_stats_are_counted_by_reason() {
     let (first, _second) = pair().await;

@@ -13,8 +13,8 @@
 //!
 //! A decision comes through the urgent lane, whose passes only scale ([`kpa::hurry`]) and leave all else to a pass in the
 //! normal lane. Some workers serve nothing but that lane, and of all writes those that wake a sleeping service are the first
-//! in line for the API server ([`turns`]): whatever else there is to write, no request is held for it, not even for what an
-//! earlier pass over the same revision still has to write.
+//! in line for the API server ([`turns`]): whatever else there is to write, no request is held for it, not even for
+//! what an earlier pass over the same revision still has to write.
 //!
 //! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object can
 //! stop the others.

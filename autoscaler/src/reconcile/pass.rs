@@ -1,8 +1,9 @@
-//! What every pass over an object has around it: a status begun, whatever went wrong said, the status finished and written.
+//! What every pass over an object has around it: a status begun, whatever went wrong said, the status finished and
+//! written.
 //!
 //! The status is written even if the pass failed, so that it tells why. Two kinds of errors are not said in an event: a
-//! conflict, since the next try reads again, and what passes by itself ([`Error::is_early`]), after which nothing is written
-//! either: too little was known to say anything.
+//! conflict, since the next try reads again, and what passes by itself ([`Error::is_early`]), after which nothing is
+//! written either: too little was known to say anything.
 
 use super::api::{Writer, Written};
 use super::error::Error;

@@ -86,8 +86,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Waits until a write for `revision` may be sent. Once a decision about the revision waits for the pass to end, its
-    /// write stands in the decision's line: no request is held for the sake of a status.
+    /// Waits until a write for `revision` may be sent. Once a decision about the revision waits for the pass to end,
+    /// its write stands in the decision's line: no request is held for the sake of a status.
     pub(crate) async fn turn(self, revision: &Key) {
         let Self { turns, line, decisions } = self;
         if line == Line::Wake {
@@ -150,7 +150,8 @@ mod tests {
         assert!(turns.shared.state.lock().waiting.is_empty());
     }
 
-    /// Goal: a status that waits in a flood moves up as soon as a decision about its revision waits for it, and only then.
+    /// Goal: a status that waits in a flood moves up as soon as a decision about its revision waits for it, and only
+    /// then.
     #[tokio::test(start_paused = true)]
     async fn a_status_that_a_decision_waits_for_moves_up() {
         let (turns, decisions) = (Turns::new(Rate { qps: 10.0, burst: 4 }), Queue::default());

@@ -224,8 +224,8 @@ mod tests {
                             kn_revision_name=\"web-1\"}";
     const CONFIGURATION: &str = "k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\"";
 
-    /// Goal: every instrument of the reference (9.2 of the autoscaler, 2.12 of the reconcilers) is on the text page, with its
-    /// name, type, labels and no others.
+    /// Goal: every instrument of the reference (9.2 of the autoscaler, 2.12 of the reconcilers) is on the text page,
+    /// with its name, type, labels and no others.
     #[test]
     fn instruments_are_upstreams() {
         let metrics = Metrics::default();

@@ -1,4 +1,5 @@
-//! How long scrapes take: one histogram for each configuration, as upstream, whose series lives as long as any revision of it.
+//! How long scrapes take: one histogram for each configuration, as upstream, whose series lives as long as any revision
+//! of it.
 
 use super::SubjectLabels;
 use parking_lot::Mutex;

@@ -1,8 +1,9 @@
 //! Live configuration: ConfigMaps, parsed, as values that always hold the last good version.
 //!
 //! One watch on the system namespace feeds all subscriptions. An update that does not parse is refused with its key
-//! and value, and the former configuration stays in force, or the default where there is no former one. A map that is missing
-//! means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install should work with none.
+//! and value, and the former configuration stays in force, or the default where there is no former one. A map that is
+//! missing means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install should
+//! work with none.
 //!
 //! What is refused at the moment is told by [`Refusals`]: in the log once, as a metric, and to a process that must not
 //! start so. A key of a map whose keys are all known ([`ConfigMaps::expect`]) that is none of them is told once, too,
@@ -254,7 +255,8 @@ mod tests {
         }
     }
 
-    /// Goal: what is refused is told by name, error and metric for as long as it is, also if but one subscriber refuses it.
+    /// Goal: what is refused is told by name, error and metric for as long as it is, also if but one subscriber refuses
+    /// it.
     #[test]
     fn refused_maps_are_told() {
         let mut maps = ConfigMaps::default();

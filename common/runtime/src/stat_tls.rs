@@ -1,6 +1,7 @@
 //! TLS on the way of stats, from activators to autoscalers and between autoscalers: how the environment asks for it.
 //!
-//! Knative's stat stream has none, whatever `system-internal-tls` says, so it is off unless it is asked for, in either mode.
+//! Knative's stat stream has none, whatever `system-internal-tls` says, so it is off unless it is asked for, in either
+//! mode.
 //!
 //! | variable | of | what |
 //! |---|---|---|

@@ -171,8 +171,8 @@ async fn leases_that_nobody_can_agree_on_are_refused_at_the_start() {
     assert_eq!(text, "config-leader-election: buckets = 11: must be from 1 to 10");
 }
 
-/// Goal: any other map that breaks a rule ends the processes of a Knative install, as upstream's; standalone starts with the
-/// defaults and tells of the map by a metric.
+/// Goal: any other map that breaks a rule ends the processes of a Knative install, as upstream's; standalone starts
+/// with the defaults and tells of the map by a metric.
 #[tokio::test]
 async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
     let (_server, client) = cluster().await;

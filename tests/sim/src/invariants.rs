@@ -16,7 +16,8 @@ const UNHEARD: Duration = Duration::from_millis(3100);
 const SETTLED: Duration = Duration::from_secs(20);
 /// A look is begun and answered within so long of its time.
 const NOTICED: Duration = Duration::from_millis(500);
-/// What the rules about contested replicas promise: so many repetitions at once, then pauses from the first to the longest.
+/// What the rules about contested replicas promise: so many repetitions at once, then pauses from the first to the
+/// longest.
 const FREE: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(5);
 const PEACE: Duration = Duration::from_secs(600);

@@ -18,7 +18,8 @@
 //! 3. Missing data is never zero load: nobody who may write wants less while a ready activator with traffic could not be
 //!    heard, and no revision is put to sleep while it has had requests without a gap for a stable window.
 //! 4. Desired stays within bounds, and one decision within the scale-up rate.
-//! 5. Every poke leads to a patch, and every held request to a pod, within 20 s in which nothing is wrong, also where writes
+//! 5. Every poke leads to a patch, and every held request to a pod, within 20 s in which nothing is wrong, also where
+//!    writes
 //!    wait for tokens; or to a stated reason, that somebody else keeps changing the replicas.
 //! 6. Doubt takes nothing away: while a metric fails no decision is for fewer pods, and none for zero.
 //! 7. A scale that somebody keeps undoing is asked for again after pauses that double.

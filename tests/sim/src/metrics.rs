@@ -1,7 +1,7 @@
 //! Metrics beside the load: looks that succeed or fail, and the engine's one wish of both.
 //!
-//! What a metric asks for is made up, from nothing to more than the bounds allow, and has nothing to do with the load: as a
-//! processor or a queue's length may have. The rules that make one wish of it are the real ones.
+//! What a metric asks for is made up, from nothing to more than the bounds allow, and has nothing to do with the load:
+//! as a processor or a queue's length may have. The rules that make one wish of it are the real ones.
 
 use crate::process::Who;
 use crate::reconcile::Controller;

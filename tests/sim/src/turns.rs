@@ -1,7 +1,7 @@
 //! Writes take turns: the process's bucket of tokens, and who waits for one.
 //!
-//! Other writes of the same process (statuses of ten thousand revisions that the model does not have) come in floods, in the
-//! line of objects, and take tokens as its own do.
+//! Other writes of the same process (statuses of ten thousand revisions that the model does not have) come in floods,
+//! in the line of objects, and take tokens as its own do.
 
 use crate::process::Who;
 use crate::reconcile::Controller;

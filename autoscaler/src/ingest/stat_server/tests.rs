@@ -211,7 +211,8 @@ async fn shutdown_says_restarting_to_everybody() {
     assert_eq!(fixture.counters.connections.get(), 0);
 }
 
-/// Goal: over TLS frames come in as ever; who speaks none is told so and counted, probes aside, unless plain is allowed, too.
+/// Goal: over TLS frames come in as ever; who speaks none is told so and counted, probes aside, unless plain is
+/// allowed, too.
 #[tokio::test]
 async fn stats_are_taken_over_tls() {
     let (certificate, until) = (Certificate::new("autoscaler.sys.svc"), CancellationToken::new());
@@ -242,7 +243,8 @@ async fn stats_are_taken_over_tls() {
     until.cancel();
 }
 
-/// Goal: a client that does not believe the certificate is counted, and one that sends nonsense in place of a handshake.
+/// Goal: a client that does not believe the certificate is counted, and one that sends nonsense in place of a
+/// handshake.
 #[tokio::test]
 async fn handshakes_that_fail_are_counted() {
     let (ours, theirs, until) = (Certificate::new("a"), Certificate::new("a"), CancellationToken::new());

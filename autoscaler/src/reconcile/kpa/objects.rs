@@ -1,4 +1,5 @@
-//! The ServerlessService and the Metric of a PodAutoscaler, as they should be, and an existing one put right ([`corrected`]).
+//! The ServerlessService and the Metric of a PodAutoscaler, as they should be, and an existing one put right
+//! ([`corrected`]).
 
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
@@ -96,9 +97,9 @@ pub(crate) fn metric(
     }
 }
 
-/// `have` as it should be by `want`, if it is not: its spec, and the labels and annotations that `want` has. Settings of
-/// autoscaling that `want` has no more go; what others have put there stays. Upstream looks at the spec alone, so there an
-/// edited annotation (the averaging algorithm, the class) never arrives.
+/// `have` as it should be by `want`, if it is not: its spec, and the labels and annotations that `want` has. Settings
+/// of autoscaling that `want` has no more go; what others have put there stays. Upstream looks at the spec alone, so
+/// there an edited annotation (the averaging algorithm, the class) never arrives.
 pub(crate) fn corrected<K>(have: &K, want: &K) -> Option<K>
 where
     K: Resource + HasSpec + Clone,

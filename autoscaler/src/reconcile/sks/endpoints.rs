@@ -35,8 +35,8 @@ impl Pass<'_> {
             labels: common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: common.owner.clone(),
         });
-        // Where no activator is ready either, nobody is led back to pods that are about to go: an activator is there sooner
-        // than everybody has forgotten them.
+        // Where no activator is ready either, nobody is led back to pods that are about to go: an activator is there
+        // sooner than everybody has forgotten them.
         let asleep = target.current() == 0 || cx.is_leaving(key);
         if outcome.route == Route::Pods
             && outcome.pods_ready > 0

@@ -1,5 +1,5 @@
-//! PodAutoscalers in a Knative install: rows of upstream's table of reconciles, by their number in the reference; the other
-//! rows are in [`super::kpa_rows`].
+//! PodAutoscalers in a Knative install: rows of upstream's table of reconciles, by their number in the reference; the
+//! other rows are in [`super::kpa_rows`].
 //!
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
 

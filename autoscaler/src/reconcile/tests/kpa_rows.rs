@@ -1,5 +1,5 @@
-//! Further rows of upstream's table of reconciles in a Knative install (reference, 9.2), by their numbers; and how much of a
-//! scale that is not known any more is kept.
+//! Further rows of upstream's table of reconciles in a Knative install (reference, 9.2), by their numbers; and how much
+//! of a scale that is not known any more is kept.
 
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_knative::{autoscaler, fixture, pass, patched, path, put_status, settled};
@@ -191,8 +191,8 @@ async fn rows_20_and_21_what_sleeps_is_left_alone_but_for_a_pod_that_is_still_th
     pass(&mut f, vec![patched(0)]).await.expect("row 21");
 }
 
-/// Rows whose objects are in order before: (what, status, least scale, mode and activators, replicas, ready, desired) and what
-/// is written.
+/// Rows whose objects are in order before: (what, status, least scale, mode and activators, replicas, ready, desired)
+/// and what is written.
 #[tokio::test]
 async fn rows_23_to_31_decision_bounds_and_pods() {
     let eleven = || scale("min-scale", "11");

@@ -211,8 +211,8 @@ async fn pods_that_crash_loop_fail_their_held_requests() {
     pass(&mut f, script).await.expect("a pass");
 }
 
-/// Goal: without activators the traffic goes to the pods, but not to those that are about to go: while the write that takes the
-/// last one is under way, or is done.
+/// Goal: without activators the traffic goes to the pods, but not to those that are about to go: while the write that
+/// takes the last one is under way, or is done.
 #[tokio::test]
 async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     let mut f = fixture(json!({}), "Proxy");

@@ -29,7 +29,8 @@ pub enum Refused {
     Handshake(io::Error),
 }
 
-/// Whether what a client sends first begins a TLS handshake. Nothing is read. Not bounded in time: that is the caller's part.
+/// Whether what a client sends first begins a TLS handshake. Nothing is read. Not bounded in time: that is the caller's
+/// part.
 ///
 /// # Errors
 /// It closed, or broke, before it said anything.

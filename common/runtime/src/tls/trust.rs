@@ -1,7 +1,7 @@
 //! What a client demands of a server: a certificate that bears one name and is signed by authorities that it believes.
 //!
-//! The name is fixed and not taken from the address that is dialled: autoscalers dial each other by pod address, which no
-//! certificate bears.
+//! The name is fixed and not taken from the address that is dialled: autoscalers dial each other by pod address, which
+//! no certificate bears.
 
 use super::{PemError, Roots, files};
 use rustls::pki_types::ServerName;

@@ -59,7 +59,8 @@ fn server_settings(identity: &tls::Identity) -> Arc<tls::rustls::ServerConfig> {
     tls::server_config(identity, &tls::Parameters::default(), tls::ClientAuth::None, &[]).expect("settings")
 }
 
-/// Goal: frames travel encrypted; when both sides' files change, the next connection goes by the new ones, without a restart.
+/// Goal: frames travel encrypted; when both sides' files change, the next connection goes by the new ones, without a
+/// restart.
 #[tokio::test]
 async fn a_link_over_tls_outlives_its_certificates() {
     let (authority, stop) = (Authority::new(), CancellationToken::new());

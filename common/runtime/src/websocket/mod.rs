@@ -16,8 +16,8 @@
 //!
 //! # TLS
 //!
-//! A `wss://` URL needs [`Config::trust`], and with trust every URL must be `wss://` unless [`Config::allow_plain`] says
-//! otherwise: nothing is sent in plain by mistake. The
+//! A `wss://` URL needs [`Config::trust`], and with trust every URL must be `wss://` unless [`Config::allow_plain`]
+//! says otherwise: nothing is sent in plain by mistake. The
 //! certificate must bear the name that the trust demands, whatever address is dialled.
 //!
 //! # What happens to frames
