@@ -25,7 +25,7 @@ use tokio::time::Instant;
 const SOON: Duration = Duration::from_secs(20);
 
 /// Upstream's port for metrics.
-const METRICS_PORT: u16 = 9090;
+pub(crate) const METRICS_PORT: u16 = 9090;
 
 /// How long no answer means that a request is held.
 const SILENCE: Duration = Duration::from_millis(50);
@@ -70,7 +70,7 @@ impl Plane {
             ("ZEROSCALE_LISTEN_ADDRESS", ip),
             ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("warn".to_owned())),
         ];
-        let process = Process::start(process::activator()?, [] as [&str; 0], &env)?;
+        let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
         let http1 = lab.address(names::ACTIVATOR_HTTP1_PORT);
         let h2c = lab.address(names::ACTIVATOR_H2C_PORT);
         let plane = Self { http1, h2c, process, client, _server: server, _files: files };
@@ -187,7 +187,7 @@ fn octets(lab: &Lab) -> IpOctets {
 }
 
 /// A whole answer, head and body.
-async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<String> {
+pub(crate) async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();

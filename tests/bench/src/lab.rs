@@ -9,25 +9,40 @@ pub(crate) struct Lab {
     pub(crate) repetitions: usize,
     /// Length of one repetition under load.
     pub(crate) span: Duration,
+    /// Revisions of a large autoscaler.
+    pub(crate) revisions: usize,
 }
 
 impl Lab {
     /// Of the usual length, or a quick one.
-    pub(crate) fn new(quick: bool, repetitions: Option<usize>) -> Self {
-        let (usual, span) = if quick { (3, Duration::from_secs(1)) } else { (7, Duration::from_secs(2)) };
-        Self { repetitions: repetitions.unwrap_or(usual).max(1), span }
+    pub(crate) fn new(quick: bool, repetitions: Option<usize>, revisions: Option<usize>) -> Self {
+        let (usual, seconds, many) = if quick { (3, 1, 1_000) } else { (7, 2, 10_000) };
+        Self {
+            repetitions: repetitions.unwrap_or(usual).max(1),
+            span: Duration::from_secs(seconds),
+            revisions: revisions.unwrap_or(many).max(1),
+        }
     }
 
     /// A loopback address that no other run uses, the same for the whole run.
     pub(crate) fn ip(&self) -> IpAddr {
-        let [low, high, ..] = std::process::id().to_le_bytes();
-        IpAddr::from([127, 64 + high % 64, low, 1])
+        own_ip(1)
+    }
+
+    /// Another one, for a second plane with the same ports.
+    pub(crate) fn second_ip(&self) -> IpAddr {
+        own_ip(2)
     }
 
     /// That address with a port.
     pub(crate) fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip(), port)
     }
+}
+
+fn own_ip(number: u8) -> IpAddr {
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    IpAddr::from([127, 64 + high % 64, low, number])
 }
 
 /// The value that `part` of all are not above: 0.5 for the median, 0.99 for the 99th percentile. NaN of nothing.

@@ -1,14 +1,16 @@
 //! Processes that are measured, and what the kernel says of them.
 //!
-//! Each is started through [`crate::role::Role::Exec`], which has the kernel end it when this process ends, however that
-//! happens.
+//! Each is started through [`crate::role::Role::Exec`], which has the kernel end it when this process ends, however
+//! that happens.
 
 use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// A process; killed when dropped, with the children that it had then.
 pub(crate) struct Process {
@@ -30,15 +32,43 @@ impl Process {
 
     /// Starts this program in one of its other roles, and waits for the line that it says when it is ready.
     pub(crate) fn role(args: &[&str]) -> anyhow::Result<(Self, String)> {
+        let (process, line, _) = Self::start_role(args)?;
+        Ok((process, line))
+    }
+
+    /// The same with a role that goes on talking: what it says after the first line.
+    pub(crate) fn talking_role(args: &[&str]) -> anyhow::Result<(Self, UnboundedReceiver<String>)> {
+        let (process, _, output) = Self::start_role(args)?;
+        let (said, heard) = unbounded_channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if said.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok((process, heard))
+    }
+
+    fn start_role(args: &[&str]) -> anyhow::Result<(Self, String, BufReader<ChildStdout>)> {
         let own = std::env::current_exe()?;
         let mut command = through_exec(own.as_os_str(), ["role"].iter().chain(args))?;
         let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let output = child.stdout.take().context("its output")?;
+        let mut output = BufReader::new(child.stdout.take().context("its output")?);
         let process = Self { child };
         let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
+        output.read_line(&mut line)?;
         ensure!(!line.is_empty(), "role {args:?} ended before it was ready");
-        Ok((process, line.trim().to_owned()))
+        Ok((process, line.trim().to_owned(), output))
+    }
+
+    /// Asks it to end in order, and waits until it has.
+    pub(crate) fn end(mut self) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("its id")?;
+        kill_process(pid, Signal::TERM)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "ended with {status}");
+        Ok(())
     }
 
     /// CPU time that it and its children have used.
@@ -66,7 +96,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        use rustix::process::{Pid, Signal, kill_process};
         // Children first: a parent that is killed does not end them.
         for pid in self.all().into_iter().rev() {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -95,22 +124,25 @@ fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Builds the activator where cargo runs us, in our own profile, so that what is measured is what is written.
-pub(crate) fn build_activator() -> anyhow::Result<()> {
+/// Builds the planes where cargo runs us, in our own profile, so that what is measured is what is written.
+pub(crate) fn build(planes: &[&str]) -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     let us = std::env::current_exe()?;
     // Cargo names a profile's folder after it, but for `dev`.
     let folder = us.parent().and_then(Path::file_name).context("a folder")?;
     let profile = if folder == "debug" { "dev".as_ref() } else { folder };
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "-p", "activator", "--bin", "activator", "--profile"]).arg(profile);
-    ensure!(command.status()?.success(), "the activator does not build");
+    command.args(["build", "--quiet", "--profile"]).arg(profile);
+    for plane in planes {
+        command.args(["-p", plane, "--bin", plane]);
+    }
+    ensure!(command.status()?.success(), "the planes do not build");
     Ok(())
 }
 
-/// Where cargo has put the activator.
-pub(crate) fn activator() -> anyhow::Result<PathBuf> {
-    let path = std::env::current_exe()?.parent().map(|folder| folder.join("activator")).context("a folder")?;
-    ensure!(Path::is_file(&path), "{} is missing: build the activator in the same profile", path.display());
+/// Where cargo has put a plane's program.
+pub(crate) fn program(plane: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.parent().map(|folder| folder.join(plane)).context("a folder")?;
+    ensure!(Path::is_file(&path), "{} is missing: build {plane} in the same profile", path.display());
     Ok(path)
 }

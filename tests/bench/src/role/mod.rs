@@ -1,15 +1,19 @@
 //! What this program is when a measurement starts it again: a backend, a bare proxy, or the door to another program.
 
+pub(crate) mod api;
 mod bare;
 mod exec;
 pub(crate) mod http1_backend;
 mod http2_backend;
+pub(crate) mod queue_proxies;
+mod stat_floor;
 mod steady;
 
 use clap::Subcommand;
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// The body of every answer.
 const BODY: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -37,6 +41,22 @@ pub(crate) enum Role {
         /// To whom.
         backend: SocketAddr,
     },
+    /// Is an API server, and says what is written to it.
+    Api {
+        /// Where to put a kubeconfig for it.
+        kubeconfig: PathBuf,
+        /// Where Services get their addresses.
+        range: String,
+    },
+    /// Is many pods, each with the metrics of a queue-proxy.
+    QueueProxies {
+        /// Address of the first.
+        first: Ipv4Addr,
+        /// How many.
+        count: u32,
+    },
+    /// Reads stat frames and counts what is in them.
+    StatFloor,
     /// Sends HTTP/1.1 requests at a steady rate, and says the 99th percentile of the answers' times.
     Steady {
         /// To whom.
@@ -59,6 +79,9 @@ impl Role {
             Self::Http2Backend => one_thread()?.block_on(http2_backend::run()),
             Self::BareHttp1 { backend } => all_cores()?.block_on(bare::http1(backend)),
             Self::BareHttp2 { backend } => all_cores()?.block_on(bare::http2(backend)),
+            Self::Api { kubeconfig, range } => all_cores()?.block_on(api::run(&kubeconfig, &range)),
+            Self::QueueProxies { first, count } => one_thread()?.block_on(queue_proxies::run(first, count)),
+            Self::StatFloor => one_thread()?.block_on(stat_floor::run()),
             Self::Steady { address, host, rate, seconds } => steady::run(address, &host, rate, seconds),
         }
     }
@@ -74,9 +97,14 @@ fn all_cores() -> std::io::Result<tokio::runtime::Runtime> {
 
 /// Listens on a free port and says where.
 async fn listen() -> anyhow::Result<tokio::net::TcpListener> {
-    let listener = tokio::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
-    let mut output = std::io::stdout();
-    writeln!(output, "{}", listener.local_addr()?)?;
-    output.flush()?;
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    say(listener.local_addr()?)?;
     Ok(listener)
+}
+
+/// One line to whoever started us.
+fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")?;
+    Ok(output.flush()?)
 }

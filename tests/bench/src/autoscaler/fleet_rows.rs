@@ -1,0 +1,171 @@
+//! What a revision costs an autoscaler that has thousands of them, and what they cost each other.
+//!
+//! - *Scraped*, drop-in: each has one pod, which is asked once a second over a kept connection; each is decided on
+//!   every two seconds. Also how late those ticks are, and how long a sleeper waits for its patch meanwhile (as in
+//!   [`super::wake`]).
+//! - *Asleep*, drop-in, and in standalone, where the autoscaler also keeps Services and EndpointSlices: nobody is
+//!   asked.
+//!
+//! Memory is the process's resident memory beyond that of one without revisions, for each of them, once everything has
+//! been reconciled. CPU is the process's own; API server and pods are processes besides.
+
+use super::wake::{SLEEPERS, wakes};
+use crate::fleet::{Autoscaler, Fleet, Rules, State};
+use crate::lab::Lab;
+use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
+use anyhow::ensure;
+use futures::FutureExt;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Until start-up's own memory has been given back, as far as it is.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Spans of load in one reading of the CPU: several ticks.
+const SPANS: u32 = 2;
+
+const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
+    Row { name, what, unit: "KiB", good: Good::Small, judged: MEDIAN, must, aim }
+}
+
+pub(super) const SCRAPED: Measurement = Measurement {
+    rows: &[
+        kib("scraped-memory", "memory for a revision whose pod is asked once a second", 32.0, 12.0),
+        Row {
+            name: "scraped-cpu",
+            what: "CPU for such a revision and second",
+            unit: "µs",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 60.0,
+            aim: 33.0,
+        },
+        Row {
+            name: "tick-lateness",
+            what: "a phase due → its last revision decided, p99 at most",
+            unit: "ms",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 20.0,
+            aim: 5.0,
+        },
+        Row {
+            name: "wake-ticking",
+            what: "first stat written → patch at the API server, p99; all others ticking and scraped",
+            unit: "ms",
+            good: Good::Small,
+            judged: P99,
+            must: 20.0,
+            aim: 5.0,
+        },
+    ],
+    run: |lab| scraped(lab).boxed_local(),
+};
+
+pub(super) const ASLEEP: Measurement = Measurement {
+    rows: &[kib("asleep-memory", "memory for a sleeping revision, drop-in", 8.0, 4.0)],
+    run: |lab| asleep(lab, Rules::Knative, "asleep-memory").boxed_local(),
+};
+
+pub(super) const STANDALONE: Measurement = Measurement {
+    rows: &[kib("standalone-memory", "memory for a sleeping revision, standalone", 8.0, 4.0)],
+    run: |lab| asleep(lab, Rules::Standalone, "standalone-memory").boxed_local(),
+};
+
+async fn scraped(lab: &Lab) -> anyhow::Result<Figures> {
+    let mut figures = Figures::default();
+    let mut fleet = Fleet::start(lab, Rules::Knative).await?;
+    let empty = empty(&fleet).await?;
+    fleet.fill("revision", State::Scraped, lab.revisions).await?;
+    fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
+    let autoscaler = fleet.autoscaler().await?;
+    fleet.until_reconciled(2 * lab.revisions).await?;
+    fleet.until_scraped().await?;
+    tokio::time::sleep(SETTLE).await;
+
+    // Before anybody asks for the metrics: their text takes memory, too.
+    let resident = autoscaler.process.resident()?;
+    let early = autoscaler.lateness().await?;
+    tokio::time::sleep(SETTLE).await;
+    let before = fleet.scrapes().await?;
+    let begin = Instant::now();
+    let cpu = cpu(lab, &autoscaler, lab.revisions).await?;
+    let scrapes = (fleet.scrapes().await? - before) as f64 / begin.elapsed().as_secs_f64();
+    ensure!(scrapes > 0.9 * lab.revisions as f64, "only {scrapes:.0} pods were asked each second");
+    let woken = wakes(&mut fleet, &autoscaler, "sleeper").await?;
+    let late = quantile_since(&early, &autoscaler.lateness().await?, 0.99);
+
+    figures.row("scraped-memory", vec![for_each(resident, empty, lab.revisions)]);
+    figures.row("scraped-cpu", cpu);
+    figures.row("tick-lateness", vec![late * 1e3]);
+    figures.row("wake-ticking", woken);
+    figures.beside("MiB resident without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
+    figures.beside("pods asked each second", vec![scrapes]);
+    Ok(figures)
+}
+
+async fn asleep(lab: &Lab, rules: Rules, row: &'static str) -> anyhow::Result<Figures> {
+    let mut fleet = Fleet::start(lab, rules).await?;
+    let empty = empty(&fleet).await?;
+    fleet.fill("asleep", State::Asleep, lab.revisions).await?;
+    let autoscaler = fleet.autoscaler().await?;
+    fleet.until_reconciled(2 * lab.revisions).await?;
+    tokio::time::sleep(SETTLE).await;
+    let resident = autoscaler.process.resident()?;
+    let early = autoscaler.lateness().await?;
+    let cpu = cpu(lab, &autoscaler, lab.revisions).await?;
+    let late = quantile_since(&early, &autoscaler.lateness().await?, 0.99);
+    let mut figures = Figures::default();
+    figures.row(row, vec![for_each(resident, empty, lab.revisions)]);
+    figures.beside("µs of CPU for such a revision and second", cpu);
+    figures.beside("ms a tick is late, p99 at most", vec![late * 1e3]);
+    figures.beside("MiB resident without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
+    Ok(figures)
+}
+
+/// Bytes resident of an autoscaler without revisions. It ends in order, so that its leases are free.
+async fn empty(fleet: &Fleet) -> anyhow::Result<u64> {
+    let autoscaler = fleet.autoscaler().await?;
+    tokio::time::sleep(SETTLE).await;
+    let resident = autoscaler.process.resident()?;
+    autoscaler.process.end()?;
+    Ok(resident)
+}
+
+/// KiB for each revision.
+fn for_each(resident: u64, empty: u64, revisions: usize) -> f64 {
+    (resident as f64 - empty as f64) / 1024.0 / revisions as f64
+}
+
+/// Microseconds of CPU for each revision and second, reading by reading.
+async fn cpu(lab: &Lab, autoscaler: &Autoscaler, revisions: usize) -> anyhow::Result<Vec<f64>> {
+    let mut readings = Vec::with_capacity(lab.repetitions);
+    for _ in 0..lab.repetitions {
+        let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
+        tokio::time::sleep(lab.span * SPANS).await;
+        let used = autoscaler.process.cpu()?.saturating_sub(before);
+        readings.push(used.as_secs_f64() * 1e6 / begin.elapsed().as_secs_f64() / revisions as f64);
+    }
+    Ok(readings)
+}
+
+/// The bound of the bucket in which the quantile of what came between two readings lies.
+fn quantile_since(before: &[(f64, f64)], after: &[(f64, f64)], part: f64) -> f64 {
+    let between: Vec<_> = after.iter().zip(before).map(|((bound, now), (_, then))| (*bound, now - then)).collect();
+    let all = between.last().map_or(0.0, |(_, count)| *count);
+    between.iter().find(|(_, count)| *count >= part * all).map_or(f64::NAN, |(bound, _)| *bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_of_buckets_is_a_bound() {
+        let before = [(0.001, 5.0), (0.002, 5.0), (0.005, 5.0), (f64::INFINITY, 9.0)];
+        let after = [(0.001, 55.0), (0.002, 104.0), (0.005, 104.0), (f64::INFINITY, 109.0)];
+        let quantiles = [0.5, 0.51, 0.99, 1.0].map(|part| quantile_since(&before, &after, part));
+        assert_eq!(quantiles, [0.001, 0.002, 0.002, f64::INFINITY]);
+        assert_eq!(for_each(3 * 1024, 1024, 2), 1.0);
+    }
+}

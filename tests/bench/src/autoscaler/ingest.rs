@@ -1,0 +1,96 @@
+//! What a stat costs on its way in: from the WebSocket over decoding, the owner's lookup and the windows of its
+//! revision to the look whether it wakes anybody.
+//!
+//! One connection, so one core at a time; frames of 100 stats, each of another of 1 000 awake revisions. Beside it the
+//! same frames to a [floor](crate::role::Role::StatFloor) that only reads and decodes them. A ping after the last frame
+//! is answered when all before it has been read.
+
+use super::wake::{send_all, stat_socket};
+use crate::fleet::{self, Fleet, NAMESPACE, Rules, State};
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use bytes::Bytes;
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use futures::FutureExt;
+use std::net::SocketAddr;
+use tokio::time::Instant;
+
+const REVISIONS: u32 = 1_000;
+const STATS_IN_FRAME: u32 = 100;
+/// Stats of one repetition.
+const STATS: u32 = 500_000;
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[Row {
+        name: "ingest-cpu",
+        what: "CPU for a stat ÷ that of a bare WebSocket server that decodes it",
+        unit: "",
+        good: Good::Small,
+        judged: MEDIAN,
+        must: 8.0,
+        aim: 4.0,
+    }],
+    run: |lab| run(lab).boxed_local(),
+};
+
+async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+    let mut fleet = Fleet::start(lab, Rules::Knative).await?;
+    fleet.fill("busy", State::Unscraped, REVISIONS as usize).await?;
+    let autoscaler = fleet.autoscaler().await?;
+    fleet.until_reconciled(2 * REVISIONS as usize).await?;
+    let (floor, address) = Process::role(&["stat-floor"])?;
+    let floor_address: SocketAddr = address.parse()?;
+    let (mut ours, mut least) = (Series::default(), Series::default());
+    for _ in 0..lab.repetitions {
+        ours.measure(&autoscaler.process, autoscaler.stats).await?;
+        least.measure(&floor, floor_address).await?;
+    }
+    let mut figures = Figures::default();
+    figures.row("ingest-cpu", ours.cpu.iter().zip(&least.cpu).map(|(ours, least)| ours / least).collect());
+    figures.beside("autoscaler: seconds of CPU for a million stats", ours.cpu);
+    figures.beside("floor: the same", least.cpu);
+    figures.beside("autoscaler: thousands of stats/s on one connection", ours.rate);
+    figures.beside("floor: the same", least.rate);
+    Ok(figures)
+}
+
+/// Repetitions of one reader.
+#[derive(Default)]
+struct Series {
+    /// Seconds for a million stats.
+    cpu: Vec<f64>,
+    /// Thousands a second.
+    rate: Vec<f64>,
+}
+
+impl Series {
+    async fn measure(&mut self, reader: &Process, address: SocketAddr) -> anyhow::Result<()> {
+        let frames = frames();
+        let mut socket = stat_socket(address).await?;
+        send_all(&mut socket, frames.iter().cloned()).await?; // Each revision has its window.
+        let (cpu, begin) = (reader.cpu()?, Instant::now());
+        let all = frames.iter().cycle().take((STATS / STATS_IN_FRAME) as usize);
+        send_all(&mut socket, all.cloned()).await?;
+        let took = begin.elapsed();
+        self.cpu.push(reader.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6 / f64::from(STATS));
+        self.rate.push(f64::from(STATS) / took.as_secs_f64() / 1e3);
+        Ok(())
+    }
+}
+
+/// One stat of each revision.
+fn frames() -> Vec<Bytes> {
+    let entry = |n: u32| {
+        let stat = Stat {
+            pod_name: "activator-5c6d7f8b9-x2x4z".to_owned(),
+            average_concurrent_requests: 2.5,
+            request_count: 10.0,
+            ..Stat::default()
+        };
+        WireStatMessage { namespace: NAMESPACE.to_owned(), name: fleet::name("busy", n), stat: Some(stat) }
+    };
+    let numbers: Vec<u32> = (0..REVISIONS).collect();
+    let frame = |chunk: &[u32]| WireStatMessages { messages: chunk.iter().copied().map(entry).collect() };
+    numbers.chunks(STATS_IN_FRAME as usize).map(|chunk| common::wire::encode(&frame(chunk)).into()).collect()
+}

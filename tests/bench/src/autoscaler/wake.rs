@@ -1,0 +1,137 @@
+//! From a request to the patch of the replicas: of an idle autoscaler, and with the real activator in front of it.
+//!
+//! Each sleeping revision is woken once. `wake-idle` begins when an activator's first stat is put on the WebSocket, and
+//! ends when the API server has read the head of the patch; `wake-request` begins when a client has written its request
+//! to an activator, so it is all of "first request read → patch sent", and the way from client to activator besides.
+
+use crate::client::Connection;
+use crate::cluster;
+use crate::fleet::{self, Autoscaler, Fleet, NAMESPACE, Rules, State};
+use crate::lab::Lab;
+use crate::process::{self, Process};
+use crate::report::{Figures, Good, Measurement, P99, Row};
+use anyhow::Context;
+use common::names;
+use common::stat::Stat;
+use futures::{FutureExt, SinkExt, StreamExt};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+/// Revisions that are woken, at least as many as a 99th percentile needs.
+pub(super) const SLEEPERS: usize = 120;
+
+/// Longest wait for a patch.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Between two wakes, so that what the first has left to write does not meet the second; a prime, so that no beat is
+/// met.
+const PAUSE: Duration = Duration::from_millis(97);
+
+const fn row(name: &'static str, what: &'static str) -> Row {
+    Row { name, what, unit: "ms", good: Good::Small, judged: P99, must: 5.0, aim: 2.0 }
+}
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        row("wake-idle", "first stat written → patch at the API server, p99; idle"),
+        row("wake-request", "request written to the activator → patch at the API server, p99; idle, standalone"),
+    ],
+    run: |lab| run(lab).boxed_local(),
+};
+
+async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+    let mut figures = Figures::default();
+    let mut fleet = Fleet::start(lab, Rules::Knative).await?;
+    fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
+    let autoscaler = fleet.autoscaler().await?;
+    fleet.until_reconciled(2 * SLEEPERS).await?;
+    figures.row("wake-idle", wakes(&mut fleet, &autoscaler, "sleeper").await?);
+    drop((autoscaler, fleet));
+    figures.row("wake-request", requests(lab).await?);
+    Ok(figures)
+}
+
+/// Milliseconds from stat to patch, of each sleeper whose name begins with `prefix`.
+pub(super) async fn wakes(fleet: &mut Fleet, autoscaler: &Autoscaler, prefix: &str) -> anyhow::Result<Vec<f64>> {
+    let mut socket = stat_socket(autoscaler.stats).await?;
+    let mut delays = Vec::with_capacity(SLEEPERS);
+    for n in 0..SLEEPERS {
+        let name = fleet::name(prefix, u32::try_from(n)?);
+        let stat = Stat {
+            pod_name: "activator-0".to_owned(),
+            average_concurrent_requests: 1.0,
+            request_count: 1.0,
+            ..Stat::default()
+        };
+        let frame = e2e::bare::frame(NAMESPACE, &name, Some(stat));
+        let begin = fleet::now_nanos();
+        socket.send(Message::Binary(frame)).await?;
+        let patched = fleet.patched(&name, SOON).await?;
+        delays.push((patched - begin) as f64 / 1e6);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(delays)
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// A connection as an activator's.
+pub(super) async fn stat_socket(address: SocketAddr) -> anyhow::Result<Socket> {
+    let (socket, _) = connect_async(format!("ws://{address}")).await?;
+    if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
+        stream.set_nodelay(true)?;
+    }
+    Ok(socket)
+}
+
+/// The same with an activator that gets the requests.
+async fn requests(lab: &Lab) -> anyhow::Result<Vec<f64>> {
+    let mut fleet = Fleet::start(lab, Rules::Standalone).await?;
+    fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
+    let autoscaler = fleet.autoscaler().await?;
+    let (_activator, http1) = activator(lab, &fleet, autoscaler.stats).await?;
+    fleet.until_reconciled(2 * SLEEPERS).await?;
+    let mut delays = Vec::with_capacity(SLEEPERS);
+    for n in 0..SLEEPERS {
+        let name = fleet::name("sleeper", u32::try_from(n)?);
+        let mut client = Connection::open(http1).await?;
+        let begin = fleet::now_nanos();
+        client.send(&format!("{name}.{NAMESPACE}")).await?;
+        let patched = fleet.patched(&name, SOON).await.context("with an activator")?;
+        delays.push((patched - begin) as f64 / 1e6);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(delays)
+}
+
+/// Starts an activator beside the autoscaler, and waits until it serves.
+async fn activator(lab: &Lab, fleet: &Fleet, stats: SocketAddr) -> anyhow::Result<(Process, SocketAddr)> {
+    let ip = lab.second_ip().to_string();
+    let env = [
+        ("KUBECONFIG", fleet.kubeconfig()),
+        ("POD_NAME", "activator-0".to_owned()),
+        ("POD_IP", ip.clone()),
+        ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
+        ("ZEROSCALE_MODE", "standalone".to_owned()),
+        ("ZEROSCALE_STAT_URL", format!("ws://{stats}")),
+        ("ZEROSCALE_LISTEN_ADDRESS", ip),
+        ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
+    ];
+    let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
+    let http1 = SocketAddr::new(lab.second_ip(), names::ACTIVATOR_HTTP1_PORT);
+    cluster::until("the activator to serve", async || local::up::is_ready(http1).await).await?;
+    Ok((process, http1))
+}
+
+/// Sends `frames` and waits until they have been read: the pong comes after all that was sent before the ping.
+pub(super) async fn send_all(socket: &mut Socket, frames: impl Iterator<Item = bytes::Bytes>) -> anyhow::Result<()> {
+    for frame in frames {
+        socket.feed(Message::Binary(frame)).await?;
+    }
+    socket.send(Message::Ping(bytes::Bytes::new())).await?;
+    while !matches!(socket.next().await.context("closed")??, Message::Pong(_)) {}
+    Ok(())
+}

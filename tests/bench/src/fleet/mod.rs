@@ -1,0 +1,249 @@
+//! A large cluster around one autoscaler: an API server and pods, in processes of their own, and the objects of
+//! thousands of revisions, concurrently created.
+//!
+//! Nothing else runs: in [`Rules::Knative`] the objects are as Knative's controllers leave them ([`objects`]), in
+//! [`Rules::Standalone`] as users write them.
+
+mod objects;
+
+use crate::cluster;
+use crate::lab::Lab;
+use crate::process::{self, Process};
+use crate::role::api::monotonic_nanos;
+use crate::role::queue_proxies;
+use anyhow::{Context, ensure};
+use common::names;
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, timeout};
+
+pub(crate) use objects::NAMESPACE;
+
+/// Objects created at once.
+const CREATING: usize = 48;
+
+/// Pods of one process: each has a listener and a connection.
+const PODS_OF_ONE: u32 = 2_500;
+
+/// No write for so long: everything has been reconciled.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Longest wait for that.
+const RECONCILED_WITHIN: Duration = Duration::from_secs(240);
+
+/// Whose rules hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// Those of the drop-in.
+    Knative,
+    /// Our own.
+    Standalone,
+}
+
+/// What revisions are like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// One pod, which is asked for its stats.
+    Scraped,
+    /// One replica, of whose pod nothing is known yet.
+    Unscraped,
+    /// No pod.
+    Asleep,
+}
+
+/// The cluster.
+pub(crate) struct Fleet {
+    rules: Rules,
+    ip: IpAddr,
+    client: Client,
+    api: UnboundedReceiver<String>,
+    /// Pods of each process, and what it says.
+    pods: Vec<(u32, UnboundedReceiver<String>)>,
+    /// Where pods live.
+    network: Ipv4Addr,
+    kubeconfig: PathBuf,
+    processes: Vec<Process>,
+    _files: tempfile::TempDir,
+}
+
+/// An autoscaler that works.
+pub(crate) struct Autoscaler {
+    /// The process.
+    pub(crate) process: Process,
+    /// Where stats come in.
+    pub(crate) stats: SocketAddr,
+    /// Where metrics are served.
+    admin: SocketAddr,
+}
+
+impl Fleet {
+    /// A cluster without revisions.
+    pub(crate) async fn start(lab: &Lab, rules: Rules) -> anyhow::Result<Self> {
+        let files = tempfile::tempdir()?;
+        let kubeconfig = files.path().join("kubeconfig");
+        let path = kubeconfig.display().to_string();
+        // Addresses of Services are only told, never used.
+        let (process, api) = Process::talking_role(&["api", &path, "127.128.0.0/14"])?;
+        let file = Kubeconfig::read_from(&kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        for name in [e2e::bare::SYSTEM, NAMESPACE] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            e2e::bare::create(&client, None, namespace).await?;
+        }
+        e2e::bare::define_resources(&client).await?;
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let network = Ipv4Addr::new(127, 208 + high % 32, low & 0xC0, 1);
+        let (pods, processes) = (Vec::new(), vec![process]);
+        Ok(Self { rules, ip: lab.ip(), client, api, pods, network, kubeconfig, processes, _files: files })
+    }
+
+    /// Creates `count` revisions whose names begin with `prefix`, and their pods if they have any.
+    pub(crate) async fn fill(&mut self, prefix: &str, state: State, count: usize) -> anyhow::Result<()> {
+        let total = u32::try_from(count)?;
+        if state == State::Scraped {
+            ensure!(self.pods.is_empty(), "a fleet has pods once");
+            for begin in (0..total).step_by(PODS_OF_ONE as usize) {
+                let (first, count) = (queue_proxies::address(self.network, begin), PODS_OF_ONE.min(total - begin));
+                let role = ["queue-proxies", &first.to_string(), &count.to_string()];
+                let (process, answered) = Process::talking_role(&role)?;
+                self.processes.push(process);
+                self.pods.push((count, answered));
+            }
+        }
+        let (client, network, rules) = (&self.client, self.network, self.rules);
+        let created = stream::iter(0..total).map(|n| async move {
+            let (name, pod) = (name(prefix, n), queue_proxies::address(network, n));
+            objects::create(client, rules, state, &name, pod).await.with_context(|| name.clone())
+        });
+        created.buffer_unordered(CREATING).try_collect().await
+    }
+
+    /// Starts the autoscaler, and waits until it answers.
+    pub(crate) async fn autoscaler(&self) -> anyhow::Result<Autoscaler> {
+        let ip = self.ip.to_string();
+        let mode = if self.rules == Rules::Knative { "knative" } else { "standalone" };
+        let env = [
+            ("KUBECONFIG", self.kubeconfig()),
+            ("POD_NAME", "autoscaler-0".to_owned()),
+            ("POD_IP", ip.clone()),
+            ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
+            ("CLUSTER_DOMAIN", "cluster.local".to_owned()),
+            ("ZEROSCALE_MODE", mode.to_owned()),
+            ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
+            ("ZEROSCALE_LISTEN_ADDRESS", ip),
+            // Filling a cluster of this size at upstream's pace takes half an hour.
+            ("KUBE_API_QPS", "100000".to_owned()),
+            ("KUBE_API_BURST", "100000".to_owned()),
+            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
+        ];
+        let process = Process::start(process::program("autoscaler")?, [] as [&str; 0], &env)?;
+        let stats = SocketAddr::new(self.ip, names::STAT_PORT);
+        cluster::until("the autoscaler to answer", async || local::up::is_ready(stats).await).await?;
+        Ok(Autoscaler { process, stats, admin: SocketAddr::new(self.ip, cluster::METRICS_PORT) })
+    }
+
+    /// Waits until the autoscaler has written at least `least` times and then nothing for a while.
+    pub(crate) async fn until_reconciled(&mut self, least: usize) -> anyhow::Result<()> {
+        let begin = self.writes().await?;
+        let deadline = Instant::now() + RECONCILED_WITHIN;
+        let (mut last, mut since) = (begin, Instant::now());
+        while last < begin + least as u64 || since.elapsed() < QUIET {
+            ensure!(Instant::now() < deadline, "{} writes of at least {least} in {RECONCILED_WITHIN:?}", last - begin);
+            let now = self.writes().await?;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all pods are asked once a second.
+    pub(crate) async fn until_scraped(&mut self) -> anyhow::Result<()> {
+        for (count, pods) in &mut self.pods {
+            while pods.try_recv().is_ok() {} // Of before.
+            let mut before = None;
+            let asked = async {
+                loop {
+                    let answered: u64 = pods.recv().await.context("the pods have gone")?.parse()?;
+                    let asked = before.replace(answered).map_or(0, |before| answered - before);
+                    // Some are asked a moment later than a second after the last time.
+                    if asked * 10 >= u64::from(*count) * 9 {
+                        return anyhow::Ok(());
+                    }
+                }
+            };
+            timeout(RECONCILED_WITHIN, asked).await.with_context(|| format!("{count} pods are not all asked"))??;
+        }
+        Ok(())
+    }
+
+    /// The answers of all pods so far.
+    pub(crate) async fn scrapes(&mut self) -> anyhow::Result<u64> {
+        let mut sum = 0;
+        for (_, pods) in &mut self.pods {
+            while pods.try_recv().is_ok() {} // Of before.
+            sum += pods.recv().await.context("the pods have gone")?.parse::<u64>()?;
+        }
+        Ok(sum)
+    }
+
+    /// Waits for a patch of the revision's replicas. When it came in, on the monotonic clock.
+    pub(crate) async fn patched(&mut self, revision: &str, within: Duration) -> anyhow::Result<i128> {
+        let wanted = format!("scale {} ", objects::target(revision));
+        let patch = async {
+            loop {
+                let line = self.api.recv().await.context("the API server has gone")?;
+                if let Some(nanos) = line.strip_prefix(&wanted) {
+                    return Ok(nanos.parse()?);
+                }
+            }
+        };
+        timeout(within, patch).await.with_context(|| format!("nobody woke {revision}"))?
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> String {
+        self.kubeconfig.display().to_string()
+    }
+
+    async fn writes(&mut self) -> anyhow::Result<u64> {
+        loop {
+            let line = self.api.recv().await.context("the API server has gone")?;
+            if let Some(writes) = line.strip_prefix("writes ") {
+                return Ok(writes.parse()?);
+            }
+        }
+    }
+}
+
+impl Autoscaler {
+    /// How many ticks were at most so many seconds late, bucket by bucket; the last has no bound.
+    pub(crate) async fn lateness(&self) -> anyhow::Result<Vec<(f64, f64)>> {
+        let metrics = cluster::get(self.admin, "metrics", "/metrics").await?;
+        let buckets = metrics.lines().filter_map(|line| {
+            let (bound, count) =
+                line.strip_prefix("zeroscale_tick_lateness_seconds_bucket{le=\"")?.split_once("\"} ")?;
+            Some((bound.parse().unwrap_or(f64::INFINITY), count.trim().parse().ok()?))
+        });
+        let buckets: Vec<_> = buckets.collect();
+        ensure!(!buckets.is_empty(), "the autoscaler tells no lateness of its ticks");
+        Ok(buckets)
+    }
+}
+
+/// Now, on the clock of [`Fleet::patched`].
+pub(crate) fn now_nanos() -> i128 {
+    monotonic_nanos()
+}
+
+/// The name of a revision.
+pub(crate) fn name(prefix: &str, n: u32) -> String {
+    format!("{prefix}-{n:05}")
+}

@@ -1,0 +1,284 @@
+//! The objects of one revision.
+//!
+//! A revision that is not new: its PodAutoscaler and ServerlessService carry the status that Knative's controllers and
+//! an earlier autoscaler have left, so that nothing is scaled for having just been made. They have no owners: there are
+//! no Revisions here, and what is owned by nothing that exists is collected.
+
+use super::{Rules, State};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+
+/// Where all revisions live.
+pub(crate) const NAMESPACE: &str = "fleet";
+
+/// Long ago.
+const SINCE: &str = "2026-01-01T00:00:00Z";
+
+/// Name of a revision's scale target.
+pub(super) fn target(revision: &str) -> String {
+    format!("{revision}-deployment")
+}
+
+/// Creates all that there is of a revision.
+pub(super) async fn create(
+    client: &Client,
+    rules: Rules,
+    state: State,
+    name: &str,
+    pod: Ipv4Addr,
+) -> anyhow::Result<()> {
+    let replicas = if state == State::Asleep { 0 } else { 1 };
+    if rules == Rules::Standalone {
+        put(client, plain_deployment(name, replicas)).await?;
+        put(client, plain_autoscaler(name)).await?;
+        return Ok(());
+    }
+    put(client, deployment(name, replicas)).await?;
+    if state == State::Scraped {
+        put(client, running_pod(name, pod)).await?;
+    }
+    let uid = put(client, autoscaler(name, replicas)).await?;
+    put(client, serverless_service(name, &uid)).await?;
+    Ok(())
+}
+
+/// Creates an object, with its status. Its uid.
+async fn put(client: &Client, object: Value) -> anyhow::Result<String> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let types = object.types.clone().unwrap_or_default();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+    let created = api.create(&PostParams::default(), &object).await?;
+    if let Some(status) = object.data.get("status") {
+        let status = json!({"status": status});
+        api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await?;
+    }
+    Ok(created.uid().unwrap_or_default())
+}
+
+fn labels(name: &str) -> Value {
+    json!({
+        "app": name,
+        "serving.knative.dev/service": format!("service-of-{name}"),
+        "serving.knative.dev/configuration": format!("service-of-{name}"),
+        "serving.knative.dev/configurationGeneration": "1",
+        "serving.knative.dev/configurationUID": "5f3c1c1e-6c0e-4a57-8d5b-0d6f4f4c0f6a",
+        "serving.knative.dev/serviceUID": "6f3c1c1e-6c0e-4a57-8d5b-0d6f4f4c0f6b",
+        "serving.knative.dev/revision": name,
+        "serving.knative.dev/revisionUID": uid_of(name),
+    })
+}
+
+fn uid_of(name: &str) -> String {
+    format!("7f3c1c1e-6c0e-4a57-8d5b-0d6f4f{:0>6}", name.rsplit('-').next().unwrap_or_default())
+}
+
+fn annotations() -> Value {
+    json!({
+        "autoscaling.knative.dev/class": "kpa.autoscaling.knative.dev",
+        "autoscaling.knative.dev/metric": "concurrency",
+        "serving.knative.dev/creator": "system:serviceaccount:default:deployer",
+        "serving.knative.dev/routes": "a-route",
+        "serving.knative.dev/routingStateModified": SINCE,
+    })
+}
+
+fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
+    let status = if holds { "True" } else { "False" };
+    let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": SINCE});
+    if !reason.is_empty() {
+        condition["reason"] = json!(reason);
+        condition["message"] = json!(message);
+    }
+    condition
+}
+
+fn autoscaler(name: &str, replicas: i32) -> Value {
+    let awake = replicas > 0;
+    let (reason, message) = if awake { ("", "") } else { ("NoTraffic", "The target is not receiving traffic.") };
+    json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {
+            "name": name, "labels": labels(name), "annotations": annotations(),
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target(name)},
+            "reachability": "Reachable", "protocolType": "http1",
+        },
+        "status": {
+            "observedGeneration": 1, "serviceName": name, "metricsServiceName": format!("{name}-private"),
+            "desiredScale": replicas, "actualScale": replicas,
+            "conditions": [
+                condition("Active", awake, reason, message),
+                condition("Ready", awake, reason, message),
+                condition("SKSReady", true, "", ""),
+                condition("ScaleTargetInitialized", true, "", ""),
+            ],
+        },
+    })
+}
+
+fn serverless_service(name: &str, owner_uid: &str) -> Value {
+    let mut annotations = annotations();
+    if let Some(map) = annotations.as_object_mut() {
+        map.remove("autoscaling.knative.dev/metric");
+    }
+    json!({
+        "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+        "metadata": {
+            "name": name, "labels": labels(name), "annotations": annotations,
+            "ownerReferences": [{
+                "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler", "name": name,
+                "uid": owner_uid, "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "mode": "Proxy", "numActivators": 3, "protocolType": "http1",
+            "objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target(name)},
+        },
+        "status": {
+            "observedGeneration": 1, "serviceName": name, "privateServiceName": format!("{name}-private"),
+            "conditions": [
+                condition("ActivatorEndpointsPopulated", true, "", ""),
+                condition("EndpointsPopulated", true, "", ""),
+                condition("Ready", true, "", ""),
+            ],
+        },
+    })
+}
+
+/// As Knative's controller makes it: two containers, and all that a queue-proxy is told.
+fn deployment(name: &str, replicas: i32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": target(name), "labels": labels(name), "annotations": annotations(),
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"serving.knative.dev/revisionUID": uid_of(name)}},
+            "template": {"metadata": {"labels": labels(name), "annotations": annotations()}, "spec": pod_spec(name)},
+        },
+    })
+}
+
+fn pod_spec(name: &str) -> Value {
+    let env = [
+        ("CONTAINER_CONCURRENCY", "0"),
+        ("QUEUE_SERVING_PORT", "8012"),
+        ("QUEUE_SERVING_TLS_PORT", "8112"),
+        ("USER_PORT", "8080"),
+        ("REVISION_TIMEOUT_SECONDS", "300"),
+        ("REVISION_RESPONSE_START_TIMEOUT_SECONDS", "0"),
+        ("REVISION_IDLE_TIMEOUT_SECONDS", "0"),
+        ("ENABLE_HTTP_FULL_DUPLEX", "false"),
+        ("ENABLE_HTTP2_AUTO_DETECTION", "false"),
+        ("ENABLE_MULTI_CONTAINER_PROBES", "false"),
+        ("SERVING_READINESS_PROBE", "{\"tcpSocket\":{\"port\":8080,\"host\":\"127.0.0.1\"},\"successThreshold\":1}"),
+        ("SERVING_LOGGING_CONFIG", ""),
+        ("SERVING_LOGGING_LEVEL", ""),
+        ("SERVING_NAMESPACE", NAMESPACE),
+        ("SERVING_CONFIGURATION", "service-of-it"),
+        ("SERVING_REVISION", name),
+        ("SERVING_SERVICE", "service-of-it"),
+        ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM),
+        ("ROOT_CA", ""),
+        (
+            "OBSERVABILITY_CONFIG",
+            "{\"metrics\":{\"metrics-protocol\":\"prometheus\"},\"tracing\":{\"tracing-protocol\":\"none\"}}",
+        ),
+    ];
+    let env: Vec<_> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let from = |field: &str| json!({"fieldRef": {"apiVersion": "v1", "fieldPath": field}});
+    let fields = [("SERVING_POD", "metadata.name"), ("SERVING_POD_IP", "status.podIP"), ("HOST_IP", "status.hostIP")];
+    let fields = fields.map(|(name, field)| json!({"name": name, "valueFrom": from(field)}));
+    let env: Vec<_> = env.into_iter().chain(fields).collect();
+    let restricted = json!({
+        "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
+        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    json!({
+        "containers": [
+            {
+                "name": "user-container", "image": "registry.example.com/app@sha256:0123456789abcdef",
+                "ports": [{"name": "user-port", "containerPort": 8080, "protocol": "TCP"}],
+                "env": [{"name": "PORT", "value": "8080"}, {"name": "K_REVISION", "value": name},
+                        {"name": "K_CONFIGURATION", "value": "service-of-it"}, {"name": "K_SERVICE", "value": "service-of-it"}],
+                "lifecycle": {"preStop": {"httpGet": {"path": "/wait-for-drain", "port": 8022, "scheme": "HTTP"}}},
+                "terminationMessagePolicy": "FallbackToLogsOnError", "resources": {},
+            },
+            {
+                "name": "queue-proxy", "image": "registry.example.com/queue@sha256:fedcba9876543210",
+                "ports": [
+                    {"name": "http-queueadm", "containerPort": 8022, "protocol": "TCP"},
+                    {"name": "http-autometric", "containerPort": 9090, "protocol": "TCP"},
+                    {"name": "http-usermetric", "containerPort": 9091, "protocol": "TCP"},
+                    {"name": "queue-port", "containerPort": 8012, "protocol": "TCP"},
+                    {"name": "https-port", "containerPort": 8112, "protocol": "TCP"},
+                ],
+                "env": env, "resources": {"requests": {"cpu": "25m"}}, "securityContext": restricted,
+                "readinessProbe": {"httpGet": {"port": 8012, "scheme": "HTTP",
+                                               "httpHeaders": [{"name": "K-Network-Probe", "value": "queue"}]}},
+            },
+        ],
+        "enableServiceLinks": false, "terminationGracePeriodSeconds": 300,
+    })
+}
+
+fn running_pod(name: &str, address: Ipv4Addr) -> Value {
+    let address = address.to_string();
+    let container = |name: &str| {
+        json!({
+            "name": name, "ready": true, "started": true, "restartCount": 0, "image": "i", "imageID": "i",
+            "state": {"running": {"startedAt": SINCE}},
+        })
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("{name}-deployment-5c6d7f8b9-x2x4z"), "labels": labels(name), "annotations": annotations()},
+        "spec": pod_spec(name),
+        "status": {
+            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": SINCE,
+            "conditions": [
+                {"type": "Initialized", "status": "True", "lastTransitionTime": SINCE},
+                {"type": "Ready", "status": "True", "lastTransitionTime": SINCE},
+                {"type": "ContainersReady", "status": "True", "lastTransitionTime": SINCE},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": SINCE},
+            ],
+            "containerStatuses": [container("user-container"), container("queue-proxy")],
+        },
+    })
+}
+
+fn plain_deployment(name: &str, replicas: i32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": target(name), "labels": {"app": name}},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": "app", "image": "registry.example.com/app:1",
+                    "ports": [{"name": "http", "containerPort": 8080}],
+                    "env": [{"name": "GREETING", "value": "hello"}, {"name": "LEVEL", "value": "info"}],
+                    "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+                    "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 5},
+                }]},
+            },
+        },
+    })
+}
+
+fn plain_autoscaler(name: &str) -> Value {
+    json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {"name": name, "annotations": {"autoscaling.knative.dev/target": "10"}},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target(name)},
+            "protocolType": "http1",
+        },
+    })
+}

@@ -1,0 +1,110 @@
+//! Many pods in one process, each with an address of its own and the metrics of a queue-proxy at port 9090.
+//!
+//! The load that they tell wavers and never asks for a second pod. Once a second the process says how many questions it
+//! has answered so far.
+
+use super::http1_backend::head_length;
+use super::say;
+use anyhow::Context;
+use common::stat::Stat;
+use prost::Message;
+use std::cell::Cell;
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{LocalSet, spawn_local};
+
+/// Upstream's port for stats.
+const PORT: u16 = 9090;
+
+/// Pods of one third part of an address.
+const IN_ONE: u32 = 250;
+
+/// The address of pod `n`, `first` being that of pod 0; of each network of 256 addresses the first 250 after the
+/// zeroth.
+pub(crate) fn address(first: Ipv4Addr, n: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(first) + n / IN_ONE * 256 + n % IN_ONE)
+}
+
+/// Serves for ever.
+pub(super) async fn run(first: Ipv4Addr, count: u32) -> anyhow::Result<()> {
+    let answered = Rc::new(Cell::new(0_u64));
+    LocalSet::new()
+        .run_until(async {
+            for n in 0..count {
+                let place = (address(first, n), PORT);
+                let listener = TcpListener::bind(place).await.with_context(|| format!("{place:?}"))?;
+                spawn_local(accept(listener, n, answered.clone()));
+            }
+            say("ready")?;
+            let mut ticks = tokio::time::interval(Duration::from_secs(1));
+            loop {
+                ticks.tick().await;
+                say(answered.get())?;
+            }
+        })
+        .await
+}
+
+async fn accept(listener: TcpListener, n: u32, answered: Rc<Cell<u64>>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let answered = answered.clone();
+        spawn_local(async move {
+            let _ = serve(stream, n, &answered).await; // The autoscaler has gone.
+        });
+    }
+}
+
+async fn serve(mut stream: TcpStream, n: u32, answered: &Cell<u64>) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; 512];
+    let mut filled = 0;
+    loop {
+        match stream.read(&mut buffer[filled..]).await? {
+            0 => return Ok(()),
+            more => filled += more,
+        }
+        if head_length(&buffer[..filled]).is_none() {
+            continue;
+        }
+        filled = 0;
+        answered.set(answered.get() + 1);
+        stream.write_all(&answer(n, answered.get())).await?;
+    }
+}
+
+/// What a queue-proxy answers.
+fn answer(n: u32, turn: u64) -> Vec<u8> {
+    let load = 20.0 + ((u64::from(n) * 31 + turn * 7) % 40) as f64;
+    let stat = Stat {
+        pod_name: format!("revision-{n:05}-deployment-5c6d7f8b9-x2x4z"),
+        average_concurrent_requests: load,
+        request_count: load * 2.0,
+        process_uptime: 3_600.0 + turn as f64,
+        ..Stat::default()
+    };
+    let body = stat.encode_to_vec();
+    let mut answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/protobuf\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    answer.extend(body);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_have_addresses_of_their_own() {
+        let first = Ipv4Addr::new(127, 200, 0, 1);
+        assert_eq!(address(first, 249), Ipv4Addr::new(127, 200, 0, 250));
+        assert_eq!(address(first, 250), Ipv4Addr::new(127, 200, 1, 1));
+        assert_eq!(address(first, 9_999), Ipv4Addr::new(127, 200, 39, 250));
+    }
+}

@@ -1,0 +1,24 @@
+//! The least that a reader of stats can do: a WebSocket server of the same library that decodes each frame, and answers
+//! pings as that does.
+
+use super::listen;
+use futures::StreamExt;
+use tokio_tungstenite::tungstenite::Message;
+
+/// Serves for ever.
+pub(super) async fn run() -> anyhow::Result<()> {
+    let listener = listen().await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        tokio::spawn(async move {
+            let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
+            while let Some(Ok(message)) = socket.next().await {
+                if let Message::Binary(frame) = message {
+                    let messages = common::wire::decode(&frame).map(|decoded| decoded.messages);
+                    std::hint::black_box(messages.unwrap_or_default());
+                }
+            }
+        });
+    }
+}
