@@ -53,7 +53,8 @@ fn broken() -> LabelSelector {
 
 #[test]
 fn each_kind_of_metric_proposes_is_called_and_reports() {
-    let (value, average) = (Current::total, Current::average);
+    let value = |milli| Current { value: Some(milli), average_value: None, average_utilization: None };
+    let average = |milli| Current { value: None, average_value: Some(milli), average_utilization: None };
     let percent = Current { average_value: Some(600), average_utilization: Some(60), value: None };
     let (hits, queue, qps) = (|| metric("hits"), || metric("queue"), || metric("qps"));
     let described_object = || object("Value", 1).object.expect("an object metric").described_object;
