@@ -12,7 +12,7 @@
 //! One range of addresses is reserved at the first use; the kernel backs its pages as they are touched. Blocks are handed
 //! out from the list of free ones, the last freed first, else from the range's unused rest. At most [`WARM_MAX`] free
 //! blocks keep their pages; the pages of those freed longest ago go back to the kernel, and so do the pages of those that
-//! nobody has needed for a while ([`crate::trim`]), so that a burst of held requests leaves nothing behind.
+//! nobody has needed for a while ([`common_runtime::trim`]), so that a burst of held requests leaves nothing behind.
 //!
 //! mimalloc is built without huge pages, which would double what an idle process keeps.
 //!

@@ -1,28 +1,41 @@
 //! The activator as a process of its own: Knative's environment variables in, SIGTERM out.
 
 mod allocator;
-mod trim;
 
 use activator::{Lanes, Options};
 use anyhow::Context;
-use common_runtime::{api_server, environment, resolve, shutdown, telemetry};
+use common_runtime::{api_server, environment, resolve, shutdown, telemetry, trim};
 use kube::config::KubeConfigOptions;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
+unsafe extern "C" {
+    /// mimalloc's: tidies the calling thread's heap, and returns every free page to the kernel.
+    safe fn mi_collect(force: bool);
+}
+
+/// For a runtime to call whenever one of its workers has nothing to do.
+fn tidy() {
+    trim::when_idle(|| mi_collect(true));
+}
+
 fn main() -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let cores = std::thread::available_parallelism()?;
     let tidied = |lane: &mut tokio::runtime::Builder| {
-        lane.on_thread_park(trim::when_idle);
+        lane.on_thread_park(tidy);
     };
     let lanes = Lanes::start(cores, tidied).context("no threads for HTTP/2 connections")?;
-    runtime.enable_all().on_thread_park(trim::when_idle).build()?.block_on(serve(lanes))
+    runtime.enable_all().on_thread_park(tidy).build()?.block_on(serve(lanes))
 }
 
 async fn serve(lanes: Lanes) -> anyhow::Result<()> {
-    tokio::spawn(trim::run(&ALLOCATOR, lanes.clone()));
+    let lanes_too = lanes.clone();
+    tokio::spawn(trim::run(move || {
+        ALLOCATOR.cool_unneeded();
+        lanes_too.wake();
+    }));
     let logs = telemetry::init_logs(telemetry::Format::Json, "info");
     let mut options = Options::from_env(&environment::process)?;
     options.process.logs = Some(logs);

@@ -5,6 +5,8 @@
 //!
 //! Not here: upstream's klog flags (`config-logging`, or `RUST_LOG`).
 
+mod heap;
+
 use anyhow::Context;
 use autoscaler::{Options, api_rate, explain, import};
 use clap::{Parser, Subcommand};
@@ -13,14 +15,9 @@ use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
 use common_runtime::{api_server, environment, resolve};
 use kube::config::KubeConfigOptions;
-use mimalloc::MiMalloc;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
-
-/// Gives back what a burst of events has used, and costs less than the system's.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Decides how many pods each revision should have.
 #[derive(Debug, Parser)]
@@ -68,8 +65,11 @@ enum Command {
     },
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    heap::block_on(process())
+}
+
+async fn process() -> anyhow::Result<()> {
     let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
     match command {
         Some(Command::Why { revision, admin, ca_file, server_name }) => {

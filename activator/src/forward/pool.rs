@@ -6,7 +6,8 @@
 //! # Bounds
 //!
 //! - At most `idle_max` idle HTTP/1.1 connections (upstream: 100 for each address); the surplus is closed on return.
-//! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle.
+//! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle. Each sweep also closes half
+//!   of those that nobody has needed since the one before, a few aside: a burst leaves little behind.
 //! - At most so many idle ones to all addresses (upstream: 1000): the sweep closes those that stand idle for longest. A count
 //!   that every request moved would be the one thing that all cores share.
 //! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program. If it answers
@@ -54,6 +55,9 @@ const HELD_MAX: Duration = Duration::from_secs(4);
 
 /// How long a connection may stay idle.
 const IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// Idle connections to one address that stay for all their time, however seldom they are needed.
+const IDLE_KEPT: usize = 4;
 
 /// Time between two looks at the idle connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -309,7 +313,18 @@ impl Pool {
     fn sweep(&self, now: Instant) {
         let old: Vec<Box<Http1>> = {
             let mut idle = self.idle.lock();
-            idle.extract_if(.., |c| now.saturating_duration_since(c.idle_since) >= IDLE_MAX || !c.is_alive()).collect()
+            let idle_for = |connection: &Http1| now.saturating_duration_since(connection.idle_since);
+            let unneeded = idle.iter().filter(|connection| idle_for(connection) >= SWEEP_INTERVAL).count();
+            let mut surplus = unneeded.saturating_sub(IDLE_KEPT).div_ceil(2);
+            // Those in front are taken last, so they are the ones that stay idle.
+            let goes = |connection: &mut Box<Http1>| {
+                let is_surplus = surplus > 0 && idle_for(connection) >= SWEEP_INTERVAL;
+                surplus -= usize::from(is_surplus);
+                is_surplus || idle_for(connection) >= IDLE_MAX || !connection.is_alive()
+            };
+            let old = idle.extract_if(.., goes).collect();
+            idle.shrink_to(2 * IDLE_KEPT);
+            old
         };
         let spare: Vec<Http2> = {
             let mut http2 = self.http2.lock();
@@ -435,6 +450,27 @@ mod tests {
         assert!(pool.idle().is_some_and(|connection| connection.reused));
         assert!(pool.idle().is_some());
         assert!(pool.idle().is_none(), "the third was closed");
+    }
+
+    /// Goal: what a burst has opened goes by halves, a few stay, and those go at the end of their time.
+    #[tokio::test]
+    async fn half_of_what_nobody_needs_goes_with_each_sweep() {
+        let listener = listen().await;
+        let pool = Pool::new(listener.local_addr().expect("bound"), None, 100, Arc::default());
+        let mut open = Vec::new();
+        for _ in 0..20 {
+            open.push(pool.http1().await.expect("accepted"));
+        }
+        open.into_iter().for_each(|connection| pool.put(connection));
+        let begin = Instant::now();
+        let left = |after: Duration| {
+            pool.sweep(begin + after);
+            pool.idle.lock().len()
+        };
+        assert_eq!(left(SWEEP_INTERVAL / 2), 20, "needed lately");
+        assert_eq!([2, 3, 4, 5, 6].map(|n| left(SWEEP_INTERVAL * n)), [12, 8, 6, 5, 4]);
+        assert_eq!([7, 8].map(|n| left(SWEEP_INTERVAL * n)), [4, 4]);
+        assert_eq!(left(IDLE_MAX + SWEEP_INTERVAL), 0);
     }
 
     #[tokio::test]

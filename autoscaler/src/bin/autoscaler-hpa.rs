@@ -5,6 +5,9 @@
 //! Not here: upstream's flags for API rate limits (the writes of this process are not limited) and its klog set
 //! (`config-logging`, or `RUST_LOG`).
 
+#[path = "../heap.rs"]
+mod heap;
+
 use anyhow::{Context, bail};
 use autoscaler::hpa::options::{Flags, HpaMode};
 use autoscaler::hpa::run::{HpaOptions, run};
@@ -39,8 +42,11 @@ struct Arguments {
     controller: Flags,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    heap::block_on(process())
+}
+
+async fn process() -> anyhow::Result<()> {
     let Arguments { kubeconfig, server, cluster, disable_ha, hpa, controller } = Arguments::parse();
     let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;

@@ -15,6 +15,7 @@ pub mod shutdown;
 pub mod stat_tls;
 pub mod telemetry;
 pub mod tls;
+pub mod trim;
 pub mod trouble;
 pub mod watching;
 pub mod websocket;

@@ -20,6 +20,10 @@ use std::time::Duration;
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// Objects of one answer of a list. They are decoded together: few at a time keep the heap small, in which what is kept
+/// of them lies scattered. kube's own figure is 500.
+const PAGE: u32 = 100;
+
 /// Everything that happens to the objects of `api` that `config` selects. Never ends.
 pub fn watch<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
 where
@@ -37,7 +41,7 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut trouble = Trouble::with(format!("the watch of {}", kind(&api)));
-    watch_of(api, config)
+    watch_of(api, config.page_size(PAGE))
         .backoff(Pace(DefaultBackoff::default()))
         .inspect(move |result| match result {
             // `Init` only says that a list will be asked for.

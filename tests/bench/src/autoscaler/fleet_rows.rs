@@ -18,8 +18,8 @@ use futures::FutureExt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Until start-up's own memory has been given back, as far as it is.
-const SETTLE: Duration = Duration::from_secs(3);
+/// Until start-up's own memory has been given back: heaps are tidied every ten seconds.
+const SETTLE: Duration = Duration::from_secs(12);
 
 /// Spans of load in one reading of the CPU: several ticks.
 const SPANS: u32 = 2;
@@ -86,7 +86,7 @@ async fn scraped(lab: &Lab) -> anyhow::Result<Figures> {
     // Before anybody asks for the metrics: their text takes memory, too.
     let resident = autoscaler.process.resident()?;
     let early = autoscaler.lateness().await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     let before = fleet.scrapes().await?;
     let begin = Instant::now();
     let cpu = cpu(lab, &autoscaler, lab.revisions).await?;

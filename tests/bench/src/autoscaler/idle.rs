@@ -8,8 +8,8 @@ use std::time::Duration;
 
 const REVISIONS: usize = 100;
 
-/// Until start-up's own memory has been given back, as far as it is.
-const SETTLE: Duration = Duration::from_secs(5);
+/// Until start-up's own memory has been given back: heaps are tidied every ten seconds.
+const SETTLE: Duration = Duration::from_secs(12);
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[Row {
