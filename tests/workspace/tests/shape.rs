@@ -31,7 +31,7 @@ fn dependencies_point_inward() {
         ("autoscaler", &["autoscaler-core", "common", "common-api", "common-runtime"]),
         ("local", &["activator", "autoscaler", "autoscaler-core", "common", "common-api", "common-runtime", "hello"]),
         ("hello", &[]),
-        ("bench", &["activator-core", "common", "e2e", "local"]),
+        ("bench", &["activator-core", "autoscaler-core", "common", "e2e", "local"]),
         ("sim", &["activator-core", "autoscaler-core", "common"]),
         ("fuzz", &[]),
     ]
