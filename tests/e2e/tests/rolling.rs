@@ -1,0 +1,58 @@
+//! Activators that are replaced one after the other, while requests go on.
+
+use e2e::world::SOON;
+use e2e::{Entry, Load, Outcome, Workload, World};
+use local::up::{PlaneId, UpOptions};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const NAME: &str = "rolled";
+const ACTIVATORS: usize = 2;
+/// Requests under way at a time.
+const CLIENTS: usize = 8;
+/// With the autoscaler.
+const PLANES: usize = ACTIVATORS + 1;
+
+fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
+    let (load, stop) = (load.clone(), stop.clone());
+    tokio::spawn(async move { load.steady(CLIENTS, "/", stop).await })
+}
+
+/// Case 10.12: activators that end in order cost no request, and a service that sleeps wakes through either of them afterwards;
+/// of one that is taken away in an instant, no more is lost than was in its hands.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_10_12_activators_are_replaced_under_load() -> anyhow::Result<()> {
+    let world = World::with(UpOptions { activators: 2, ..UpOptions::default() }).await?;
+    world.cluster.ready_planes(PLANES).await;
+    let awake = Workload::new(NAME).env("HELLO_LATENCY_MS", 20).annotate("autoscaling.knative.dev/min-scale", 2);
+    world.deploy(&awake).await?;
+    world.deploy(&Workload::new("asleep")).await?;
+    world.until(SOON, "two ready pods", async || Ok(world.ready_pods(NAME).await? == 2)).await?;
+    let load = world.load(Entry::Ingress, NAME);
+    assert_eq!(load.get("/").await?.status, 200);
+
+    let stop = CancellationToken::new();
+    let running = steady(&load, &stop);
+    for n in 0..ACTIVATORS {
+        world.cluster.drain_plane(PlaneId::Activator(n)).await;
+        world.cluster.start_plane(PlaneId::Activator(n))?;
+        world.cluster.ready_planes(PLANES).await;
+    }
+    stop.cancel();
+    let rolled = running.await?;
+    eprintln!("{} answered while both were replaced in order", rolled.ok);
+    rolled.none_lost()?;
+    assert_eq!(world.load(Entry::Ingress, "asleep").get("/").await?.status, 200, "it wakes");
+
+    let stop = CancellationToken::new();
+    let running = steady(&load, &stop);
+    world.cluster.kill_plane(PlaneId::Activator(0));
+    world.cluster.start_plane(PlaneId::Activator(0))?;
+    world.cluster.ready_planes(PLANES).await;
+    stop.cancel();
+    let killed = running.await?;
+    eprintln!("{} answered while one was killed, {} lost", killed.ok, killed.failures());
+    assert!(killed.failures() <= CLIENTS, "{:?}", killed.failed);
+    world.end().await;
+    Ok(())
+}
