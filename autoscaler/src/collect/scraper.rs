@@ -20,8 +20,9 @@
 //!
 //! # Bounds
 //!
-//! 3 s for each answer, 5 s for all of a sample, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once (others
-//! skip a turn), one kept connection for each pod, some ten questions to a Service for each sample.
+//! 3 s for each answer, 5 s for all of a sample, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once, one kept
+//! connection for each pod, some ten questions to a Service for each sample. Those of a phase that find no place wait for one
+//! until the next phase, and then skip a turn; each turn begins elsewhere in the phase, so that it is not always the same ones.
 
 mod client;
 mod kept;
@@ -43,7 +44,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -111,13 +112,19 @@ impl Scraper {
                     wheel[phase_of(&key)].push(key);
                 }
             }
-            for key in std::mem::take(&mut wheel[phase]) {
-                self.begin(key, &tasks);
+            let mut due = std::mem::take(&mut wheel[phase]);
+            if !due.is_empty() {
+                let first = rand::random_range(0..due.len());
+                due.rotate_left(first);
+            }
+            let next = Instant::now() + STEP;
+            for key in due {
+                self.begin(key, next, &tasks).await;
             }
         }
     }
 
-    fn begin(&self, key: RevisionKey, tasks: &TaskTracker) {
+    async fn begin(&self, key: RevisionKey, until: Instant, tasks: &TaskTracker) {
         if self.pods.ready(&key).is_err() {
             let unknown = CollectionHealth::NoEndpoints("failed to get endpoints".to_owned());
             return self.collector.not_scraped(&key, unknown);
@@ -127,7 +134,8 @@ impl Scraper {
             // Asleep, or starting: nothing to ask, and nothing to complain about.
             return self.collector.not_scraped(&key, CollectionHealth::Healthy);
         }
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
+        // After `until` this takes a place that is free, and waits for none.
+        let Ok(Ok(place)) = timeout_at(until, self.places.clone().acquire_owned()).await else {
             tracing::debug!(%key, "skipping a scrape: too many are under way");
             return;
         };

@@ -145,7 +145,11 @@ impl Fixture {
     }
 
     fn stable(&self) -> Option<f64> {
-        let load = self.collector.load(&self.key, ScalingMetric::Concurrency, self.clock.now(), true);
+        self.stable_of(&self.key)
+    }
+
+    fn stable_of(&self, key: &RevisionKey) -> Option<f64> {
+        let load = self.collector.load(key, ScalingMetric::Concurrency, self.clock.now(), true);
         load.ok().map(|load| load.stable)
     }
 }
@@ -227,6 +231,31 @@ async fn only_awake_revisions_are_scraped() {
     timeout(Duration::from_secs(20), seen).await.expect("scraped");
     assert_eq!(fixture.stable(), Some(7.0));
     assert_eq!(fixture.collector.health(&asleep), Some(CollectionHealth::Healthy));
+    shutdown.cancel();
+    running.await.expect("ends");
+}
+
+/// Goal: revisions of one phase that are more than there are places are all asked, rather than the same ones never.
+#[tokio::test]
+async fn those_that_find_no_place_wait_for_one() {
+    let mut fixture = Fixture::new(&[Answer::Concurrency(7.0)]).await;
+    fixture.scraper.places = Arc::new(Semaphore::new(1));
+    let how = fixture.collector.get(&fixture.key).expect("collected").lock().spec.clone();
+    let same_phase = |key: &RevisionKey| phase_of(key) == phase_of(&fixture.key);
+    let names = (0..).map(|n| RevisionKey::new("ns", format!("other-{n}")));
+    let others: Vec<RevisionKey> = names.filter(same_phase).take(5).collect();
+    for key in &others {
+        fixture.collector.ensure(key, how.clone());
+        fixture.pods.track(key, PodSet::Revision("a".into()));
+    }
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(fixture.scraper.clone().run(shutdown.clone()));
+    let seen = async {
+        while others.iter().chain([&fixture.key]).any(|key| fixture.stable_of(key).is_none()) {
+            tokio::time::sleep(Duration::from_millis(10)).await; // A scrape sends no event.
+        }
+    };
+    timeout(Duration::from_secs(20), seen).await.expect("all are scraped");
     shutdown.cancel();
     running.await.expect("ends");
 }
@@ -337,14 +366,18 @@ async fn a_service_that_leads_to_one_pod_only_is_told() {
 async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
     let fixture = Fixture::new(&[]).await;
     let tasks = TaskTracker::new();
-    let turns = |n| (0..n).for_each(|_| fixture.scraper.begin(fixture.key.clone(), &tasks));
-    turns(5);
+    let turns = async |n| {
+        for _ in 0..n {
+            fixture.scraper.begin(fixture.key.clone(), Instant::now(), &tasks).await;
+        }
+    };
+    turns(5).await;
     assert_eq!(fixture.health(), CollectionHealth::Healthy);
     fixture.pods.untrack(&fixture.key);
-    turns(3);
+    turns(3).await;
     assert_eq!(fixture.health(), CollectionHealth::NoEndpoints("failed to get endpoints".into()));
     fixture.pods.track(&fixture.key, PodSet::Revision("a".into()));
-    turns(1);
+    turns(1).await;
     assert_eq!(fixture.health(), CollectionHealth::Healthy);
 }
 
