@@ -71,8 +71,8 @@ async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyho
     Ok(std::str::from_utf8(&status[9..])?.parse()?)
 }
 
-/// Goal: with two replicas of each plane and tokens on, every stat reaches its owner and none is dropped; whoever cannot
-/// prove to be one of the planes gets no connection, and whoever can speaks for itself alone.
+/// Goal: with two replicas of each plane and tokens on, stats reach their owners and none is dropped for one of
+/// [`REASONS`]; whoever cannot prove to be one of the planes gets no connection, and whoever can speaks for itself alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<()> {
     let mut settings = tempfile::NamedTempFile::new()?;

@@ -44,8 +44,8 @@ fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Out
     tokio::spawn(async move { load.steady(3, "/", stop).await })
 }
 
-/// Goal: no request fails, nobody is put to sleep under load, no stat is lost, and what nobody calls any more falls
-/// asleep under the new version, which takes the stats and the silence of every activator.
+/// Goal: no request fails, nobody is put to sleep under load, no stat is dropped for one of [`REASONS`], and what nobody
+/// calls any more falls asleep under the new version, which takes the stats and the silence of every activator.
 async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
     let mut settings = tempfile::NamedTempFile::new()?;
     settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
