@@ -2,6 +2,7 @@
 
 use crate::rig::{self, Pod, Rig};
 use activator::discovery::Event;
+use activator_core::breaker::Capacity;
 use http::{Response, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,10 +45,14 @@ async fn case_10_4_two_activators_divide_three_pods() {
     for own in OWN {
         let rig = Rig::start_with(|options| options.pod_ip = own.parse().expect("an address")).await;
         rig.revision(|backend| backend.container_concurrency = 1).await;
+        rig.pods(&pods.iter().map(|pod| pod.address).collect::<Vec<_>>()).await;
+        rig.until(|load| load.capacity == Capacity::Limited(3)).await; // Who knew fewer would divide them otherwise.
+        rigs.push(Arc::new(rig));
+    }
+    for (rig, share) in rigs.iter().zip([2, 1]) {
         let addresses = OWN.map(str::to_owned).to_vec();
         rig.tell(Event::Activators { key: rig::key("app"), addresses }).await;
-        rig.pods(&pods.iter().map(|pod| pod.address).collect::<Vec<_>>()).await;
-        rigs.push(Arc::new(rig));
+        rig.until(|load| load.capacity == Capacity::Limited(share)).await;
     }
     let mut answers = JoinSet::new();
     for rig in &rigs {
