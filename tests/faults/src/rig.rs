@@ -29,7 +29,7 @@ impl Rig {
     /// Starts one that knows the revision `ns/app`, as `change` makes it.
     ///
     /// # Errors
-    /// No port is free.
+    /// No port is free, or the revision does not become known in time.
     pub async fn start(change: impl FnOnce(&mut Backend)) -> anyhow::Result<Self> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let autoscaler = TcpListener::bind(free).await?;
@@ -58,6 +58,7 @@ impl Rig {
         change(&mut backend);
         rig.tell(Event::Synced).await?;
         rig.tell(Event::Revision(Box::new(Spec::standalone("ns", backend)))).await?;
+        rig.until("the revision is known", |_| true).await?;
         Ok(rig)
     }
 
