@@ -66,7 +66,7 @@ impl World {
             let answer = LeaseAnswer::Failed;
             return self.tell(Who::Autoscaler(index), LEASE_TIMEOUT, Local::LeaseAnswer { lease, sent, answer });
         }
-        let delay = self.api_delay() + self.api_work().min(LEASE_TIMEOUT);
+        let delay = self.api_delay() + self.api_work(self.links.api_slow()).min(LEASE_TIMEOUT);
         let life = self.autoscalers[index].process.life;
         self.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
     }

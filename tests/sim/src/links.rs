@@ -43,7 +43,12 @@ impl Links {
     }
 
     pub(crate) fn api_is_well(&self, autoscaler: usize) -> bool {
-        !self.api_answer_lost(autoscaler) && !self.api_slow()
+        !self.api_answer_lost(autoscaler) && !self.writes_slow()
+    }
+
+    /// Whether it takes long until an object is written.
+    pub(crate) fn writes_slow(&self) -> bool {
+        self.api_slow() || self.is(Fault::SlowWrites)
     }
 
     pub(crate) fn stats_cut(&self, activator: usize) -> bool {

@@ -80,6 +80,8 @@ pub(crate) enum Fault {
     StopApi,
     /// Answers take up to a second and a half.
     SlowApi,
+    /// Writes of objects take seconds (what has to admit them is slow), those of leases do not.
+    SlowWrites,
     /// An activator's stats reach no autoscaler while its traffic goes on.
     CutStats(usize),
     /// Its frames are lost, repeated, late.
@@ -105,6 +107,9 @@ impl Plan {
         let revisions = (0..count).map(|index| Revision::new(index, &names, rng)).collect();
         let mut faults: Vec<_> = (0..rng.random_range(3..=9)).map(|_| fault(autoscalers, activators, rng)).collect();
         faults.extend((0..rng.random_range(0..=2)).map(|_| around_replicas(autoscalers, count, rng)));
+        if autoscalers > 1 && rng.random_bool(0.5) {
+            faults.extend(writes_at_a_hand_over(autoscalers, rng));
+        }
         // From what leaves hardly any choice to upstream's.
         let rate = Rate { qps: f64::from(rng.random_range(4..=40)), burst: rng.random_range(1..=80) };
         Self { autoscalers, activators, entries: rng.random_range(1..=3), buckets, rate, revisions, faults }
@@ -188,6 +193,14 @@ fn around_replicas(autoscalers: usize, revisions: usize, rng: &mut StdRng) -> Pl
         return planned(Fault::CutMetrics(rng.random_range(0..autoscalers)), 90, rng);
     }
     planned(Fault::Rival(rng.random_range(0..revisions), rng.random_range(1..=6)), 100, rng)
+}
+
+/// Leases that change hands, as somebody leaves and comes back, while what is written under them takes its time.
+fn writes_at_a_hand_over(autoscalers: usize, rng: &mut StdRng) -> [Planned; 2] {
+    let slow = planned(Fault::SlowWrites, 60, rng);
+    let leaver = Fault::LeaveAutoscaler(rng.random_range(0..autoscalers));
+    let at = slow.at + slow.lasts.mul_f64(rng.random_range(0.2..0.8));
+    [slow, Planned { at, lasts: seconds(1, 10, rng), fault: leaver }]
 }
 
 fn planned(fault: Fault, longest: u64, rng: &mut StdRng) -> Planned {

@@ -55,13 +55,13 @@ impl World {
         debug_assert!(self.without.is_some() || within >= WRITE_MARGIN - CANCEL_MARGIN);
         self.autoscalers[index].writers[bucket].under_way += 1;
         let transit = Duration::from_millis(self.rng.random_range(1..=TRANSIT));
-        let busy = self.api_work();
+        let busy = self.api_work(self.links.writes_slow());
         Some(Passage { deadline: self.now + within, delay: transit + busy, too_late: busy > within })
     }
 
     /// What the API server takes before it carries a request out.
-    pub(crate) fn api_work(&mut self) -> Duration {
-        let most = if self.links.api_slow() { SLOW } else { 5 };
+    pub(crate) fn api_work(&mut self, slow: bool) -> Duration {
+        let most = if slow { SLOW } else { 5 };
         Duration::from_millis(self.rng.random_range(0..=most))
     }
 

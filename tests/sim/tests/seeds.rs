@@ -36,45 +36,45 @@ fn a_seed_replays() {
     }
 }
 
-/// What the first seed, of as many from `from` on, breaks without a rule.
-fn breaks(without: Without, from: u64, invariant: &str) -> String {
-    let broken = (from..from + SEEDS).filter_map(|seed| run(seed, Some(without), false).err());
+/// What the first seed breaks without a rule.
+fn breaks(without: Without, invariant: &str) -> String {
+    let broken = (0..SEEDS).filter_map(|seed| run(seed, Some(without), false).err());
     let broken = broken.map(|broken| broken.what).find(|what| what.starts_with(invariant));
     broken.unwrap_or_else(|| panic!("{SEEDS} seeds hold without {without:?}: the simulator has no teeth"))
 }
 
 #[test]
 fn without_the_lease_check_two_write() {
-    let what = breaks(Without::Lease, 0, "at most one writer");
+    let what = breaks(Without::Lease, "at most one writer");
     assert!(what.contains("while"), "{what}");
 }
 
 #[test]
 fn without_guards_a_former_owner_writes_late() {
-    let what = breaks(Without::Guard, 1150, "at most one writer");
+    let what = breaks(Without::Guard, "at most one writer");
     assert!(what.contains("while"), "{what}");
 }
 
 #[test]
 fn without_the_proof_an_entry_leads_to_pods_that_are_gone() {
-    let what = breaks(Without::Proof, 0, "the last pod leaves");
+    let what = breaks(Without::Proof, "the last pod leaves");
     assert!(what.contains("are gone"), "{what}");
 }
 
 #[test]
 fn without_attestation_silence_is_taken_for_zero() {
-    let what = breaks(Without::Attestation, 0, "missing data is never zero load");
+    let what = breaks(Without::Attestation, "missing data is never zero load");
     assert!(what.contains("heard activator") || what.contains("put to sleep"), "{what}");
 }
 
 #[test]
 fn without_doubt_a_failing_metric_takes_pods_away() {
-    let what = breaks(Without::Doubt, 0, "doubt takes nothing away");
+    let what = breaks(Without::Doubt, "doubt takes nothing away");
     assert!(what.contains("has failed since"), "{what}");
 }
 
 #[test]
 fn without_pauses_two_writers_fight() {
-    let what = breaks(Without::Contest, 0, "a contested scale waits");
+    let what = breaks(Without::Contest, "a contested scale waits");
     assert!(what.contains("asks for"), "{what}");
 }
