@@ -234,6 +234,7 @@ mod tests {
         assert_eq!(options.stat_listen.port(), 8080);
     }
 
+    /// Identities of the reference (autoscaler, 11.11) need both variables.
     #[test]
     fn what_is_missing_or_wrong_is_named() {
         let complete = [("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "ns")];

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Key, then the owner's index among 2, 3, 5 and 10 buckets.
+    /// Owners of the reference (autoscaler, 11.11): key, then the owner's index among 2, 3, 5 and 10 buckets.
     #[test]
     fn owners_are_the_same_as_upstream() {
         let rows = [
@@ -164,6 +164,49 @@ mod tests {
         assert_eq!(owner::<String>(&[], "a/b"), None);
     }
 
+    /// The same table's start and positions (autoscaler, 11.11): key, where its search starts, the places of 2 and 3
+    /// buckets.
+    #[test]
+    fn keys_and_buckets_stand_where_upstreams_do() {
+        fn places(names: &[String], key: &str) -> Vec<u64> {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let ring = place(&names, key, SLOTS as u64);
+            let of = |name: &&str| ring.iter().find(|(_, placed)| *placed == name).map_or(u64::MAX, |(slot, _)| *slot);
+            names.iter().map(of).collect()
+        }
+        let start = |key: &str| fnv1a(fnv1a(FNV_OFFSET, key), "start-angle-salt") % SLOTS as u64;
+        for (key, expected, two, three) in [
+            ("default/hello-00001", 1630, [1307, 1654], [518, 715, 588]),
+            ("default/hello-00002", 551, [1742, 1219], [83, 1150, 1893]),
+            ("default/autoscale-go-00001", 524, [445, 2026], [762, 1453, 236]),
+            ("prod/checkout-00042", 1303, [1334, 2019], [1331, 1446, 293]),
+            ("ns1/rev1", 1359, [1550, 1937], [897, 1950, 75]),
+            ("ns1/rev2", 806, [1115, 632], [1640, 1515, 510]),
+        ] {
+            assert_eq!((start(key), places(&bucket_names(2), key)), (expected, two.to_vec()), "{key}");
+            assert_eq!(places(&bucket_names(3), key), three, "{key}");
+        }
+        let named = |names: [&str; 2], key| (start(key), places(&names.map(str::to_owned), key));
+        let fixture = ["as-bucket-00-of-02", "as-bucket-01-of-02"];
+        assert_eq!(named(fixture, "knative-testing/succulent"), (674, vec![1142, 1871]));
+        assert_eq!(named(fixture, "knative-testing/plant"), (859, vec![511, 1418]));
+        assert_eq!(named(["b-174", "b-8"], "ns/rev"), (1629, vec![1585, 331]));
+        assert_eq!(named(["b-174", "b-8"], "x/y"), (1666, vec![52, 133]));
+    }
+
+    /// The balance of the reference (autoscaler, 11.11): 20 000 keys in 50 namespaces, 10 buckets.
+    #[test]
+    fn twenty_thousand_keys_are_shared_evenly() {
+        let (names, mut shares) = (bucket_names(10), BTreeMap::new());
+        for i in 0..20_000 {
+            let key = format!("ns{}/rev-{i:05}", i % 50);
+            *shares.entry(owner(&names, &key).map(str::to_owned)).or_insert(0) += 1;
+        }
+        let (fewest, most) = (shares.values().min(), shares.values().max());
+        assert_eq!((shares.len(), fewest, most), (10, Some(&1811), Some(&2088)), "{shares:?}");
+    }
+
+    /// The collisions of the reference (autoscaler, 11.11), and ours.
     #[test]
     fn colliding_buckets_are_told_apart_as_upstream_does() {
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev"), Some("b-8"));
@@ -206,6 +249,7 @@ mod tests {
         }
     }
 
+    /// Hosts, names and identities of the reference (autoscaler, 11.11).
     #[test]
     fn names_and_identities_are_upstreams() {
         assert_eq!(bucket_name(0, 10), "autoscaler-bucket-00-of-10");

@@ -131,6 +131,7 @@ mod tests {
 
     const AGE: Duration = Duration::from_secs(9);
 
+    /// What becomes of the condition in the rows of the reference (reconcilers, 9.2), as a table of its own.
     #[test]
     fn the_table_of_the_module_holds() {
         use Verdict::{NoTraffic, Queued, TimedOut};

@@ -80,6 +80,7 @@ impl FromIterator<Pod> for PodCounts {
 mod tests {
     use super::*;
 
+    /// Single pods (reconcilers, 9.7); one without conditions is not ready.
     #[test]
     fn each_pod_is_counted_by_phase_deletion_and_readiness() {
         let pod = |phase, deleting, ready| Pod { phase, deleting, ready };

@@ -358,6 +358,8 @@ fn is_ready(state: &pod_counts::Pod) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use autoscaler_core::sample;
+    use std::time::Duration;
 
     fn pod(labels: &[(&str, &str)], phase: Phase, ready: bool) -> PodState {
         PodState {
@@ -451,5 +453,31 @@ mod tests {
         nowhere.address = None;
         index.apply("ns", "nowhere", nowhere);
         assert_eq!(index.scrape_targets(&key).len(), 1);
+    }
+
+    /// Reconcilers, 9.7: of pods that started at t, t − 1 s and t + 60 s the one from t − 1 s is asked first, whatever
+    /// they are called; pods that failed, are pending or terminate are not asked. (Here age counts as far as it says
+    /// who has seen a whole window; among those chance decides.)
+    #[test]
+    fn the_oldest_pod_is_scraped_first() {
+        let index = PodIndex::new(Attention::new());
+        let (key, t) = (RevisionKey::new("ns", "a"), Timestamp::from_secs(1_000_000));
+        index.track(&key, selector(&[("app", "a")]));
+        let second = Duration::from_secs(1);
+        let started = [("a", t + 60 * second), ("b", t), ("c", t - second)];
+        for (host, (name, started)) in (1..).zip(started) {
+            let (labels, address) = (&[("app", "a")], Some(IpAddr::from([10, 0, 0, host])));
+            let pod = PodState { address, started: Some(started), ..pod(labels, Phase::Running, true) };
+            index.apply("ns", name, pod);
+        }
+        let terminating = pod_counts::Pod { phase: Phase::Running, deleting: true, ready: true };
+        index.apply("ns", "d", PodState { state: terminating, ..pod(&[("app", "a")], Phase::Running, true) });
+        for (name, phase) in [("e", Phase::Pending), ("f", Phase::Other)] {
+            index.apply("ns", name, pod(&[("app", "a")], phase, true));
+        }
+        let targets = index.scrape_targets(&key).into_iter().map(|target| (target.address, target.started));
+        let candidates = sample::choose(targets, t + 59 * second, 60 * second, &mut rand::rng());
+        let hosts: Vec<IpAddr> = candidates.order;
+        assert_eq!((hosts.len(), hosts[0]), (3, IpAddr::from([10, 0, 0, 3])));
     }
 }

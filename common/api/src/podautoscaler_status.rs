@@ -161,6 +161,7 @@ mod tests {
         Timestamp::from_secs(1_700_000_000 + secs)
     }
 
+    /// The conditions of the reference (reconcilers, 9.3).
     #[test]
     fn activity_has_three_states_and_their_age() {
         let mut status = PodAutoscalerStatus::default();
@@ -176,6 +177,20 @@ mod tests {
         assert!(status.is_inactive());
         status.mark_inactive(Inactive::NoTraffic, at(40));
         assert_eq!(status.inactive_for(at(45)), Some(Duration::from_secs(5)), "another reason restarts the clock");
+    }
+
+    /// Reconcilers, 9.3: an Active condition that does not say since when has been so since the beginning of time.
+    #[test]
+    fn a_condition_without_a_time_is_as_old_as_time() {
+        let parse = |status: &str| {
+            let conditions = serde_json::json!([{"type": "Active", "status": status}]);
+            let status = serde_json::from_value(serde_json::json!({"conditions": conditions}));
+            status.expect("a status")
+        };
+        let (inactive, active): (PodAutoscalerStatus, PodAutoscalerStatus) = (parse("False"), parse("True"));
+        let century = Duration::from_secs(100 * 365 * 86_400);
+        assert!(inactive.inactive_for(at(0)).is_some_and(|age| age > century), "{:?}", inactive.inactive_for(at(0)));
+        assert!(active.active_for(at(0)).is_some_and(|age| age > century), "{:?}", active.active_for(at(0)));
     }
 
     #[test]

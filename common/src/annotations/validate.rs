@@ -199,6 +199,7 @@ mod tests {
         line.rsplit_once(" (").filter(|(_, rule)| rule.ends_with(')')).map_or(line.clone(), |(head, _)| head.into())
     }
 
+    /// The table of the reference (autoscaler, 11.2), without what ours adds in parentheses: the rule.
     #[test]
     fn single_annotations_are_checked() {
         let kpa = "class";
@@ -275,6 +276,7 @@ mod tests {
         }
     }
 
+    /// Its rows about limits that the cluster sets (autoscaler, 11.2).
     #[test]
     fn the_cluster_sets_limits() {
         let limited = AutoscalerConfig { max_scale_limit: 10, max_scale: 5, ..AutoscalerConfig::default() };
@@ -290,11 +292,14 @@ mod tests {
         assert_eq!(check(&[("initial-scale", "0")], &zero), "");
     }
 
+    /// Its last line (autoscaler, 11.2): several violations, one per line, sorted.
     #[test]
     fn all_violations_are_reported() {
         let annotations = map(&[(TARGET.name, "abc"), (MIN_SCALE.name, "-1"), (WINDOW.name, "x")]);
         let errors = validate(&annotations, &AutoscalerConfig::default()).expect_err("three violations");
         assert_eq!(errors.iter().count(), 3);
+        let text = errors.to_string();
+        assert!(text.lines().count() == 3 && text.lines().is_sorted(), "{text}");
     }
 
     #[test]

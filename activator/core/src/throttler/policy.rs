@@ -169,6 +169,7 @@ mod tests {
         }
     }
 
+    /// Case 10.5: few places on each pod.
     #[test]
     fn small_limits_fill_the_first_pod_first() {
         let mut picker = Picker::new(1, 2);
@@ -179,6 +180,7 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick()], [Some(0), None]);
     }
 
+    /// Case 10.5: more than three places on each pod.
     #[test]
     fn larger_limits_take_turns() {
         let mut picker = Picker::new(5, 3);
@@ -200,6 +202,7 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick(), picker.pick()], [1, 2, 1].map(Some));
     }
 
+    /// Case 10.5: the rows in which the list is cut under the cursor.
     #[test]
     fn round_robin_survives_a_list_cut_under_its_cursor() {
         let mut picker = Picker::round_robin(1, 3);
@@ -215,6 +218,7 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick(), picker.pick()], [1, 2, 2].map(Some));
     }
 
+    /// Case 10.5: no limit, one pod and two.
     #[test]
     fn choice_of_two_prefers_the_less_loaded() {
         let mut picker = Picker::new(0, 1);
@@ -245,6 +249,7 @@ mod tests {
         }
     }
 
+    /// Case 10.5: a hundred picks, all released.
     #[test]
     fn choice_of_two_reaches_every_pod() {
         for n in [2, 3, 7] {

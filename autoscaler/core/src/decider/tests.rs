@@ -1,4 +1,5 @@
-//! Rows are (inputs) -> (desired, excess burst capacity, panicking); sequences are one row per tick.
+//! The reference's tables (autoscaler, 11.8 and 11.9), and ours. Rows are (inputs) -> (desired, excess burst capacity,
+//! panicking); sequences are one row per tick.
 
 use std::time::Duration;
 
@@ -69,6 +70,7 @@ fn panicking(spec: &DeciderSpec, ago: Duration, floor: u32) -> Decider {
     Decider { panic_floor: floor as i32, ..Decider::new(spec, 2, epoch() - ago) }
 }
 
+/// The cases of one tick (autoscaler, 11.8), by their names there.
 #[test]
 fn one_evaluation_follows_the_rule() {
     let at_once = Duration::ZERO;
@@ -98,6 +100,7 @@ fn one_evaluation_follows_the_rule() {
     }
 }
 
+/// The whole table of production defaults (autoscaler, 11.9).
 #[test]
 fn production_defaults() {
     for (ready, stable, panic, expected) in [
@@ -119,7 +122,7 @@ fn production_defaults() {
     }
 }
 
-/// Goal: what one evaluation leaves behind for the next.
+/// The cases of two ticks (autoscaler, 11.8): what one evaluation leaves behind for the next.
 #[test]
 fn evaluations_follow_each_other() {
     type Tick = (u64, u32, f64, f64, (i32, i32, bool));
@@ -159,6 +162,7 @@ fn evaluations_follow_each_other() {
     }
 }
 
+/// The two cases that begin in panic (autoscaler, 11.8).
 #[test]
 fn in_panic_the_larger_window_wins() {
     for (stable, panic, expected) in [(50.0, 30.0, (50, -124, true)), (20.0, 30.0, (30, -124, true))] {
@@ -168,7 +172,8 @@ fn in_panic_the_larger_window_wins() {
     }
 }
 
-/// Goal: panic lasts a stable window beyond the *last* tick over the threshold, and extends only then.
+/// The first sequence of 11.8: panic lasts a stable window beyond the *last* tick over the threshold, and extends only
+/// then.
 #[test]
 fn panic_ends_a_stable_window_after_the_last_excess() {
     let spec = spec(1.0, 98.0);
@@ -184,6 +189,7 @@ fn panic_ends_a_stable_window_after_the_last_excess() {
     assert_eq!((tick(&mut again, &spec, secs(30), 40, (30.0, 80.0)).0, since(&again)), (80, Some(30)));
 }
 
+/// The second sequence of 11.8.
 #[test]
 fn panic_mode_holds_the_scale_for_one_stable_window() {
     let spec = spec(10.0, 93.0);
@@ -196,6 +202,7 @@ fn panic_mode_holds_the_scale_for_one_stable_window() {
     assert_eq!(tick(&mut decider, &spec, secs(62), 1, (30.0, 30.0)).0, 3, "the floor went with the panic");
 }
 
+/// The third sequence of 11.8.
 #[test]
 fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
     let spec = spec(1.0, 101.0);
@@ -210,6 +217,7 @@ fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
     }
 }
 
+/// The fourth line below the cases of 11.8: creation.
 #[test]
 fn a_decider_born_above_one_pod_panics() {
     let spec = production();
@@ -222,6 +230,7 @@ fn a_decider_born_above_one_pod_panics() {
     assert_eq!(tick(&mut decider, &spec, secs(61), 7, (0.0, 0.0)).0, 3);
 }
 
+/// The last case of 11.8: no count of pods, or no metrics.
 #[test]
 fn an_unknown_input_changes_nothing() {
     let spec = spec(10.0, 100.0);
@@ -241,7 +250,7 @@ fn an_unknown_input_changes_nothing() {
     }
 }
 
-/// Goal: the scale-down delay of 5 min (150 slots) releases a value 150 slots after its own, not a tick earlier.
+/// The delays of 11.8: one of 5 min (150 slots) releases a value 150 slots after its own, not a tick earlier.
 #[test]
 fn the_delay_holds_a_larger_decision() {
     let spec = DeciderSpec {
@@ -274,6 +283,7 @@ fn the_delay_holds_a_larger_decision() {
     assert_eq!(desired(&spec, 906, 0.0), Some(4), "what was unreachable left no trace");
 }
 
+/// The last line of 11.8: no delay.
 #[test]
 fn without_a_delay_less_is_believed_at_once() {
     let spec = DeciderSpec { panic_threshold: 100.0, stable_window: Duration::ZERO, ..spec(10.0, 0.0) };
@@ -422,7 +432,8 @@ proptest! {
         prop_assert!(less.excess_burst_capacity() >= more.excess_burst_capacity());
     }
 
-    /// One decision changes the scale by no more than its rates allow, unless something older or wished for holds it up.
+    /// One decision changes the scale by no more than its rates allow, unless something older or wished for holds it
+    /// up.
     #[test]
     fn desired_stays_within_the_limits(spec in any_spec(), history in any_history(), ready in 0_u32..300, load in 0.0..1e6) {
         let (mut decider, now) = replay(&spec, &history);

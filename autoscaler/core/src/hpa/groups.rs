@@ -118,6 +118,7 @@ mod tests {
         }
     }
 
+    /// The table of groups (hpa, 8.6), and ours.
     #[test]
     fn the_groups_of_the_reference() {
         let started = |age: i64, ready: Option<(bool, i64)>| Pod {

@@ -66,6 +66,7 @@ mod tests {
         Memory { recommendations: history.iter().map(recommendation).collect(), ..Memory::default() }
     }
 
+    /// Bounds without a behavior (hpa, 8.11).
     #[test]
     fn the_bounds_of_the_reference() {
         for (current, proposed, min, max, replicas, limit) in [
@@ -81,6 +82,7 @@ mod tests {
         }
     }
 
+    /// Stabilization without a behavior (hpa, 8.12).
     #[test]
     fn the_windows_of_the_reference() {
         for (history, proposed, stabilized, length) in [
@@ -109,6 +111,7 @@ mod tests {
         }
     }
 
+    /// The last row of the floating-point edges (hpa, 8.14).
     /// The odd case: 40 was asked for once, and 6 is now.
     #[test]
     fn a_stale_recommendation_goes_on_growing_the_target() {

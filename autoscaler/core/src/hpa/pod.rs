@@ -190,6 +190,7 @@ mod tests {
         }
     }
 
+    /// The table of requests (hpa, 8.7).
     #[test]
     fn the_requests_of_the_reference() {
         let both = [("c1", Some(100)), ("c2", Some(50))];
@@ -209,6 +210,7 @@ mod tests {
         }
     }
 
+    /// Its row of init containers (hpa, 8.7).
     #[test]
     fn sidecars_count_and_other_init_containers_do_not() {
         let init = |name, cpu, restarts| InitContainer { container: container(name, Some(cpu)), restarts };

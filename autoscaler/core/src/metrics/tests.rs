@@ -1,4 +1,5 @@
-//! What is recorded, what is refused, and when there is no answer.
+//! What is recorded, what is refused, and when there is no answer: the last lines of the reference's table of windows
+//! (autoscaler, 11.4), and ours.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Linear and weighted windows against upstream's rows and a plain model.
+//! Linear and weighted windows against upstream's rows (autoscaler, 11.4 and 11.5) and a plain model.
 
 use proptest::prelude::*;
 

@@ -320,7 +320,7 @@ async fn two_objects_for_the_same_pods_block_each_other() {
     assert!(!lines(&second).contains(&PUT));
 }
 
-/// The row of the reference: a thousand objects and five workers are done in one period.
+/// The row of the reference (hpa, 8.15): a thousand objects and five workers are done in one period.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_objects_are_evaluated_each_period() {
     let f = Fixture::new(5);

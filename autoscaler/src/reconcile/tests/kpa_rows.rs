@@ -303,7 +303,8 @@ async fn row_42_an_unknown_key_means_nothing() {
     }
 }
 
-/// (stored scale, desired) -> stored after; two pods are ready where it is not known.
+/// Retention of a scale (reconcilers, 9.2): (stored scale, desired) -> stored after; two pods are ready where it is not
+/// known.
 #[tokio::test]
 async fn a_scale_that_is_not_known_any_more_is_kept() {
     for (stored, desired, ready, expected) in [(None, Some(1), 1, 1), (Some(1), Some(1), 1, 1), (Some(2), None, 2, 2)] {

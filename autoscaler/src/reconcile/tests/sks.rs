@@ -181,20 +181,6 @@ async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
 }
 
 #[tokio::test]
-async fn a_failed_create_is_told_in_the_condition() {
-    for (created, reason) in
-        [(0, "CreatingPrivateService"), (1, "CreatingPublicService"), (2, "CreatingPublicEndpoints")]
-    {
-        let mut f = fixture(json!({}), "Proxy");
-        let paths = [SERVICES, SERVICES, SLICES];
-        let mut script: Vec<_> = paths[..created].iter().map(|path| expect(&format!("POST {path}"))).collect();
-        script.push(expect(&format!("POST {}", paths[created])).refused(500, "out of luck"));
-        script.push(put_status().with(move |body| assert_condition(body, "EndpointsPopulated", "Unknown", reason)));
-        pass(&mut f, script).await.expect_err(reason);
-    }
-}
-
-#[tokio::test]
 async fn pods_that_crash_loop_fail_their_held_requests() {
     let mut f = fixture(json!({}), "Proxy");
     *f.fakes.trouble.lock() = Some("CrashLoopBackOff: back-off 10s".into());

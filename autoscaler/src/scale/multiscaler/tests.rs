@@ -116,7 +116,27 @@ async fn secs(secs: u64) {
     tokio::time::sleep(Duration::from_secs(secs)).await;
 }
 
-/// Goal: the first stat of a sleeping revision is decided on before the call that records it returns: no tick, no task.
+/// Goal: the last line of the reference (autoscaler, 11.10): nothing is known before a loop is made, nor decided after
+/// it went.
+#[tokio::test(start_paused = true)]
+async fn a_loop_is_known_from_its_creation_to_its_removal() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.multiscaler.status(&fixture.key), None, "before");
+    fixture.pods(1);
+    fixture.ensure(Initial::Unknown);
+    secs(3).await;
+    assert!(fixture.told() && fixture.desired() == Some(0), "it ticks");
+    fixture.multiscaler.remove(&fixture.key);
+    for _ in 0..10 {
+        fixture.stat(70.0);
+        secs(1).await;
+    }
+    assert_eq!(fixture.multiscaler.status(&fixture.key), None, "after");
+    assert!(!fixture.told(), "neither ticks nor stats decide");
+}
+
+/// Goal: the first stat of a sleeping revision (autoscaler, 11.10) is decided on before the call that records it
+/// returns: no tick, no task.
 #[tokio::test(start_paused = true)]
 async fn a_stat_wakes_a_sleeping_revision_at_once() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! The numeric cases of the reference for behaviors, and properties.
+//! The numeric cases of the reference for behaviors (hpa, 8.11, 8.12, 8.14, 8.15), and properties.
 
 use proptest::prelude::*;
 
@@ -42,6 +42,7 @@ fn events(list: &[(i32, u64)]) -> Vec<ScaleEvent> {
 
 type Ages<'a> = &'a [(i32, u64)];
 
+/// Rates (hpa, 8.11).
 #[test]
 fn the_rates_of_the_reference() {
     use Limit::{ScaleDown, ScaleUp, TooFew, TooMany, WithinRange};
@@ -95,6 +96,7 @@ fn the_rates_of_the_reference() {
     }
 }
 
+/// "Limit only", the last row of 8.11, and ours.
 #[test]
 fn the_select_policy_picks_the_change() {
     let memory = Memory::default();
@@ -111,6 +113,7 @@ fn the_select_policy_picks_the_change() {
     assert_eq!((bound(9), bound(3)), ((7, Limit::ScaleUp), (7, Limit::ScaleDown)));
 }
 
+/// Stabilization (hpa, 8.12).
 #[test]
 fn the_windows_of_the_reference() {
     // (history, current, proposed, (up window, down window), stabilized, history after)
@@ -167,6 +170,7 @@ fn course(rules: &Rules, start: i32, proposed: i32, interval: u64, steps: u64) -
     (0..steps).map(step).collect()
 }
 
+/// Steps (hpa, 8.14 and 8.15).
 #[test]
 fn an_unlimited_demand_takes_the_steps_of_the_reference() {
     let defaults = rules("", "", (0, 0), None);

@@ -1,4 +1,4 @@
-//! The numeric cases of the reference for values of pods, and properties.
+//! The numeric cases of the reference for values of pods (hpa, 8.1 to 8.4, 8.14), and properties.
 
 use std::time::Duration;
 
@@ -77,6 +77,7 @@ impl Case<'_> {
     }
 }
 
+/// Rows R1 to R26 (hpa, 8.1); the last two are ours.
 #[test]
 fn the_utilizations_of_the_reference() {
     const R8: &[i64] = &[200, 600, 1000, 500, 500];
@@ -119,6 +120,7 @@ fn the_utilizations_of_the_reference() {
     }
 }
 
+/// Rows R27 and R29 (hpa, 8.1), and ours. R28, no items, stands beside the requests.
 #[test]
 fn a_utilization_fails_for_the_reasons_of_the_reference() {
     for (states, values, requests, error) in [
@@ -132,6 +134,7 @@ fn a_utilization_fails_for_the_reasons_of_the_reference() {
     }
 }
 
+/// Containers (hpa, 8.2).
 #[test]
 fn the_containers_of_the_reference() {
     for (current, states, values, target, percent, average, replicas) in [
@@ -149,6 +152,7 @@ fn the_containers_of_the_reference() {
     }
 }
 
+/// Tolerances (hpa, 8.3); its rows of Pods, Object and External stand with those kinds.
 #[test]
 fn the_tolerances_of_the_reference() {
     for (values, down, up, percent, replicas) in [
@@ -225,6 +229,7 @@ fn plain(current: i32, states: &str, values: &[i64], target: i64, tolerances: To
     (answer.value, answer.replicas)
 }
 
+/// Metrics of pods (hpa, 8.4, and their row of 8.3).
 #[test]
 fn the_pods_metrics_of_the_reference() {
     for (current, states, values, target, average, replicas) in [

@@ -1,4 +1,5 @@
-//! Whole passes: the tables of the reference. The limit that legacy rules put on growth is the real one here.
+//! Whole passes: the tables of the reference (hpa, 8.8 to 8.10). The limit that legacy rules put on growth is the real
+//! one here.
 
 use super::*;
 use crate::hpa::behavior::Rules;
@@ -150,6 +151,7 @@ fn metrics_that_fail_leave_everything_as_it_is() {
     expect(unrequested, 1, &failed("FailedGetResourceMetric"), "none,internal");
 }
 
+/// The table of partial failures (hpa, 8.9), and "cpu and Pods both" of 8.8.
 #[test]
 fn a_partial_failure_blocks_scaling_down_and_nothing_else() {
     let up = |other: MetricSpec| {
@@ -328,7 +330,7 @@ fn a_pass_asks_for_its_own_and_names_it() {
     assert_eq!((conclusion.desired_replicas, conclusion.error_label), (Some(5), ErrorLabel::Internal));
 }
 
-/// Metric by metric: the gate, the marker, and what has a say at zero.
+/// The table of zero (hpa, 8.10): the gate, the marker, and what has a say there.
 #[test]
 fn zero_is_left_only_by_who_put_the_target_there() {
     let value = |min: i32, current, target, total| world((min, 5), current, vec![object("Value", target)]).total(total);

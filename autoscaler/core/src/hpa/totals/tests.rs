@@ -1,4 +1,4 @@
-//! The numeric cases of the reference for values for all, and properties.
+//! The numeric cases of the reference for values for all (hpa, 8.5, and their rows of 8.3), and properties.
 
 use proptest::prelude::*;
 
