@@ -64,14 +64,14 @@ pub(crate) async fn probe(
             })
             .await
         }
-        Probe::Http { path, port, headers: given } | Probe::Https { path, port, headers: given } => {
+        Probe::Http(get) | Probe::Https(get) => {
             let own = [(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, pool.host.clone())];
-            let given = given.iter().filter_map(|(name, value)| {
+            let given = get.headers.iter().filter_map(|(name, value)| {
                 Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
             });
             let fields = own.into_iter().chain(given);
-            let secure = matches!(probe, Probe::Https { .. });
-            let target = Target { address: address(port), path, secure };
+            let secure = matches!(probe, Probe::Https(_));
+            let target = Target { address: address(&get.port), path: &get.path, secure };
             http(pool, target, fields, timeouts, |status, _| (200..400).contains(&status.as_u16())).await
         }
         Probe::Grpc { port, service } => grpc(pool, address(port), service, timeouts).await,

@@ -214,25 +214,12 @@ impl Live {
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
-    use common::backend::{Backend, Probe};
+    use common::backend::Backend;
     use common::time::Timestamp;
 
     /// `ns/app` without pods, as `change` makes it.
     pub(crate) fn revision(change: impl FnOnce(&mut Backend)) -> Arc<Revision> {
-        let mut backend = Backend {
-            revision: "app".into(),
-            service: "app".into(),
-            hosts: vec![],
-            protocol: Protocol::Http1,
-            container_concurrency: 0,
-            queue_proxy: false,
-            probe: Probe::Tcp { port: None },
-            timeout_ms: 300_000,
-            response_start_timeout_ms: 0,
-            idle_timeout_ms: 0,
-            max_held: 10_000,
-            failing: None,
-        };
+        let mut backend = Backend::plain("app");
         change(&mut backend);
         let start = Instant::now();
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());

@@ -5,6 +5,7 @@
 //! private Service, whose EndpointSlices carry the addresses. The activator needs nothing else, and sees an edit as
 //! soon as the Service is updated.
 
+use crate::annotations::Settings;
 use serde::{Deserialize, Serialize};
 
 /// All that an activator knows of one revision, its addresses aside.
@@ -79,29 +80,9 @@ pub enum Probe {
         port: Option<u16>,
     },
     /// An HTTP GET is answered with a status from 200 to 399.
-    #[serde(rename_all = "camelCase")]
-    Http {
-        /// Path and query.
-        path: String,
-        /// Port to ask; absent: the backend's.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        port: Option<u16>,
-        /// Further request headers; `Host` replaces the default.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        headers: Vec<(String, String)>,
-    },
+    Http(HttpGet),
     /// The same over TLS, whatever certificate is shown, as the kubelet's.
-    #[serde(rename_all = "camelCase")]
-    Https {
-        /// Path and query.
-        path: String,
-        /// Port to ask; absent: the backend's.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        port: Option<u16>,
-        /// Further request headers; `Host` replaces the default.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        headers: Vec<(String, String)>,
-    },
+    Https(HttpGet),
     /// `grpc.health.v1.Health/Check` answers SERVING.
     #[serde(rename_all = "camelCase")]
     Grpc {
@@ -116,6 +97,49 @@ pub enum Probe {
     Kubernetes,
 }
 
+/// What an HTTP probe asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpGet {
+    /// Path and query.
+    pub path: String,
+    /// Port to ask; absent: the backend's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Further request headers; `Host` replaces the default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
+}
+
+impl HttpGet {
+    /// A path of the backend's own port, without further headers.
+    pub fn path(path: impl Into<String>) -> Self {
+        Self { path: path.into(), port: None, headers: Vec::new() }
+    }
+}
+
+impl Backend {
+    /// One of plain pods that speak HTTP/1.1, with standalone's defaults: what a PodAutoscaler without any annotation
+    /// comes to where no container declares a probe.
+    pub fn plain(name: &str) -> Self {
+        let settings = Settings::default();
+        Self {
+            revision: name.to_owned(),
+            service: name.to_owned(),
+            hosts: Vec::new(),
+            protocol: Protocol::default(),
+            container_concurrency: 0,
+            queue_proxy: false,
+            probe: Probe::Tcp { port: None },
+            timeout_ms: u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX),
+            response_start_timeout_ms: 0,
+            idle_timeout_ms: 0,
+            max_held: settings.max_held,
+            failing: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,23 +149,34 @@ mod tests {
     #[test]
     fn a_backend_survives_the_annotation() {
         let backend = Backend {
-            revision: "hello".into(),
-            service: "hello".into(),
             hosts: vec!["*.example.com".into()],
             protocol: Protocol::H2c,
             container_concurrency: 3,
-            queue_proxy: false,
-            probe: Probe::Http { path: "/ready".into(), port: Some(8081), headers: vec![] },
-            timeout_ms: 300_000,
-            response_start_timeout_ms: 0,
-            idle_timeout_ms: 0,
-            max_held: 10_000,
-            failing: None,
+            probe: Probe::Http(HttpGet { port: Some(8081), ..HttpGet::path("/ready") }),
+            ..Backend::plain("hello")
         };
         let json = serde_json::to_string(&backend).expect("serializable");
         assert_eq!(serde_json::from_str::<Backend>(&json).expect("readable"), backend);
         let sparse = r#"{"revision":"a","service":"a","probe":{"type":"tcp"},"timeoutMs":1,"maxHeld":1,"new":true}"#;
         let read: Backend = serde_json::from_str(sparse).expect("readable");
         assert_eq!((read.protocol, read.probe), (Protocol::Http1, Probe::Tcp { port: None }));
+    }
+
+    /// Goal: the text of each kind of probe, which an activator of another version may read.
+    #[test]
+    fn probes_are_told_by_their_type() {
+        let get = || HttpGet { path: "/x".into(), port: Some(81), headers: vec![("Host".into(), "a".into())] };
+        for (probe, text) in [
+            (Probe::QueueProxy, r#"{"type":"queueProxy"}"#),
+            (Probe::Tcp { port: Some(80) }, r#"{"type":"tcp","port":80}"#),
+            (Probe::Http(HttpGet::path("/")), r#"{"type":"http","path":"/"}"#),
+            (Probe::Http(get()), r#"{"type":"http","path":"/x","port":81,"headers":[["Host","a"]]}"#),
+            (Probe::Https(get()), r#"{"type":"https","path":"/x","port":81,"headers":[["Host","a"]]}"#),
+            (Probe::Grpc { port: None, service: "s".into() }, r#"{"type":"grpc","service":"s"}"#),
+            (Probe::Kubernetes, r#"{"type":"kubernetes"}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&probe).ok().as_deref(), Some(text));
+            assert_eq!(serde_json::from_str::<Probe>(text).ok(), Some(probe), "{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
 use bytes::Bytes;
-use common::backend::{Probe, Protocol};
+use common::backend::{HttpGet, Probe, Protocol};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -170,7 +170,7 @@ async fn an_http_probe_decides_when_a_pod_is_used() {
     })
     .await;
     let rig = Rig::start().await;
-    let probe = Probe::Http { path: "/ready".into(), port: None, headers: vec![] };
+    let probe = Probe::Http(HttpGet::path("/ready"));
     rig.revision(|backend| backend.probe = probe).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: rig::key("app"), listing }).await;

@@ -6,7 +6,7 @@ use activator::{Activator, ColdStart, Options};
 use activator_core::breaker::Load;
 use bytes::Bytes;
 use common::RevisionKey;
-use common::backend::{Backend, Probe, Protocol};
+use common::backend::Backend;
 use common::stat::WireStatMessage;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
@@ -199,22 +199,9 @@ pub(crate) fn key(name: &str) -> RevisionKey {
     RevisionKey::new("ns", name)
 }
 
-/// A plain backend with a TCP probe and no limits to speak of.
+/// A plain backend whose requests end within the patience of a test.
 pub(crate) fn backend(name: &str) -> Backend {
-    Backend {
-        revision: name.to_owned(),
-        service: name.to_owned(),
-        hosts: vec![],
-        protocol: Protocol::Http1,
-        container_concurrency: 0,
-        queue_proxy: false,
-        probe: Probe::Tcp { port: None },
-        timeout_ms: 30_000,
-        response_start_timeout_ms: 0,
-        idle_timeout_ms: 0,
-        max_held: 10_000,
-        failing: None,
-    }
+    Backend { timeout_ms: 30_000, ..Backend::plain(name) }
 }
 
 /// A pod: a server on a free port, and what it has seen.

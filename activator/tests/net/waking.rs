@@ -2,7 +2,7 @@
 
 use crate::rig::{self, Pod, Rig, listen, patient, read_until, write};
 use activator::discovery::{Event, Listing, Spec};
-use common::backend::Probe;
+use common::backend::{HttpGet, Probe};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +46,7 @@ async fn a_probe_that_hangs_delays_nobody() {
     let rig = Rig::start().await;
     let known = async |name: &str, pods: &[std::net::SocketAddr]| {
         let mut spec = Spec::standalone("ns", rig::backend(name));
-        spec.backend.probe = Probe::Http { path: "/ready".into(), port: None, headers: vec![] };
+        spec.backend.probe = Probe::Http(HttpGet::path("/ready"));
         spec.rules.answer_timeout = rig::PATIENCE;
         rig.tell(Event::Revision(Box::new(spec))).await;
         let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };

@@ -6,7 +6,7 @@ use crate::client::Connection;
 use crate::lab::Lab;
 use crate::process::{self, Process};
 use anyhow::{Context, ensure};
-use common::backend::{Backend, Probe, Protocol};
+use common::backend::{Backend, Protocol};
 use common::names;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
@@ -83,20 +83,7 @@ impl Plane {
 
     /// Creates a revision without pods. Its host is [`host`].
     pub(crate) async fn revision(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
-        let backend = Backend {
-            revision: name.to_owned(),
-            service: name.to_owned(),
-            hosts: vec![],
-            protocol,
-            container_concurrency: 0,
-            queue_proxy: false,
-            probe: Probe::Tcp { port: None },
-            timeout_ms: 300_000,
-            response_start_timeout_ms: 0,
-            idle_timeout_ms: 0,
-            max_held: HELD_MAX,
-            failing: None,
-        };
+        let backend = Backend { protocol, max_held: HELD_MAX, ..Backend::plain(name) };
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {

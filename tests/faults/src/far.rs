@@ -88,7 +88,7 @@ impl fmt::Display for Figures {
             format!("{:?}", self.plan.protocol),
             match self.plan.probe {
                 Probe::Tcp { .. } => "TCP:",
-                Probe::Http { .. } => "HTTP:",
+                Probe::Http(_) => "HTTP:",
                 _ => "another:",
             },
             ms(self.believed),

@@ -1,7 +1,7 @@
 //! Prints figures. See the library's text.
 
 use clap::{Parser, Subcommand, ValueEnum};
-use common::backend::{Probe, Protocol};
+use common::backend::{HttpGet, Probe, Protocol};
 use faults::netns::Fault;
 use faults::pod_failure::{self, Plan};
 use faults::{client_timeouts, far};
@@ -63,7 +63,7 @@ fn main() -> anyhow::Result<()> {
         Run::Far { round_trip } => {
             for round_trip in round_trip.into_iter().map(Duration::from_millis) {
                 for protocol in [Protocol::Http1, Protocol::H2c] {
-                    let over_http = Probe::Http { path: "/".into(), port: None, headers: vec![] };
+                    let over_http = Probe::Http(HttpGet::path("/"));
                     for probe in [Probe::Tcp { port: None }, over_http] {
                         println!("{}", far::run(far::Plan { round_trip, protocol, probe })?);
                     }

@@ -5,7 +5,7 @@ use activator::{Activator, Options};
 use activator_core::breaker::{Capacity, Load};
 use anyhow::Context;
 use common::RevisionKey;
-use common::backend::{Backend, Probe, Protocol};
+use common::backend::Backend;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -41,20 +41,7 @@ impl Rig {
         let (events, receiver) = mpsc::channel(64);
         let activator = activator::start(options, receiver, Arc::new(Dns), activator::Configs::default()).await?;
         let rig = Self { activator, events, _autoscaler: autoscaler };
-        let mut backend = Backend {
-            revision: "app".into(),
-            service: "app".into(),
-            hosts: vec![],
-            protocol: Protocol::Http1,
-            container_concurrency: 0,
-            queue_proxy: false,
-            probe: Probe::Tcp { port: None },
-            timeout_ms: 300_000,
-            response_start_timeout_ms: 0,
-            idle_timeout_ms: 0,
-            max_held: 10_000,
-            failing: None,
-        };
+        let mut backend = Backend::plain("app");
         change(&mut backend);
         rig.tell(Event::Synced).await?;
         rig.tell(Event::Revision(Box::new(Spec::standalone("ns", backend)))).await?;

@@ -1,6 +1,6 @@
 //! Short runs of everything in this crate, held to what must be so on any machine, and a busy one.
 
-use common::backend::{Probe, Protocol};
+use common::backend::{HttpGet, Probe, Protocol};
 use faults::client_timeouts::{self, WAITING_MAX};
 use faults::far;
 use faults::netns::Fault;
@@ -65,7 +65,7 @@ fn a_pod_is_killed() {
 /// Goal: a pod wakes however far it is: over a second, where a probe's connect is never answered in its own time.
 #[test]
 fn a_far_pod_wakes() {
-    let over_http = Probe::Http { path: "/".into(), port: None, headers: vec![] };
+    let over_http = Probe::Http(HttpGet::path("/"));
     let rows = [
         (200, Protocol::Http1, Probe::Tcp { port: None }),
         (200, Protocol::H2c, over_http.clone()),

@@ -16,7 +16,7 @@
 
 use super::super::world::facts::Target;
 use common::annotations::{PortReference, ProbeOverride, Settings};
-use common::backend::{Backend, Probe, Protocol};
+use common::backend::{Backend, HttpGet, Probe, Protocol};
 use common::names;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -160,7 +160,7 @@ fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
     match &settings.probe {
         Some(ProbeOverride::Tcp) => return Probe::Tcp { port: None },
         Some(ProbeOverride::Http(path)) => {
-            return Probe::Http { path: path.clone(), port: None, headers: vec![] };
+            return Probe::Http(HttpGet::path(path));
         }
         Some(ProbeOverride::Kubernetes) => return Probe::Kubernetes,
         None => {}
@@ -204,7 +204,8 @@ fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) ->
     };
     let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
     let port = other(number_of(&get.port, container)?);
-    Some(if secure { Probe::Https { path, port, headers } } else { Probe::Http { path, port, headers } })
+    let get = HttpGet { path, port, headers };
+    Some(if secure { Probe::Https(get) } else { Probe::Http(get) })
 }
 
 fn number_of(port: &IntOrString, container: &Container) -> Option<u16> {

@@ -57,7 +57,7 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         }
         target(json!([container]))
     };
-    let http = |path: &str, port: Option<u16>| Probe::Http { path: path.into(), port, headers: vec![] };
+    let http = |path: &str, port: Option<u16>| Probe::Http(HttpGet { port, ..HttpGet::path(path) });
     let tcp = |port: Option<u16>| Probe::Tcp { port };
     let ready = |action: Value| json!({"readinessProbe": action});
     let rows = [
@@ -69,7 +69,7 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         (
             ready(json!({"httpGet": {"path": "/ready", "port": "admin", "scheme": "HTTPS"}})),
             "",
-            Probe::Https { path: "/ready".into(), port: Some(9000), headers: vec![] },
+            Probe::Https(HttpGet { port: Some(9000), ..HttpGet::path("/ready") }),
         ),
         (ready(json!({"httpGet": {"port": 8080, "scheme": "GOPHER"}})), "", Probe::Kubernetes),
         (ready(json!({"httpGet": {"port": 8080, "host": "10.0.0.1"}})), "", Probe::Kubernetes),
@@ -92,7 +92,8 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
     let target = probed(ready(header));
     let port = port(&target, &settings(&[]), Protocol::Http1).expect("a port");
     let headers = vec![("Host".to_owned(), "x".to_owned())];
-    assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http { path: "/".into(), port: None, headers });
+    let get = HttpGet { headers, ..HttpGet::path("/") };
+    assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http(get));
 }
 
 #[test]
