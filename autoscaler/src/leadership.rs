@@ -28,6 +28,8 @@ pub struct Shares {
     /// Buckets of keys that were asked for.
     known: Arc<DashMap<RevisionKey, usize>>,
     holders: Holders,
+    /// What this process writes on leases, if others can tell from it where it is.
+    me: Option<Holder>,
 }
 
 /// Who has which bucket.
@@ -58,27 +60,29 @@ impl fmt::Display for Instance {
 }
 
 /// Whose a revision is, at this moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// This process's.
-    Us,
-    /// Another one's.
-    Other(Instance),
-    /// Nobody's: between two holders.
-    Nobody,
-}
+pub type Owner = autoscaler_core::forwarding::Owner<Instance>;
 
 impl Shares {
     /// Buckets of these names, in the order in which `ownership` counts them.
     pub fn new(names: Vec<String>, ownership: Ownership) -> Self {
-        Self { names: names.into(), known: Arc::default(), holders: Holders::Leases(ownership) }
+        Self { names: names.into(), known: Arc::default(), holders: Holders::Leases(ownership), me: None }
     }
 
     /// Buckets of these names, in byte order, each of the member of a StatefulSet with its index; this process is member
     /// `ordinal`.
     pub fn members(names: Vec<String>, ordinal: usize) -> Self {
         let ours = (ordinal < names.len()).then_some(ordinal);
-        Self { names: names.into(), known: Arc::default(), holders: Holders::Members { ours } }
+        Self { names: names.into(), known: Arc::default(), holders: Holders::Members { ours }, me: None }
+    }
+
+    /// The same, of a process that writes this on its leases.
+    pub fn known_as(self, me: Holder) -> Self {
+        Self { me: Some(me), ..self }
+    }
+
+    /// What this process writes on its leases.
+    pub fn me(&self) -> Option<&Holder> {
+        self.me.as_ref()
     }
 
     /// Whose the revision is.
@@ -139,7 +143,10 @@ impl Shares {
             return Owner::Us;
         }
         let instance = match &self.holders {
-            Holders::Leases(ownership) => ownership.holder(bucket).map(Instance::Leased),
+            // A lease in our name that is not ours any more is being given away.
+            Holders::Leases(ownership) => {
+                ownership.holder(bucket).filter(|holder| Some(holder) != self.me.as_ref()).map(Instance::Leased)
+            }
             Holders::Members { .. } => self.names.get(bucket).cloned().map(Instance::Member),
         };
         instance.map_or(Owner::Nobody, Owner::Other)

@@ -285,10 +285,11 @@ fn campaign(
         return (Shares::members(names, set.ordinal), tokio::spawn(async {}));
     }
     let names = bucket_names(config.buckets);
+    let me = Holder { pod_name: options.pod_name.clone(), pod_ip: options.pod_ip };
     let elector = ElectorOptions {
         namespace: options.system_namespace.clone(),
         names: names.clone(),
-        identity: Holder { pod_name: options.pod_name.clone(), pod_ip: options.pod_ip }.to_string(),
+        identity: me.to_string(),
         timing: Timing {
             lease_duration: config.lease_duration,
             renew_deadline: config.renew_deadline,
@@ -297,7 +298,7 @@ fn campaign(
         balance: options.mode == Mode::Standalone,
     };
     let (ownership, released) = lease::start(client.clone(), elector, until.clone());
-    (Shares::new(names, ownership), released)
+    (Shares::new(names, ownership).known_as(me), released)
 }
 
 /// All parts of the process that know each other.

@@ -73,7 +73,7 @@ pub enum Dropped {
     TooLarge,
     /// Its time stamp is far ahead.
     Future,
-    /// Another instance forwarded it here, and we do not own it either.
+    /// Two hops between autoscalers have not brought it to its owner.
     Misrouted,
     /// Its owner could not be reached in time, or there was none.
     Expired,

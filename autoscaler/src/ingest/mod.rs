@@ -3,7 +3,7 @@
 //! ```text
 //! stat_server ── decode ──┬─ ours ─────────── collector ── poke
 //!                         ├─ another's ────── peers ── durable websocket ── its stat_server
-//!                         ├─ nobody's ─────── held, asked again, dropped after 15 s
+//!                         ├─ nobody's yet ─── held, asked again, dropped after 15 s
 //!                         └─ attestation ──── attest, and to every peer
 //! ```
 //!
@@ -11,8 +11,10 @@
 //!
 //! # Odd cases
 //!
-//! - A forwarded stat that is not ours is dropped and counted, never sent on: instances that disagree on an owner would
-//!   bounce it. The activator's next report, a second later, finds the owner that both agree on by then.
+//! - A stat that was forwarded to a former owner goes on to its successor, once, and never back
+//!   ([`autoscaler_core::forwarding`]). It takes another link than what is first-hand: the handshake says by which hop
+//!   everything comes ([`mark`]). An older autoscaler of ours takes what comes by the second hop, and drops what came to it
+//!   by the first; upstream's sees no mark, and sends on what is not its own.
 //! - An attestation is forwarded under two names, the pod's and the address it came from, since an endpoint may be known
 //!   by either; a forwarded one comes from the forwarder's address, which says nothing.
 //! - An attestation is forwarded only while every bucket's owner is known, and an owner only counts until its lease has run
@@ -23,6 +25,7 @@
 pub mod admission;
 pub mod attest;
 pub mod counters;
+pub mod mark;
 pub mod peers;
 pub mod stat_server;
 
@@ -31,9 +34,10 @@ mod tests;
 
 use crate::clock::Clock;
 use crate::collect::{Collector, Recorded};
-use crate::leadership::{Owner, Shares};
+use crate::leadership::{Instance, Shares};
 use crate::scale::multiscaler::Multiscaler;
 use attest::Attestations;
+use autoscaler_core::forwarding::{Forwarded, Route, route};
 use bytes::Bytes;
 use common::RevisionKey;
 use common::stat::{Stat, WireStatMessage};
@@ -80,16 +84,14 @@ impl Ingest {
         Self { system_namespace, shares, here, attestations, peers, clock, counters }
     }
 
-    fn stat(&self, message: WireStatMessage, mut stat: Stat, forwarded: bool) {
+    fn stat(&self, message: WireStatMessage, mut stat: Stat, came: Option<&Forwarded<Instance>>) {
         let key = RevisionKey::new(message.namespace.as_str(), message.name.as_str());
         if stat.timestamp == 0 {
             stat.timestamp = self.clock.now().as_secs(); // Whoever it is forwarded to keeps the first receiver's clock.
         }
-        match self.shares.owner(&key) {
-            Owner::Us => self.here.record(&key, &stat),
-            Owner::Other(_) | Owner::Nobody if forwarded => self.counters.dropped(Dropped::Misrouted, 1),
-            Owner::Other(holder) => self.peers.send(&holder, WireStatMessage { stat: Some(stat), ..message }),
-            Owner::Nobody => self.peers.hold(WireStatMessage { stat: Some(stat), ..message }),
+        match route(self.shares.owner(&key), came) {
+            Route::Record => self.here.record(&key, &stat),
+            onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, came.cloned()),
         }
     }
 
@@ -105,7 +107,7 @@ impl Ingest {
         }
         let now = Instant::now();
         self.attestations.heard(&message.name, now);
-        if !from.forwarded {
+        if from.forwarded.is_none() {
             let address = from.ip.to_canonical().to_string();
             self.attestations.heard(&address, now);
             // Whoever cannot tell where the stats of some bucket belong must not vouch for their absence either: its view of
@@ -133,7 +135,7 @@ impl Sink for Ingest {
                 continue;
             }
             match message.stat.take() {
-                Some(stat) => self.stat(message, stat, from.forwarded),
+                Some(stat) => self.stat(message, stat, from.forwarded.as_ref()),
                 None => self.attestation(&message, from),
             }
         }

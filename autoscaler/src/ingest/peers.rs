@@ -2,7 +2,8 @@
 //!
 //! Each holder of a bucket has a queue and a durable websocket of its own, made as soon as it appears on a lease, so
 //! that one that cannot be reached delays its own stats and nobody else's. Whatever has gathered while the former frame
-//! was written leaves as one frame.
+//! was written leaves as one frame. What takes its second hop has another queue and link, since a handshake says by which
+//! hop everything comes; it is made when something first needs it.
 //!
 //! # Bounds
 //!
@@ -18,16 +19,16 @@
 
 use super::attest::HEARD_WITHIN;
 use super::counters::{Dropped, IngestCounters};
-use super::stat_server::FORWARDED;
-use crate::leadership::{Instance, Owner, Shares};
+use super::mark;
+use crate::leadership::{Instance, Shares};
 use crate::stateful_set::stat_url;
+use autoscaler_core::forwarding::{Forwarded, Hop, Route, route};
 use common::RevisionKey;
 use common::stat::{WireStatMessage, WireStatMessages};
 use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Resolve;
 use common_runtime::tls::Trust;
 use common_runtime::websocket::{Config, DurableSender};
-use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -71,7 +72,7 @@ struct Shared {
     services: Option<String>,
     local: Arc<dyn Local>,
     counters: IngestCounters,
-    peers: Mutex<HashMap<Instance, Arc<Peer>>>,
+    peers: Mutex<HashMap<(Instance, Hop), Arc<Peer>>>,
     /// What has no owner at the moment.
     ownerless: Queue,
     shutdown: CancellationToken,
@@ -92,6 +93,8 @@ struct Queue {
 
 struct Waiting {
     message: WireStatMessage,
+    /// How it has come here, unless first-hand.
+    came: Option<Forwarded<Instance>>,
     expires: Instant,
 }
 
@@ -137,28 +140,24 @@ impl Peers {
         let _ = self.shared.trust.set((trust, allow_plain));
     }
 
-    /// How many others there are links to.
+    /// How many links there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.shared.peers.lock().len()
     }
 
-    /// Sends a stat to the holder of its bucket.
-    pub fn send(&self, holder: &Instance, message: WireStatMessage) {
-        self.shared.enqueue(&self.peer(holder).queue, message, KEEP);
-    }
-
-    /// Keeps a stat until its bucket has a holder.
-    pub fn hold(&self, message: WireStatMessage) {
-        self.shared.enqueue(&self.shared.ownerless, message, KEEP);
+    /// Carries out what was decided of a stat that has come here like this.
+    pub fn pass(&self, onward: Route<Instance>, message: WireStatMessage, came: Option<Forwarded<Instance>>) {
+        self.carry_out(onward, Waiting { message, came, expires: Instant::now() + KEEP });
     }
 
     /// Tells every peer that an activator of these names was heard.
     pub fn attest(&self, namespace: &str, names: [&str; 2]) {
         for holder in self.shared.shares.others() {
-            let peer = self.peer(&holder);
+            let peer = self.peer(&holder, Hop::First);
             for name in names {
-                self.shared.enqueue(&peer.queue, common::wire::attestation(namespace, name), HEARD_WITHIN);
+                let (message, expires) = (common::wire::attestation(namespace, name), Instant::now() + HEARD_WITHIN);
+                self.shared.push(&peer.queue, Waiting { message, came: None, expires });
             }
         }
     }
@@ -186,7 +185,7 @@ impl Peers {
     /// Links exist for exactly those who hold a bucket.
     fn follow_leases(&self) {
         let holders = self.shared.shares.others();
-        self.shared.peers.lock().retain(|holder, peer| {
+        self.shared.peers.lock().retain(|(holder, _), peer| {
             let stays = holders.contains(holder) && peer.urls == self.urls(holder);
             if !stays {
                 peer.retired.cancel(); // Its task gives back what waits.
@@ -194,7 +193,7 @@ impl Peers {
             stays
         });
         for holder in &holders {
-            self.peer(holder);
+            self.peer(holder, Hop::First);
         }
     }
 
@@ -227,32 +226,38 @@ impl Peers {
             return shared.counters.dropped(Dropped::Expired, 1);
         }
         let key = RevisionKey::new(waiting.message.namespace.as_str(), waiting.message.name.as_str());
-        match shared.shares.owner(&key) {
-            Owner::Us => shared.local.accept(waiting.message),
-            Owner::Other(holder) => shared.push(&self.peer(&holder).queue, waiting),
-            Owner::Nobody => shared.push_quietly(&shared.ownerless, waiting),
+        self.carry_out(route(shared.shares.owner(&key), waiting.came.as_ref()), waiting);
+    }
+
+    fn carry_out(&self, onward: Route<Instance>, waiting: Waiting) {
+        match onward {
+            Route::Record => self.shared.local.accept(waiting.message),
+            Route::Send(holder, hop) => self.shared.push(&self.peer(&holder, hop).queue, waiting),
+            Route::Hold => self.shared.push(&self.shared.ownerless, waiting),
+            Route::Drop => self.shared.counters.dropped(Dropped::Misrouted, 1),
         }
     }
 
-    fn peer(&self, holder: &Instance) -> Arc<Peer> {
+    fn peer(&self, holder: &Instance, hop: Hop) -> Arc<Peer> {
         let mut peers = self.shared.peers.lock();
-        if let Some(peer) = peers.get(holder) {
+        let link = (holder.clone(), hop);
+        if let Some(peer) = peers.get(&link) {
             return peer.clone();
         }
         let (urls, queue, retired) = (self.urls(holder), Queue::default(), self.shared.shutdown.child_token());
         let peer = Arc::new(Peer { urls, queue, retired });
-        peers.insert(holder.clone(), peer.clone());
-        tokio::spawn(self.clone().carry(holder.clone(), peer.clone()));
+        peers.insert(link, peer.clone());
+        tokio::spawn(self.clone().carry(holder.clone(), hop, peer.clone()));
         peer
     }
 
     /// Carries one peer's queue until it is retired; then gives back what is left.
-    async fn carry(self, holder: Instance, peer: Arc<Peer>) {
-        let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
+    async fn carry(self, holder: Instance, hop: Hop, peer: Arc<Peer>) {
+        let headers = mark::headers(hop, self.shared.shares.me());
         let token = self.shared.token.get().cloned();
         let (trust, allow_plain) =
             self.shared.trust.get().cloned().map_or((None, true), |(trust, plain)| (Some(trust), plain));
-        let config = Config { headers: vec![mark], token, trust, allow_plain, ..Config::default() };
+        let config = Config { headers, token, trust, allow_plain, ..Config::default() };
         match DurableSender::start(peer.urls.clone(), self.shared.resolver.clone(), config, peer.retired.child_token())
         {
             Ok(link) => self.drain(&link, &peer).await,
@@ -298,22 +303,15 @@ impl Peers {
 }
 
 impl Shared {
-    fn enqueue(&self, queue: &Queue, message: WireStatMessage, keep: Duration) {
-        self.push(queue, Waiting { message, expires: Instant::now() + keep });
-    }
-
-    fn push(&self, queue: &Queue, waiting: Waiting) {
-        self.push_quietly(queue, waiting);
-        queue.arrived.notify_one();
-    }
-
-    fn push_quietly(&self, queue: &Queue, waiting: Waiting) {
-        let mut queue = queue.waiting.lock();
-        if queue.len() >= QUEUE_MAX {
-            drop(queue);
+    fn push(&self, queue: &Queue, entry: Waiting) {
+        let mut waiting = queue.waiting.lock();
+        if waiting.len() >= QUEUE_MAX {
+            drop(waiting);
             return self.counters.dropped(Dropped::QueueFull, 1);
         }
-        queue.push_back(waiting);
+        waiting.push_back(entry);
+        drop(waiting);
+        queue.arrived.notify_one();
     }
 
     fn expire(&self, queue: &Queue) {

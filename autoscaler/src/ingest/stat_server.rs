@@ -34,6 +34,9 @@ mod tests;
 
 use super::admission::{Gate, Peer};
 use super::counters::{BadFrame, Counters};
+use super::mark;
+use crate::leadership::Instance;
+use autoscaler_core::forwarding::Forwarded;
 use bytes::Bytes;
 use common::ownership::bucket_of_host;
 use common_runtime::stat_tls::StatServerTls;
@@ -63,10 +66,6 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-/// Handshake header by which an autoscaler marks a connection that carries forwarded stats only: they are not forwarded
-/// once more, so instances that disagree on an owner cannot bounce a stat between them. Upstream's ignores it.
-pub const FORWARDED: &str = "zeroscale-forwarded";
 
 /// Connections at once: activators and other autoscalers, one each. More are closed as they come.
 pub const CONNECTIONS_MAX: usize = 4096;
@@ -100,8 +99,8 @@ pub trait Sink: Send + Sync + 'static {
 pub struct Origin {
     /// The peer's address.
     pub ip: IpAddr,
-    /// Whether another autoscaler has forwarded it.
-    pub forwarded: bool,
+    /// How it was forwarded, if by another autoscaler.
+    pub forwarded: Option<Forwarded<Instance>>,
     /// The pod that the peer has proven to be: it may speak for nobody else.
     pub pod: Option<Arc<str>>,
 }
@@ -297,9 +296,9 @@ impl Server {
             Ok(accept) => accept,
             Err(refusal) => return *refusal,
         };
-        let forwarded = request.headers().contains_key(FORWARDED);
+        let forwarded = mark::read(request.headers());
         let peer = match &self.gate {
-            Some(gate) => gate.admit(request.headers(), forwarded, ip).await.map(Some),
+            Some(gate) => gate.admit(request.headers(), forwarded.is_some(), ip).await.map(Some),
             None => Ok(None),
         };
         let pod = match peer {

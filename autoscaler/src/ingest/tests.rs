@@ -1,7 +1,7 @@
 //! Two instances on loopback sockets, each with an address of its own and one port, as two pods have.
 
 use super::counters::Counters;
-use super::stat_server::{FORWARDED, StatServer};
+use super::stat_server::StatServer;
 use super::*;
 use crate::certificate::Certificate;
 use crate::ingest::attest::ReadyActivator;
@@ -10,6 +10,7 @@ use crate::scale::fixture::subject;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
 use crate::scale::{Attention, CollectSpec, Collection, Deciders, Initial, PodSet, Pods, Surroundings};
+use autoscaler_core::forwarding::{Hop, Owner};
 use common::ownership::{Holder, bucket_names};
 use common::scaling::Aggregation;
 use common::stat::WireStatMessages;
@@ -19,7 +20,6 @@ use common_runtime::stat_tls::StatServerTls;
 use common_runtime::telemetry::Metrics;
 use common_runtime::websocket::{Config, DurableSender};
 use futures::future::BoxFuture;
-use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -35,6 +35,9 @@ const FIRST: &str = "rev2-00002";
 const SECOND: &str = "hello-00001";
 /// What autoscalers' certificates bear.
 const STATS: &str = "autoscaler.knative-serving.svc";
+
+/// A certificate that is shown and demanded; and whether plain links will do, too.
+type Shown<'a> = Option<(&'a Certificate, bool)>;
 
 struct Instance {
     me: Holder,
@@ -63,26 +66,15 @@ impl Resolve for Names {
 }
 
 impl Instance {
-    /// An instance on `ip`; port 0 takes a free one.
-    async fn start(name: &str, ip: [u8; 4], port: u16) -> Self {
+    /// An instance on `ip`; port 0 takes a free one. It speaks TLS if there is anything to show.
+    async fn start(name: &str, ip: [u8; 4], port: u16, shown: Shown<'_>) -> Self {
         let (assign, ownership) = Ownership::by_hand(2);
-        Self::sharing(Shares::new(bucket_names(2), ownership), assign, name, ip, port).await
+        let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
+        Self::sharing(Shares::new(bucket_names(2), ownership).known_as(me.clone()), assign, me, port, shown).await
     }
 
-    async fn sharing(shares: Shares, assign: Assign, name: &str, ip: [u8; 4], port: u16) -> Self {
-        Self::encrypted(shares, assign, name, ip, port, None).await
-    }
-
-    /// One that shows and demands that certificate; and whether plain links will do, too.
-    async fn encrypted(
-        shares: Shares,
-        assign: Assign,
-        name: &str,
-        ip: [u8; 4],
-        port: u16,
-        certificate: Option<(&Certificate, bool)>,
-    ) -> Self {
-        let (shutdown, names) = (CancellationToken::new(), Names::default());
+    async fn sharing(shares: Shares, assign: Assign, me: Holder, port: u16, shown: Shown<'_>) -> Self {
+        let (shutdown, names, ip) = (CancellationToken::new(), Names::default(), me.pod_ip);
         let server = StatServer::bind((ip, port).into()).await.expect("bind");
         let address = server.local_addr().expect("address");
         let (clock, attention, attestations) = (Clock::system(), Attention::new(), Arc::new(Attestations::new(false)));
@@ -110,7 +102,7 @@ impl Instance {
         let (port, token) = (address.port(), shutdown.clone());
         let (resolver, services) = (Arc::new(names.clone()), Some("knative-serving.svc.cluster.local".to_owned()));
         let peers = Peers::new(shares.clone(), resolver, port, services, here.clone(), counters, token);
-        let server = match certificate {
+        let server = match shown {
             Some((certificate, allow_plain)) => {
                 peers.believe(certificate.trust(STATS, &shutdown).await, allow_plain);
                 server.encrypted(StatServerTls { config: certificate.server(&shutdown).await, allow_plain })
@@ -121,19 +113,32 @@ impl Instance {
         let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
         tokio::spawn(async move { peers.run().await });
         tokio::spawn(server.serve(ingest.clone(), Counters::default(), shutdown.clone()));
-        let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
         Self { me, address, assign, attention, attestations, here, ingest, names, shutdown }
     }
 
-    /// A stat stream into this instance, as an activator's, or another autoscaler's.
-    async fn stream(&self, forwarded: bool) -> DurableSender {
-        let mark = (HeaderName::from_static(FORWARDED), HeaderValue::from_static("1"));
-        let headers = if forwarded { vec![mark] } else { vec![] };
+    /// A stat stream into this instance, as an activator's; or from another autoscaler, for what takes this hop.
+    async fn stream(&self, forwarded: Option<(Hop, &Instance)>) -> DurableSender {
+        let headers = forwarded.map(|(hop, by)| mark::headers(hop, Some(&by.me))).unwrap_or_default();
         let url = format!("ws://{}", self.address);
         let config = Config { headers, ..Config::default() };
         let stream = DurableSender::start(vec![url], Arc::new(Dns), config, self.shutdown.clone()).expect("valid URL");
         within(stream.connected().wait_for(|connected| *connected)).await.expect("alive");
         stream
+    }
+
+    /// From now on this instance thinks that `holder` holds the bucket.
+    fn believe(&self, bucket: usize, holder: Option<&Instance>) {
+        self.assign.set(bucket, holder.map(|holder| holder.me.clone()), holder.is_some_and(|one| one.me == self.me));
+    }
+
+    fn dropped(&self, reason: Dropped) -> u64 {
+        self.here.counters.dropped_total(reason)
+    }
+
+    /// Takes these first-hand.
+    fn receive(&self, messages: &[WireStatMessage]) {
+        let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: None, pod: None };
+        assert!(self.ingest.frame(frame(messages), &from));
     }
 
     fn desired(&self, name: &str) -> Option<i32> {
@@ -149,11 +154,16 @@ impl Drop for Instance {
 
 /// Two instances that agree: the first holds bucket 0, the second bucket 1.
 async fn pair() -> (Instance, Instance) {
-    let first = Instance::start("as-0", [127, 0, 0, 2], 0).await;
-    let second = Instance::start("as-1", [127, 0, 0, 3], first.address.port()).await;
+    pair_showing([None, None]).await
+}
+
+/// The same, with what each of them shows.
+async fn pair_showing([first, second]: [Shown<'_>; 2]) -> (Instance, Instance) {
+    let first = Instance::start("as-0", [127, 0, 0, 2], 0, first).await;
+    let second = Instance::start("as-1", [127, 0, 0, 3], first.address.port(), second).await;
     for instance in [&first, &second] {
-        instance.assign.set(0, Some(first.me.clone()), instance.me == first.me);
-        instance.assign.set(1, Some(second.me.clone()), instance.me == second.me);
+        instance.believe(0, Some(&first));
+        instance.believe(1, Some(&second));
     }
     (first, second)
 }
@@ -201,7 +211,7 @@ fn the_keys_lie_in_different_buckets() {
 #[tokio::test]
 async fn a_stat_wakes_its_revision_whoever_receives_it() {
     let (first, second) = pair().await;
-    let stream = first.stream(false).await;
+    let stream = first.stream(None).await;
     within(stream.send(frame(&[message(FIRST), message(SECOND)]))).await.expect("sent");
     assert_eq!(within(first.attention.next()).await.name(), FIRST);
     assert_eq!(within(second.attention.next()).await.name(), SECOND);
@@ -215,26 +225,8 @@ async fn a_stat_wakes_its_revision_whoever_receives_it() {
 #[tokio::test]
 async fn stats_are_forwarded_over_tls() {
     let certificate = Certificate::new(STATS);
-    let instance = async |name, ip, port| {
-        let (assign, ownership) = Ownership::by_hand(2);
-        Instance::encrypted(
-            Shares::new(bucket_names(2), ownership),
-            assign,
-            name,
-            ip,
-            port,
-            Some((&certificate, false)),
-        )
-        .await
-    };
-    let first = instance("as-0", [127, 0, 0, 2], 0).await;
-    let second = instance("as-1", [127, 0, 0, 3], first.address.port()).await;
-    for instance in [&first, &second] {
-        instance.assign.set(0, Some(first.me.clone()), instance.me == first.me);
-        instance.assign.set(1, Some(second.me.clone()), instance.me == second.me);
-    }
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
-    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
+    let (first, second) = pair_showing([Some((&certificate, false)), Some((&certificate, false))]).await;
+    first.receive(&[message(SECOND)]);
     assert_eq!(within(second.attention.next()).await.name(), SECOND);
 
     certificate.renew();
@@ -242,9 +234,9 @@ async fn stats_are_forwarded_over_tls() {
     let gone = Holder { pod_name: "as-9".into(), pod_ip: [127, 0, 0, 9].into() };
     first.assign.set(1, Some(gone), false);
     eventually("dialled anew", || first.ingest.peers.count() == 1).await;
-    first.assign.set(1, Some(second.me.clone()), false);
+    first.believe(1, Some(&second));
     let before = second.here.counters.totals().0;
-    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
+    first.receive(&[message(SECOND)]);
     eventually("forwarded again", || second.here.counters.totals().0 > before).await;
 }
 
@@ -252,18 +244,10 @@ async fn stats_are_forwarded_over_tls() {
 #[tokio::test]
 async fn tls_can_be_rolled_out() {
     let certificate = Certificate::new(STATS);
-    let (assign, ownership) = Ownership::by_hand(2);
-    let shares = Shares::new(bucket_names(2), ownership);
-    let first = Instance::encrypted(shares, assign, "as-0", [127, 0, 0, 2], 0, Some((&certificate, true))).await;
-    let second = Instance::start("as-1", [127, 0, 0, 3], first.address.port()).await;
-    for instance in [&first, &second] {
-        instance.assign.set(0, Some(first.me.clone()), instance.me == first.me);
-        instance.assign.set(1, Some(second.me.clone()), instance.me == second.me);
-    }
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
-    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
+    let (first, second) = pair_showing([Some((&certificate, true)), None]).await;
+    first.receive(&[message(SECOND)]);
     assert_eq!(within(second.attention.next()).await.name(), SECOND);
-    assert!(second.ingest.frame(frame(&[message(FIRST)]), &from));
+    second.receive(&[message(FIRST)]);
     assert_eq!(within(first.attention.next()).await.name(), FIRST);
 }
 
@@ -272,7 +256,7 @@ async fn tls_can_be_rolled_out() {
 #[tokio::test]
 async fn hostile_stats_are_counted_by_reason() {
     let (first, _second) = pair().await;
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: None, pod: None };
     let honest = message(FIRST);
     let with = |edit: &dyn Fn(&mut Stat)| {
         let mut message = honest.clone();
@@ -291,9 +275,9 @@ async fn hostile_stats_are_counted_by_reason() {
         (stranger, Dropped::UnknownRevision),
     ];
     for (hostile, reason) in rows {
-        let (before, recorded) = (first.here.counters.dropped_total(reason), first.here.counters.totals().0);
+        let (before, recorded) = (first.dropped(reason), first.here.counters.totals().0);
         assert!(first.ingest.frame(frame(&[hostile, honest.clone()]), &from));
-        assert_eq!(first.here.counters.dropped_total(reason), before + 1, "{reason:?}");
+        assert_eq!(first.dropped(reason), before + 1, "{reason:?}");
         assert_eq!(first.here.counters.totals().0, recorded + 1, "the entry beside it counts");
     }
     let good = frame(std::slice::from_ref(&honest));
@@ -316,7 +300,7 @@ async fn an_attestation_reaches_every_owner() {
     for ready in [by_name, by_address] {
         first.attestations.set_ready(vec![ready.clone()]);
         second.attestations.set_ready(vec![ready]);
-        let stream = first.stream(false).await;
+        let stream = first.stream(None).await;
         let attestation = common::wire::attestation("knative-serving", "act-0");
         within(stream.send(frame(&[attestation]))).await.expect("sent");
         for instance in [&first, &second] {
@@ -330,51 +314,91 @@ async fn an_attestation_reaches_every_owner() {
 async fn only_the_system_namespace_attests() {
     let (first, _second) = pair().await;
     first.attestations.set_ready(vec![ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() }]);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
+    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: None, pod: None };
     assert!(first.ingest.frame(frame(&[common::wire::attestation("default", "act-0")]), &from));
     assert!(!first.attestations.attested(Instant::now()));
     assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), &from), "what cannot be decoded is said to be bad");
 }
 
-/// Goal: instances that disagree do not bounce a stat: a forwarded one is not forwarded again, and its loss is counted.
+/// Goal: a stat that comes to a former owner reaches its successor; one that has been sent on once is not sent on again,
+/// and its loss is counted.
 #[tokio::test]
-async fn a_forwarded_stat_is_not_sent_on() {
+async fn a_forwarded_stat_is_sent_on_once() {
     let (first, second) = pair().await;
-    let stream = first.stream(true).await;
+    let third = Instance::start("as-2", [127, 0, 0, 4], first.address.port(), None).await;
+    third.believe(1, Some(&first)); // It has not heard yet that the bucket is the second's now.
+    third.receive(&[message(SECOND)]);
+    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!((third.dropped(Dropped::Misrouted), first.dropped(Dropped::Misrouted)), (0, 0));
+
+    let forwarded = (first.here.counters.totals().1, second.here.counters.totals().0);
+    let stream = first.stream(Some((Hop::Second, &third))).await;
     within(stream.send(frame(&[message(SECOND)]))).await.expect("sent");
-    eventually("dropped", || first.here.counters.dropped_total(Dropped::Misrouted) == 1).await;
-    assert_eq!(second.here.counters.totals(), (0, 0));
+    eventually("dropped", || first.dropped(Dropped::Misrouted) == 1).await;
+    assert_eq!((first.here.counters.totals().1, second.here.counters.totals().0), forwarded);
+}
+
+/// Goal: a forwarded stat waits where nobody is known to be the owner yet: before the news of a handover has come, and
+/// while the bucket is between two holders. It is not sent back, and neither is its second hop used up.
+#[tokio::test]
+async fn a_forwarded_stat_waits_for_the_news() {
+    let (first, second) = pair().await;
+    for hop in [Hop::First, Hop::Second] {
+        for former in [Some(&second), None] {
+            first.believe(1, former);
+            let recorded = first.here.counters.totals().0;
+            let stream = first.stream(Some((hop, &second))).await;
+            within(stream.send(frame(&[message(SECOND), message(FIRST)]))).await.expect("sent");
+            eventually("the other was recorded", || first.here.counters.totals().0 == recorded + 1).await;
+            first.believe(1, Some(&first));
+            eventually("so was this", || first.here.counters.totals().0 == recorded + 2).await;
+        }
+    }
+    assert_eq!((first.dropped(Dropped::Misrouted), second.here.counters.totals()), (0, (0, 0)));
+}
+
+/// Goal: a holder that is giving its bucket away keeps the stats for it until it knows the next one, rather than to send
+/// them to itself, and vouches for no silence meanwhile.
+#[tokio::test]
+async fn a_bucket_that_is_given_away_is_nobodys() {
+    let (first, second) = pair().await;
+    first.assign.set(0, Some(first.me.clone()), false);
+    first.receive(&[message(FIRST)]);
+    assert!(!first.ingest.shares.are_settled());
+    eventually("linked to the second alone", || first.ingest.peers.count() == 1).await;
+    second.believe(0, Some(&second));
+    first.believe(0, Some(&second));
+    assert_eq!(within(second.attention.next()).await.name(), FIRST);
+    assert_eq!((first.here.counters.totals(), second.dropped(Dropped::Misrouted)), ((0, 1), 0));
 }
 
 /// Goal: a stat without an owner waits, and counts as soon as there is one, here or elsewhere.
 #[tokio::test]
 async fn an_ownerless_stat_waits_for_its_owner() {
     let (first, second) = pair().await;
-    first.assign.set(0, None, false);
-    first.assign.set(1, None, false);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
-    assert!(first.ingest.frame(frame(&[message(FIRST), message(SECOND)]), &from));
+    first.believe(0, None);
+    first.believe(1, None);
+    first.receive(&[message(FIRST), message(SECOND)]);
     assert_eq!(first.desired(FIRST), Some(0));
-    first.assign.set(0, Some(first.me.clone()), true);
+    first.believe(0, Some(&first));
     assert_eq!(within(first.attention.next()).await.name(), FIRST);
-    first.assign.set(1, Some(second.me.clone()), false);
+    first.believe(1, Some(&second));
     assert_eq!(within(second.attention.next()).await.name(), SECOND);
 }
 
 /// Goal: an owner that cannot be reached costs its own stats, after 15 s, counted; nothing waits for it meanwhile.
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_owner_costs_only_its_own_stats() {
-    let first = Instance::start("as-0", [127, 0, 0, 2], 0).await;
+    let first = Instance::start("as-0", [127, 0, 0, 2], 0, None).await;
     let gone = Holder { pod_name: "as-9".into(), pod_ip: [127, 0, 0, 9].into() };
-    first.assign.set(0, Some(first.me.clone()), true);
+    first.believe(0, Some(&first));
     first.assign.set(1, Some(gone), false);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
-    assert!(first.ingest.frame(frame(&[message(SECOND), message(FIRST)]), &from));
+    first.receive(&[message(SECOND), message(FIRST)]);
     assert_eq!(first.desired(FIRST), Some(1), "at once, whatever becomes of the other");
     tokio::time::sleep(Duration::from_secs(14)).await;
-    assert_eq!(first.here.counters.dropped_total(Dropped::Expired), 0, "still kept");
+    assert_eq!(first.dropped(Dropped::Expired), 0, "still kept");
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(first.here.counters.dropped_total(Dropped::Expired), 1);
+    assert_eq!(first.dropped(Dropped::Expired), 1);
 }
 
 /// Goal: a holder whose address cannot be dialled, as in a mesh, is reached by the Service of a bucket that it holds, also
@@ -387,8 +411,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     let service = |bucket: usize| format!("{}.knative-serving.svc.cluster.local", services[bucket]);
     first.names.0.lock().insert(service(1), second.address);
     first.assign.set(1, Some(hidden.clone()), false);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
-    assert!(first.ingest.frame(frame(&[message(SECOND)]), &from));
+    first.receive(&[message(SECOND)]);
     assert_eq!(within(second.attention.next()).await.name(), SECOND);
 
     // Its bucket goes to another, and it gains the other one: the former Service would refuse the link.
@@ -397,7 +420,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
         instance.assign.set(1, None, false);
     }
     first.names.0.lock().insert(service(0), second.address);
-    assert!(first.ingest.frame(frame(&[message(FIRST)]), &from));
+    first.receive(&[message(FIRST)]);
     assert_eq!(within(second.attention.next()).await.name(), FIRST);
 }
 
@@ -408,13 +431,13 @@ async fn members_of_a_stateful_set_forward_by_name() {
     let buckets: Vec<_> = (0..2).map(|n| format!("http://{}:80", host(n))).collect();
     let shares = |ordinal| Shares::members(buckets.clone(), ordinal);
     let nobody = || Ownership::by_hand(0).0;
-    let first = Instance::sharing(shares(0), nobody(), "as-0", [127, 0, 0, 2], 0).await;
-    let second = Instance::sharing(shares(1), nobody(), "as-1", [127, 0, 0, 3], 0).await;
+    let me = |n: u8| Holder { pod_name: format!("as-{n}"), pod_ip: [127, 0, 0, 2 + n].into() };
+    let first = Instance::sharing(shares(0), nobody(), me(0), 0, None).await;
+    let second = Instance::sharing(shares(1), nobody(), me(1), 0, None).await;
     let owned_by_first = shares(0).owner(&RevisionKey::new("default", FIRST)) == Owner::Us;
     let (owner, other, n) = if owned_by_first { (&first, &second, 0) } else { (&second, &first, 1) };
     other.names.0.lock().insert(host(n), owner.address);
-    let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None };
-    assert!(other.ingest.frame(frame(&[message(FIRST)]), &from));
+    other.receive(&[message(FIRST)]);
     assert_eq!(within(owner.attention.next()).await.name(), FIRST);
     assert_eq!(other.desired(FIRST), Some(0));
 }

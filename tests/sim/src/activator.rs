@@ -304,7 +304,7 @@ impl World {
             if self.links.stats_spoiled(index) { (self.rng.random_range(0..=2), 2500) } else { (1, 20) };
         for _ in 0..copies {
             let delay = Duration::from_millis(self.rng.random_range(1..=latest));
-            let frame = Frame { messages: messages.clone(), forwarded: false };
+            let frame = Frame { messages: messages.clone(), forwarded: None };
             self.tell(Who::Autoscaler(autoscaler), delay, Local::Frame(frame));
         }
         true

@@ -1,7 +1,7 @@
 //! An autoscaler process: what it hears, when it evaluates, and what it believes to own.
 //!
-//! Election, wheel, windows, deciders are the real ones. What lies between them in the shell (routing of stats,
-//! attestations, the table of loops) is written down here again, as small as it gets.
+//! Election, wheel, windows, deciders and the rule of forwarding are the real ones. What lies between them in the shell
+//! (queues, attestations, the table of loops) is written down here again, as small as it gets.
 
 use crate::lease::TIMING;
 use crate::metrics::Looks;
@@ -13,6 +13,7 @@ use crate::world::{Local, Without, World};
 use crate::writers::Writers;
 use autoscaler_core::contest::Contest;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
+use autoscaler_core::forwarding::Forwarded;
 use autoscaler_core::inform::Status;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
 use autoscaler_core::multiscaler::Wheel;
@@ -44,7 +45,7 @@ pub(crate) struct Autoscaler {
     /// Revisions whose last pod is being taken, and until when that may be carried out.
     pub(crate) leaving: BTreeMap<usize, Duration>,
     /// Stats of revisions that nobody owns, and until when they are kept.
-    pub(crate) ownerless: Vec<(Duration, WireStatMessage)>,
+    pub(crate) ownerless: Vec<(Duration, WireStatMessage, Option<Forwarded<usize>>)>,
     turn_at: Option<Duration>,
     pub(crate) elect_at: Option<Duration>,
     /// What is being written, by bucket.

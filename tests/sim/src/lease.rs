@@ -54,9 +54,10 @@ impl World {
                 self.ask(index, (Controller::Serverless, revision));
             }
             let waiting = std::mem::take(&mut self.autoscalers[index].ownerless);
-            let messages = waiting.into_iter().filter(|(until, _)| self.now < *until).map(|(_, message)| message);
-            let messages = messages.collect();
-            self.route(index, messages, false);
+            let now = self.now;
+            for (_, message, came) in waiting.into_iter().filter(|(until, ..)| now < *until) {
+                self.route(index, vec![message], came.as_ref());
+            }
         }
     }
 

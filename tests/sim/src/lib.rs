@@ -28,9 +28,9 @@
 //!
 //! # The shell, by its contract
 //!
-//! What the autoscaler's shell adds to the rules is written down again here: routing of stats to owners, attestation
-//! within 3 s, order of a pass's writes and of the lines that they stand in, looks at metrics while there are replicas,
-//! back-off, the prober's round and how long its verdict holds. A change of these must be made in both places.
+//! What the autoscaler's shell adds to the rules is written down again here: queues of stats, attestation within 3 s,
+//! order of a pass's writes and of the lines that they stand in, looks at metrics while there are replicas, back-off,
+//! the prober's round and how long its verdict holds. A change of these must be made in both places.
 //!
 //! # Not here
 //!

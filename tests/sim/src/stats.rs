@@ -1,9 +1,10 @@
-//! Stats on their way: to the owner of their revision by one more hop if need be, into its windows, and from pods.
+//! Stats on their way: to the owner of their revision by further hops if need be, into its windows, and from pods.
 
 use crate::activator::SYSTEM;
 use crate::autoscaler::Cause;
 use crate::process::Who;
 use crate::world::{Frame, Local, World};
+use autoscaler_core::forwarding::{Forwarded, Hop, Owner, Route, route};
 use common::stat::{Stat, WireStatMessage};
 use rand::RngExt;
 use std::collections::BTreeMap;
@@ -12,58 +13,51 @@ use std::time::Duration;
 /// How long a stat waits for an owner.
 const KEEP: Duration = Duration::from_secs(15);
 
-/// Whose a revision is.
-enum Owner {
-    Us,
-    Other(usize),
-    Nobody,
-}
+/// What goes to whom, by which hop.
+type Onward = BTreeMap<(usize, Hop), Vec<WireStatMessage>>;
 
 impl World {
     pub(crate) fn frame(&mut self, index: usize, frame: Frame) {
-        self.route(index, frame.messages, frame.forwarded);
+        self.route(index, frame.messages, frame.forwarded.as_ref());
     }
 
     /// Records what is ours, forwards what is not.
-    pub(crate) fn route(&mut self, index: usize, messages: Vec<WireStatMessage>, forwarded: bool) {
-        let mut onward: BTreeMap<usize, Vec<WireStatMessage>> = BTreeMap::new();
+    pub(crate) fn route(&mut self, index: usize, messages: Vec<WireStatMessage>, came: Option<&Forwarded<usize>>) {
+        let mut onward = Onward::new();
         for mut message in messages {
             let Some(mut stat) = message.stat.take() else {
-                self.attestation(index, &message, forwarded, &mut onward);
+                self.attestation(index, &message, came.is_some(), &mut onward);
                 continue;
             };
             let Some(revision) = self.revision(&message) else { continue };
             if stat.timestamp == 0 {
                 stat.timestamp = self.timestamp().as_secs();
             }
-            match self.owner(index, revision) {
-                Owner::Us => self.record(index, revision, &stat),
-                Owner::Other(_) | Owner::Nobody if forwarded => self.summary.misrouted += 1,
-                Owner::Other(other) => {
-                    onward.entry(other).or_default().push(WireStatMessage { stat: Some(stat), ..message });
+            match route(self.owner(index, revision), came) {
+                Route::Record => self.record(index, revision, &stat),
+                Route::Drop => self.summary.misrouted += 1,
+                Route::Send(other, hop) => {
+                    self.summary.sent_on += u64::from(hop == Hop::Second);
+                    let link = onward.entry((other, hop)).or_default();
+                    link.push(WireStatMessage { stat: Some(stat), ..message });
                 }
-                Owner::Nobody => {
+                Route::Hold => {
                     let until = self.now + KEEP;
                     let message = WireStatMessage { stat: Some(stat), ..message };
-                    self.autoscalers[index].ownerless.push((until, message));
+                    self.autoscalers[index].ownerless.push((until, message, came.cloned()));
                 }
             }
         }
-        for (other, messages) in onward {
+        for ((other, hop), messages) in onward {
             if !self.links.peers_cut(index, other) {
                 let delay = Duration::from_millis(self.rng.random_range(1..=10));
-                self.tell(Who::Autoscaler(other), delay, Local::Frame(Frame { messages, forwarded: true }));
+                let forwarded = Some(Forwarded { hop, by: Some(index) });
+                self.tell(Who::Autoscaler(other), delay, Local::Frame(Frame { messages, forwarded }));
             }
         }
     }
 
-    fn attestation(
-        &mut self,
-        index: usize,
-        message: &WireStatMessage,
-        forwarded: bool,
-        onward: &mut BTreeMap<usize, Vec<WireStatMessage>>,
-    ) {
+    fn attestation(&mut self, index: usize, message: &WireStatMessage, forwarded: bool, onward: &mut Onward) {
         let from = self.activators.iter().position(|activator| activator.name == message.name);
         let (Some(from), true) = (from, message.namespace == SYSTEM) else { return };
         self.autoscalers[index].heard[from] = Some(self.now);
@@ -73,7 +67,7 @@ impl World {
         }
         for bucket in 0..self.plan.buckets {
             if let Owner::Other(other) = self.owner_of(index, bucket) {
-                let messages = onward.entry(other).or_default();
+                let messages = onward.entry((other, Hop::First)).or_default();
                 if !messages.contains(message) {
                     messages.push(message.clone());
                 }
@@ -86,11 +80,11 @@ impl World {
         self.plan.revisions.iter().position(|revision| same(&revision.key))
     }
 
-    fn owner(&self, index: usize, revision: usize) -> Owner {
+    fn owner(&self, index: usize, revision: usize) -> Owner<usize> {
         self.owner_of(index, self.plan.revisions[revision].bucket)
     }
 
-    fn owner_of(&self, index: usize, bucket: usize) -> Owner {
+    fn owner_of(&self, index: usize, bucket: usize) -> Owner<usize> {
         if self.owns_bucket(index, bucket) {
             return Owner::Us;
         }
@@ -98,7 +92,8 @@ impl World {
         let is_believed = election.believed_until(bucket).is_some_and(|until| now < until);
         let holder = election.holder(bucket).filter(|_| is_believed);
         let known = |holder: &str| self.autoscalers.iter().position(|other| other.identity == holder);
-        holder.and_then(known).map_or(Owner::Nobody, Owner::Other)
+        // A lease in our name that is not ours any more is being given away.
+        holder.and_then(known).filter(|holder| *holder != index).map_or(Owner::Nobody, Owner::Other)
     }
 
     fn record(&mut self, index: usize, revision: usize, stat: &Stat) {

@@ -13,6 +13,7 @@ use crate::plan::{END, Plan};
 use crate::process::{Process, Who};
 use crate::reconcile::{Answer, Controller, Step};
 use crate::writers::Passage;
+use autoscaler_core::forwarding::Forwarded;
 use autoscaler_core::path_mode::PathMode;
 use common::election::Op;
 use common::stat::WireStatMessage;
@@ -63,7 +64,9 @@ pub struct Summary {
     pub lease_ends: u64,
     /// Leases that were given away only after a write under them had ended.
     pub waits: u64,
-    /// Forwarded stats that came to a process which does not own the revision.
+    /// Stats that were forwarded to a former owner, and by it to its successor.
+    pub sent_on: u64,
+    /// Stats that were dropped since two hops did not bring them to an owner.
     pub misrouted: u64,
     /// Times that somebody was left waiting for a token.
     pub turns_waited: u64,
@@ -179,7 +182,8 @@ pub(crate) enum Local {
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) messages: Vec<WireStatMessage>,
-    pub(crate) forwarded: bool,
+    /// How, if another autoscaler has forwarded it.
+    pub(crate) forwarded: Option<Forwarded<usize>>,
 }
 
 /// Where requests come in: a node's or an ingress's own idea of the endpoints.

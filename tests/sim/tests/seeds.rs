@@ -20,11 +20,14 @@ fn the_invariants_hold() {
         all.undone += summary.undone;
         all.contested += summary.contested;
         all.moved_up += summary.moved_up;
+        all.sent_on += summary.sent_on;
+        all.misrouted += summary.misrouted;
     }
     assert!(all.pokes > SEEDS && all.patches > SEEDS && all.served > SEEDS, "{all:?}");
     assert!(all.conflicts > 0 && all.waits > 0, "{all:?}");
     assert!(all.turns_waited > SEEDS && all.failed_looks > SEEDS, "{all:?}");
     assert!(all.undone > 0 && all.contested > 0 && all.moved_up > 0, "{all:?}");
+    assert!(all.sent_on > 0 && all.misrouted == 0, "two hops are enough: {all:?}");
 }
 
 /// Goal: a seed is a run: the same events, to the last one.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::certificate::Certificate;
+use autoscaler_core::forwarding::Hop;
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use futures::SinkExt;
@@ -101,7 +102,7 @@ async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
         client.send(Message::binary(frame.to_vec())).await.expect("send");
         let (read, from) = within(fixture.frames.recv()).await.expect("a frame");
         assert_eq!(&read[..], frame);
-        assert_eq!(from, Origin { ip: [127, 0, 0, 1].into(), forwarded: false, pod: None });
+        assert_eq!(from, Origin { ip: [127, 0, 0, 1].into(), forwarded: None, pod: None });
     }
     client.send(Message::Ping(Bytes::from_static(b"still there?"))).await.expect("send");
     let pong = within(client.next()).await.expect("open").expect("readable");
@@ -114,9 +115,10 @@ async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
 #[tokio::test]
 async fn forwarded_frames_are_known_as_such() {
     let mut fixture = Fixture::new().await;
-    let mut client = fixture.connect(Some((FORWARDED, "1"))).await;
+    let mut client = fixture.connect(Some((mark::FORWARDED, "1"))).await;
     client.send(Message::binary(vec![1])).await.expect("send");
-    assert!(within(fixture.frames.recv()).await.expect("a frame").1.forwarded);
+    let from = within(fixture.frames.recv()).await.expect("a frame").1;
+    assert_eq!(from.forwarded, Some(Forwarded { hop: Hop::First, by: None }));
 }
 
 /// Goal: a frame beyond the bound is counted and ends its connection, and only that.

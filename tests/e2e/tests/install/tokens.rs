@@ -2,7 +2,7 @@
 
 use crate::upgrade::REASONS;
 use anyhow::{Context, ensure};
-use autoscaler::ingest::stat_server::FORWARDED;
+use autoscaler::ingest::mark::FORWARDED;
 use common::stat::Stat;
 use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Dns;

@@ -10,10 +10,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Why a stat may not be dropped while planes come and go. One that is on its way from one autoscaler to another while
-/// its bucket changes hands may be (`Misrouted`): the activator's next, a second later, finds the owner.
-pub(crate) const REASONS: [&str; 7] =
-    ["Expired", "QueueFull", "Impostor", "NotFinite", "Negative", "TooLarge", "Future"];
+/// Why a stat may not be dropped while planes come and go, nor while buckets change hands.
+pub(crate) const REASONS: [&str; 8] =
+    ["Misrouted", "Expired", "QueueFull", "Impostor", "NotFinite", "Negative", "TooLarge", "Future"];
 
 /// Replaces both replicas of a plane, one after the other; the new ones are numbered from `from` on.
 async fn roll(world: &World, plane: fn(usize) -> PlaneId, (old, new): (usize, usize)) -> anyhow::Result<()> {
