@@ -11,8 +11,12 @@
 //! - Verdicts are kept, good ones for [`GOOD_FOR`] and bad ones for [`BAD_FOR`], so that activators that come back all at
 //!   once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most [`VERDICTS_MAX`].
 //! - The API server does not answer: 503, and nothing is kept; the peer dials again. Connections that stand go on.
-//! - A token is looked at when its connection begins, and not again while that lasts.
+//! - A token is looked at when its connection begins, and not again while that lasts: one that expires, or whose Pod goes,
+//!   ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its verdict is too old.
 //! - A refusal is counted, and said when its reason is another than that of the one before.
+
+#[cfg(test)]
+pub(super) mod tests;
 
 use common_runtime::telemetry::Metrics;
 use http::{HeaderMap, StatusCode, header};
@@ -212,36 +216,4 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let token = value.strip_prefix("Bearer ")?.trim();
     (!token.is_empty() && token.len() <= TOKEN_MAX).then_some(token)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn user(name: &str, pod: Option<&str>) -> UserInfo {
-        let extra = pod.map(|pod| [(POD.to_owned(), vec![pod.to_owned()])].into());
-        UserInfo { username: Some(name.into()), extra, ..UserInfo::default() }
-    }
-
-    #[test]
-    fn only_the_planes_own_accounts_have_a_part_in_it() {
-        let demand = Demand {
-            audience: "a".into(),
-            namespace: "sys".into(),
-            activator: "activator".into(),
-            autoscaler: "autoscaler".into(),
-        };
-        let stranger = |name: &str| Err(Refused::Stranger(name.into()));
-        let rows = [
-            ("system:serviceaccount:sys:activator", Some("a-0"), Ok(Peer::Activator("a-0".into()))),
-            ("system:serviceaccount:sys:activator", None, Err(Refused::Unbound)),
-            ("system:serviceaccount:sys:autoscaler", None, Ok(Peer::Autoscaler)),
-            ("system:serviceaccount:other:activator", Some("a-0"), stranger("system:serviceaccount:other:activator")),
-            ("system:serviceaccount:sys:default", Some("a-0"), stranger("system:serviceaccount:sys:default")),
-            ("admin", None, stranger("admin")),
-        ];
-        for (name, pod, expected) in rows {
-            assert_eq!(demand.peer(&user(name, pod)), expected, "{name} {pod:?}");
-        }
-    }
 }

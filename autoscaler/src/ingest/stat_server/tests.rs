@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::certificate::Certificate;
+use crate::ingest::admission::GOOD_FOR;
+use crate::ingest::admission::tests::{Answer, Reviews};
 use autoscaler_core::forwarding::Hop;
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
@@ -44,12 +46,11 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Self {
-        Self::with(None).await
+        Self::with(|server| server).await
     }
 
-    async fn with(tls: Option<StatServerTls>) -> Self {
-        let server = StatServer::bind(([127, 0, 0, 1], 0).into()).await.expect("bind");
-        let server = tls.into_iter().fold(server, StatServer::encrypted);
+    async fn with(adapt: impl FnOnce(StatServer) -> StatServer) -> Self {
+        let server = adapt(StatServer::bind(([127, 0, 0, 1], 0).into()).await.expect("bind"));
         let address = server.local_addr().expect("address");
         let (sender, frames) = mpsc::unbounded_channel();
         let owned = Mutex::new(vec!["autoscaler-bucket-00-of-02".to_owned()]);
@@ -85,6 +86,15 @@ impl Fixture {
         }
         String::from_utf8_lossy(&answer).into_owned()
     }
+}
+
+/// The head of a handshake that ends with `rest`.
+fn upgrade(host: &str, rest: &str) -> String {
+    let key = generate_key();
+    format!(
+        "GET /x HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}{rest}"
+    )
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> T {
@@ -165,13 +175,6 @@ async fn a_forbidden_frame_is_counted_and_ends_its_connection() {
 #[tokio::test]
 async fn requests_are_answered_in_upstreams_order() {
     let fixture = Fixture::new().await;
-    let key = generate_key();
-    let upgrade = |host: &str, rest: &str| {
-        format!(
-            "GET /x HTTP/1.1\r\nHost: {host}\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}{rest}"
-        )
-    };
     let rows = [
         ("a kubelet's probe", "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36".to_owned(), 200),
         ("a marked probe", "POST /y HTTP/1.1\r\nHost: autoscaler-bucket-01-of-02.ns\r\nK-Kubelet-Probe: q".into(), 200),
@@ -185,7 +188,7 @@ async fn requests_are_answered_in_upstreams_order() {
         ("another upgrade", upgrade("x", "").replace("websocket\r", "h2c\r"), 426),
         ("another method", upgrade("x", "").replace("GET", "POST"), 405),
         ("another version", upgrade("x", "").replace(": 13", ": 12"), 400),
-        ("a short key", upgrade("x", "").replace(&key, "short"), 400),
+        ("a short key", upgrade("x", "").replace("-Key: ", "-Key: short"), 400),
     ];
     for (what, head, status) in rows {
         let answer = fixture.raw(&head).await;
@@ -220,7 +223,7 @@ async fn stats_are_taken_over_tls() {
     let (certificate, until) = (Certificate::new("autoscaler.sys.svc"), CancellationToken::new());
     for allow_plain in [false, true] {
         let config = certificate.server(&until).await;
-        let mut fixture = Fixture::with(Some(StatServerTls { config, allow_plain })).await;
+        let mut fixture = Fixture::with(|server| server.encrypted(StatServerTls { config, allow_plain })).await;
         let trust = certificate.trust("autoscaler.sys.svc", &until).await;
         let url = format!("wss://{}", fixture.address);
         let config = Config { trust: Some(trust), ..Config::default() };
@@ -231,12 +234,7 @@ async fn stats_are_taken_over_tls() {
 
         let probe = fixture.raw("GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36").await;
         assert!(probe.starts_with("HTTP/1.1 200 "), "{probe}");
-        let upgrade = format!(
-            "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-             Sec-WebSocket-Key: {}",
-            generate_key()
-        );
-        let answer = fixture.raw(&upgrade).await;
+        let answer = fixture.raw(&upgrade("x", "")).await;
         let (status, refused) = if allow_plain { ("101", 0) } else { ("400", 1) };
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         assert_eq!(fixture.counters.tls_refusals.get(), refused);
@@ -251,7 +249,7 @@ async fn stats_are_taken_over_tls() {
 async fn handshakes_that_fail_are_counted() {
     let (ours, theirs, until) = (Certificate::new("a"), Certificate::new("a"), CancellationToken::new());
     let config = ours.server(&until).await;
-    let fixture = Fixture::with(Some(StatServerTls { config, allow_plain: false })).await;
+    let fixture = Fixture::with(|server| server.encrypted(StatServerTls { config, allow_plain: false })).await;
     let stream = TcpStream::connect(fixture.address).await.expect("connect");
     let error = within(theirs.trust("a", &until).await.connect(stream)).await.expect_err("not believed").to_string();
     assert!(error.contains("invalid peer certificate") && error.contains("must bear a"), "{error}");
@@ -266,4 +264,51 @@ async fn handshakes_that_fail_are_counted() {
     })
     .await;
     until.cancel();
+}
+
+/// Goal: what a token has opened stays open when it expires, as its Pod's word is still its Pod's; nothing new is opened.
+#[tokio::test]
+async fn a_token_that_expires_ends_no_connection_and_opens_none() {
+    let reviews = Reviews::default();
+    reviews.say("young", Answer::Activator("a-0"));
+    let mut fixture = Fixture::with(|server| server.guarded(reviews.gate())).await;
+    let mut client = fixture.connect(Some(("authorization", "Bearer young"))).await;
+    let next = async |client: &mut WebSocketStream<TcpStream>, fixture: &mut Fixture| {
+        client.send(Message::binary(vec![1])).await.expect("send");
+        within(fixture.frames.recv()).await.expect("a frame").1.pod
+    };
+    assert_eq!(next(&mut client, &mut fixture).await.as_deref(), Some("a-0"));
+
+    reviews.say("young", Answer::Expired);
+    tokio::time::pause();
+    tokio::time::advance(GOOD_FOR).await;
+    tokio::time::resume();
+    let refused = fixture.raw(&upgrade("x", "\r\nAuthorization: Bearer young")).await;
+    assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    assert_eq!(next(&mut client, &mut fixture).await.as_deref(), Some("a-0"), "still the pod's");
+    assert_eq!(reviews.asked("young"), 2, "once for each handshake, never for a frame");
+}
+
+/// Goal: a handshake whose review is slow keeps nobody else waiting, and is answered 503 before its peer gives up.
+#[tokio::test]
+async fn a_slow_review_delays_its_own_handshake_alone() {
+    let reviews = Reviews::default();
+    reviews.say("slow", Answer::Silent);
+    reviews.say("good", Answer::Activator("a-0"));
+    let fixture = Fixture::with(|server| server.guarded(reviews.gate())).await;
+    let slow = upgrade("x", "\r\nAuthorization: Bearer slow");
+    let (refused, ()) = tokio::join!(fixture.raw(&slow), async {
+        within(async {
+            while reviews.asked("slow") == 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let good = fixture.raw(&upgrade("x", "\r\nAuthorization: Bearer good")).await;
+        assert!(good.starts_with("HTTP/1.1 101 "), "{good}");
+        tokio::time::pause();
+        tokio::time::advance(Config::default().handshake_timeout - Duration::from_millis(1)).await;
+        tokio::time::resume();
+    });
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }

@@ -1,0 +1,157 @@
+use super::*;
+use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+
+/// What the API server says of a token.
+#[derive(Clone, Debug)]
+pub(in crate::ingest) enum Answer {
+    /// It is an activator's, in this Pod.
+    Activator(&'static str),
+    /// It is good no more: expired, or its Pod has gone.
+    Expired,
+    /// An error of this code.
+    Fails(u16),
+    /// Nothing at all.
+    Silent,
+}
+
+/// An API server that reviews tokens as it is told; what it is not told of is expired. It remembers what it was asked.
+#[derive(Clone, Default)]
+pub(in crate::ingest) struct Reviews {
+    answers: Arc<Mutex<HashMap<&'static str, Answer>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reviews {
+    /// From now on this is said of the token.
+    pub(in crate::ingest) fn say(&self, token: &'static str, answer: Answer) {
+        self.answers.lock().insert(token, answer);
+    }
+
+    /// How often it was asked about the token.
+    pub(in crate::ingest) fn asked(&self, token: &str) -> usize {
+        self.asked.lock().iter().filter(|asked| *asked == token).count()
+    }
+
+    /// A gate that asks it.
+    pub(in crate::ingest) fn gate(&self) -> Gate {
+        let reviews = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| reviews.clone().answer(request));
+        Gate::new(demand(), Client::new(service, "default"), &Metrics::default())
+    }
+
+    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+        assert_eq!(request.uri().path(), "/apis/authentication.k8s.io/v1/tokenreviews");
+        let body = request.into_body().collect().await.expect("a body").to_bytes();
+        let review: TokenReview = serde_json::from_slice(&body).expect("a review");
+        assert_eq!(review.spec.audiences.as_deref(), Some(&[demand().audience][..]));
+        let token = review.spec.token;
+        self.asked.lock().push(token.clone());
+        let known = self.answers.lock().get(token.as_str()).cloned();
+        let (code, mut body) = match known.unwrap_or(Answer::Expired) {
+            Answer::Activator(pod) => {
+                let user = user("system:serviceaccount:sys:activator", Some(pod));
+                (201, json!({"status": {"authenticated": true, "audiences": [demand().audience], "user": user}}))
+            }
+            Answer::Expired => (201, json!({"status": {"error": "token has expired"}})),
+            Answer::Fails(code) => {
+                (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}))
+            }
+            Answer::Silent => std::future::pending::<(u16, Value)>().await,
+        };
+        if code == 201 {
+            body["spec"] = json!({"token": token});
+        }
+        let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+        Ok(response.expect("a response"))
+    }
+}
+
+fn demand() -> Demand {
+    let [audience, namespace, activator, autoscaler] = ["a", "sys", "activator", "autoscaler"].map(str::to_owned);
+    Demand { audience, namespace, activator, autoscaler }
+}
+
+fn user(name: &str, pod: Option<&str>) -> UserInfo {
+    let extra = pod.map(|pod| [(POD.to_owned(), vec![pod.to_owned()])].into());
+    UserInfo { username: Some(name.into()), extra, ..UserInfo::default() }
+}
+
+/// What a handshake with this token comes to.
+async fn admit(gate: &Gate, token: &str) -> Result<Peer, Refused> {
+    let bearer = HeaderValue::try_from(format!("Bearer {token}")).expect("a header");
+    let headers = [(header::AUTHORIZATION, bearer)].into_iter().collect();
+    gate.admit(&headers, false, [127, 0, 0, 1].into()).await
+}
+
+#[test]
+fn only_the_planes_own_accounts_have_a_part_in_it() {
+    let stranger = |name: &str| Err(Refused::Stranger(name.into()));
+    let rows = [
+        ("system:serviceaccount:sys:activator", Some("a-0"), Ok(Peer::Activator("a-0".into()))),
+        ("system:serviceaccount:sys:activator", None, Err(Refused::Unbound)),
+        ("system:serviceaccount:sys:autoscaler", None, Ok(Peer::Autoscaler)),
+        ("system:serviceaccount:other:activator", Some("a-0"), stranger("system:serviceaccount:other:activator")),
+        ("system:serviceaccount:sys:default", Some("a-0"), stranger("system:serviceaccount:sys:default")),
+        ("admin", None, stranger("admin")),
+    ];
+    for (name, pod, expected) in rows {
+        assert_eq!(demand().peer(&user(name, pod)), expected, "{name} {pod:?}");
+    }
+}
+
+/// Goal: a token that has expired opens no connection once its good verdict is too old, and one that was refused is asked
+/// about again when that verdict is.
+#[tokio::test(start_paused = true)]
+async fn an_expired_token_is_refused_when_its_verdict_is_too_old() {
+    let (reviews, second) = (Reviews::default(), Duration::from_secs(1));
+    let gate = reviews.gate();
+    reviews.say("token", Answer::Activator("a-0"));
+    assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())));
+    reviews.say("token", Answer::Expired);
+    tokio::time::advance(GOOD_FOR - second).await;
+    assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())), "the verdict is still good");
+    assert_eq!(reviews.asked("token"), 1);
+    tokio::time::advance(second).await;
+    let refused = admit(&gate, "token").await.expect_err("expired");
+    assert_eq!((refused.status(), refused), (StatusCode::UNAUTHORIZED, Refused::BadToken("a".into())));
+
+    reviews.say("token", Answer::Activator("a-0"));
+    tokio::time::advance(BAD_FOR - second).await;
+    admit(&gate, "token").await.expect_err("still refused");
+    assert_eq!(reviews.asked("token"), 2);
+    tokio::time::advance(second).await;
+    admit(&gate, "token").await.expect("asked about again");
+    assert_eq!(reviews.asked("token"), 3);
+}
+
+/// Goal: where nobody can be asked the answer is 503 within two seconds, it says why, and nothing is kept: the next
+/// handshake asks again. What is known already counts meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
+    let reviews = Reviews::default();
+    let gate = reviews.gate();
+    reviews.say("known", Answer::Activator("a-0"));
+    admit(&gate, "known").await.expect("good");
+    let rows = [
+        (Answer::Fails(500), "no"),
+        (Answer::Fails(403), "no right to create tokenreviews"),
+        (Answer::Silent, "does not answer"),
+    ];
+    for (n, (answer, why)) in rows.into_iter().enumerate() {
+        reviews.say("known", answer.clone());
+        reviews.say("token", answer);
+        let asked = Instant::now();
+        let refused = admit(&gate, "token").await.expect_err("nobody to ask");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+        assert!(refused.to_string().contains(why), "{refused}");
+        assert!(asked.elapsed() <= REVIEW_TIMEOUT, "{:?}", asked.elapsed());
+        assert_eq!(reviews.asked("token"), n + 1);
+        admit(&gate, "known").await.expect("not asked about");
+    }
+    reviews.say("token", Answer::Activator("a-1"));
+    assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-1".into())), "at the next handshake");
+}
