@@ -103,5 +103,6 @@ fn what_upstream_refuses() {
         assert_eq!(read(entries).err().as_deref(), Some(key), "{entries:?}");
     }
     let least = [("container-concurrency-target-percentage", "1"), ("container-concurrency-target-default", "0.001")];
-    assert!(read(&least).is_err(), "0.001 is less than the least target");
+    let both = "container-concurrency-target-percentage and container-concurrency-target-default";
+    assert_eq!(read(&least).err().as_deref(), Some(both), "0.001 is less than the least target");
 }

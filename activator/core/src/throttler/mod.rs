@@ -42,28 +42,25 @@
 //! Which pods are healthy ([`crate::backends`]), deadlines, and sending.
 
 mod lend;
+mod permit;
 mod pod;
 mod policy;
 mod subset;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rand::Rng;
 
 use self::lend::Lent;
-use self::pod::{Pod, Slot};
+pub use self::permit::{Acquire, Admitted, Permit};
+use self::pod::Pod;
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
 pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
-use crate::breaker::{self, Breaker, Capacity, Load, Refusal, TurnedAway};
+use crate::breaker::{Breaker, Capacity, Load, Refusal, TurnedAway};
 use crate::destination::{Destination, Destinations};
 use crate::own_index::Activators;
 
@@ -112,21 +109,6 @@ struct State {
     inner: Weak<Inner>,
 }
 
-/// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
-#[derive(Debug)]
-pub struct Acquire(breaker::Acquire<Handle>);
-
-/// A place in the breaker, without a pod yet. Gives it back on drop.
-#[derive(Debug)]
-pub struct Admitted(breaker::Permit<Handle>);
-
-/// A place and a pod. Gives both back on drop, the pod first, so that whoever is woken finds it.
-#[derive(Debug)]
-pub struct Permit {
-    slot: Slot,
-    admitted: Admitted,
-}
-
 /// One pod's state, for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLoad {
@@ -136,18 +118,6 @@ pub struct PodLoad {
     pub in_flight: u32,
     /// Whether it may be picked: listed, assigned and not failed.
     pub usable: bool,
-}
-
-/// An owned way to the breaker.
-#[derive(Debug)]
-struct Handle(Arc<Inner>);
-
-impl Deref for Handle {
-    type Target = Breaker;
-
-    fn deref(&self) -> &Breaker {
-        &self.0.breaker
-    }
 }
 
 // === impl Throttler ===
@@ -177,7 +147,7 @@ impl Throttler {
 
     /// Waits for a place, in order of arrival.
     pub fn acquire(&self) -> Acquire {
-        Acquire(breaker::Acquire::new(Handle(Arc::clone(&self.inner))))
+        Acquire::new(Arc::clone(&self.inner))
     }
 
     /// Takes over a new set of destinations.
@@ -376,63 +346,6 @@ impl Targets {
             Self::Pods(pods) => pods.iter().any(|other| Arc::ptr_eq(other, pod)),
             Self::ClusterIp(only) => Arc::ptr_eq(only, pod),
         }
-    }
-}
-
-// === impl Acquire ===
-
-impl Future for Acquire {
-    type Output = Result<Admitted, Refusal>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = Pin::new(&mut self.0).poll(context).map_ok(Admitted);
-        if let Some(handle) = self.0.handle() {
-            // It may be one too many for the own pods. Whoever is given a place now is woken, this request included.
-            handle.0.lend();
-        }
-        polled
-    }
-}
-
-// === impl Admitted ===
-
-impl Admitted {
-    /// How often a scan that was overtaken by other requests is repeated before the request queues again.
-    const SCANS: u32 = 4;
-
-    /// Chooses a pod. If there is none, [`Admitted::requeue`] is what to do.
-    pub fn pick<R: Rng + ?Sized>(self, rng: &mut R) -> Result<Permit, Self> {
-        let inner = &self.0.handle().0;
-        for _ in 0..Self::SCANS {
-            let snapshot = inner.snapshot.load();
-            let slot = match &snapshot.targets {
-                Targets::ClusterIp(only) => Some(only.reserve()),
-                Targets::Pods(pods) => inner.lent.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor, rng)),
-            };
-            if let Some(slot) = slot {
-                return Ok(Permit { slot, admitted: self });
-            }
-        }
-        Err(self)
-    }
-
-    /// Back to the head of the queue.
-    pub fn requeue(self) -> Acquire {
-        Acquire(self.0.requeue())
-    }
-}
-
-// === impl Permit ===
-
-impl Permit {
-    /// Where to send the request.
-    pub fn destination(&self) -> &Destination {
-        self.slot.destination()
-    }
-
-    /// Gives up the pod and keeps the place: for a request of which nothing was sent, to [`pick`](Admitted::pick) again.
-    pub fn give_up_pod(self) -> Admitted {
-        self.admitted
     }
 }
 

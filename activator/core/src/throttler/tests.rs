@@ -1,7 +1,9 @@
 //! Capacity, slots and swaps, seen from a request.
 
 use std::collections::BTreeMap;
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use proptest::prelude::*;
 use rand::SeedableRng;

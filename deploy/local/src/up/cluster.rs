@@ -1,10 +1,12 @@
 //! The cluster: everything started in order, ended in reverse.
 
-use crate::api::{ApiOptions, ApiServer};
+use crate::api::ApiServer;
 use crate::node::proxy::ServiceResolver;
 use crate::node::{self, NodeOptions};
 use crate::up::accounts;
+use crate::up::embedded::{Embedded, external_config};
 use crate::up::event::Event;
+use crate::up::folder::Folder;
 use crate::up::logs;
 use crate::up::manifests;
 use crate::up::options::UpOptions;
@@ -22,7 +24,7 @@ use kube::{Client, Config};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -126,7 +128,7 @@ impl Cluster {
         let (server, kube, kubeconfig) = match &options.external {
             Some(path) => (None, external_config(path).await?, path.clone()),
             None => {
-                let server = Embedded::start(&options, &ranges, &folder.0).await?;
+                let server = Embedded::start(&options, &ranges, folder.path()).await?;
                 (Some(server.server), server.config, server.kubeconfig)
             }
         };
@@ -137,7 +139,7 @@ impl Cluster {
             tasks.spawn(told("the HorizontalPodAutoscaler controller", horizontal));
         }
         system::create(&client, configuration).await?;
-        let pods = folder.0.join("pods");
+        let pods = folder.path().join("pods");
         if let Some(server) = &server {
             server.set_pod_logs(logs::of(pods.clone()));
         }
@@ -160,7 +162,7 @@ impl Cluster {
         let shared = Arc::new(Shared {
             ranges,
             kube,
-            folder: folder.0.clone(),
+            folder: folder.path().to_owned(),
             resolver,
             stat_url: options.stat_url.clone(),
             events: broadcast::channel(EVENTS_MAX).0,
@@ -402,68 +404,9 @@ async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken
     }
 }
 
-/// The embedded API server and how to reach it.
-pub(super) struct Embedded {
-    pub(super) server: ApiServer,
-    pub(super) config: Config,
-    pub(super) kubeconfig: PathBuf,
-}
-
-impl Embedded {
-    /// Starts it, and writes its kubeconfig.
-    pub(super) async fn start(options: &UpOptions, ranges: &Ranges, folder: &Path) -> anyhow::Result<Self> {
-        let audit = options.audit.clone();
-        let api = ApiOptions { listen: options.api, audit, ..ApiOptions::new(ranges.services()?) };
-        let server = ApiServer::start(api)
-            .await
-            .with_context(|| format!("--api {} cannot be bound; choose another, or port 0", options.api))?;
-        let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
-        server.write_kubeconfig(&kubeconfig)?;
-        // Plain HTTP, as it never leaves loopback.
-        let mut config = Config::new(server.url().parse().context("URL of the API server")?);
-        config.auth_info.token = Some(server.token().to_owned().into());
-        Ok(Self { server, config, kubeconfig })
-    }
-}
-
-/// How to reach the API server that a kubeconfig names.
-async fn external_config(path: &Path) -> anyhow::Result<Config> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(path)
-        .with_context(|| format!("--external {}: no kubeconfig", path.display()))?;
-    Config::from_custom_kubeconfig(kubeconfig, &Default::default())
-        .await
-        .with_context(|| format!("--external {}", path.display()))
-}
-
 /// Runs a part, and says so if it ends in an error.
 async fn told(part: &'static str, run: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = run.await {
         tracing::error!(error = %format!("{error:#}"), "{part} ended");
-    }
-}
-
-/// A folder of this cluster's own, readable by nobody else. It goes when dropped: it holds only logs, and a kubeconfig
-/// that leads nowhere any more.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make() -> anyhow::Result<Self> {
-        use std::os::unix::fs::DirBuilderExt;
-        let base: &Path = &std::env::temp_dir();
-        for turn in 0..1000 {
-            let folder = base.join(format!("zeroscale-{}-{turn}", std::process::id()));
-            match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-                Ok(()) => return Ok(Self(folder)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot make {}", folder.display())),
-            }
-        }
-        anyhow::bail!("no free folder name zeroscale-{}-N in {}", std::process::id(), base.display())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -2,7 +2,9 @@
 
 mod accounts;
 mod cluster;
+mod embedded;
 mod event;
+mod folder;
 mod logs;
 pub mod manifests;
 mod options;
@@ -60,7 +62,7 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
 pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
     let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
-    let embedded = cluster::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
+    let embedded = embedded::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
     tell(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
     let client = common_runtime::api_server::client(embedded.config)?;
     let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());

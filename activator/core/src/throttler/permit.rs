@@ -1,0 +1,105 @@
+//! A request's way through the throttler: it waits for a place, is admitted, and picks a pod. Each state is a value that
+//! gives back what it holds on drop.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rand::Rng;
+
+use super::pod::Slot;
+use super::{Inner, Targets};
+use crate::breaker::{self, Breaker, Refusal};
+use crate::destination::Destination;
+
+/// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
+#[derive(Debug)]
+pub struct Acquire(breaker::Acquire<Handle>);
+
+/// A place in the breaker, without a pod yet. Gives it back on drop.
+#[derive(Debug)]
+pub struct Admitted(breaker::Permit<Handle>);
+
+/// A place and a pod. Gives both back on drop, the pod first, so that whoever is woken finds it.
+#[derive(Debug)]
+pub struct Permit {
+    slot: Slot,
+    admitted: Admitted,
+}
+
+/// An owned way to the breaker.
+#[derive(Debug)]
+struct Handle(Arc<Inner>);
+
+impl Deref for Handle {
+    type Target = Breaker;
+
+    fn deref(&self) -> &Breaker {
+        &self.0.breaker
+    }
+}
+
+// === impl Acquire ===
+
+impl Acquire {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        Self(breaker::Acquire::new(Handle(inner)))
+    }
+}
+
+impl Future for Acquire {
+    type Output = Result<Admitted, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.0).poll(context).map_ok(Admitted);
+        if let Some(handle) = self.0.handle() {
+            // It may be one too many for the own pods. Whoever is given a place now is woken, this request included.
+            handle.0.lend();
+        }
+        polled
+    }
+}
+
+// === impl Admitted ===
+
+impl Admitted {
+    /// How often a scan that was overtaken by other requests is repeated before the request queues again.
+    const SCANS: u32 = 4;
+
+    /// Chooses a pod. If there is none, [`Admitted::requeue`] is what to do.
+    pub fn pick<R: Rng + ?Sized>(self, rng: &mut R) -> Result<Permit, Self> {
+        let inner = &self.0.handle().0;
+        for _ in 0..Self::SCANS {
+            let snapshot = inner.snapshot.load();
+            let slot = match &snapshot.targets {
+                Targets::ClusterIp(only) => Some(only.reserve()),
+                Targets::Pods(pods) => inner.lent.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor, rng)),
+            };
+            if let Some(slot) = slot {
+                return Ok(Permit { slot, admitted: self });
+            }
+        }
+        Err(self)
+    }
+
+    /// Back to the head of the queue.
+    pub fn requeue(self) -> Acquire {
+        Acquire(self.0.requeue())
+    }
+}
+
+// === impl Permit ===
+
+impl Permit {
+    /// Where to send the request.
+    pub fn destination(&self) -> &Destination {
+        self.slot.destination()
+    }
+
+    /// Gives up the pod and keeps the place: for a request of which nothing was sent, to [`pick`](Admitted::pick) again.
+    pub fn give_up_pod(self) -> Admitted {
+        self.admitted
+    }
+}

@@ -1,0 +1,195 @@
+//! Pods, the revisions that are tracked, and which belongs to which: each event touches the revisions of its pod alone.
+
+use super::PodState;
+use crate::pods::labels::{Labels, Place};
+use autoscaler_core::pod_counts;
+use common::RevisionKey;
+use common::time::Timestamp;
+use smallvec::SmallVec;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+/// Namespace and name of a pod.
+pub(super) type PodName = RevisionKey;
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    pub(super) pods: HashMap<PodName, Entry>,
+    pub(super) tracked: HashMap<RevisionKey, Tracked>,
+    /// Revisions by the first label of their selectors.
+    selectors: HashMap<Place, SmallVec<[RevisionKey; 1]>>,
+    /// Pods by each of their labels, for revisions that are tracked later.
+    labelled: HashMap<Place, SmallVec<[PodName; 1]>>,
+    /// Pods seen since a new full list began.
+    pub(super) listing: Option<HashSet<PodName>>,
+}
+
+/// What is kept of a pod.
+#[derive(Debug)]
+pub(super) struct Entry {
+    labels: Labels,
+    pub(super) state: pod_counts::Pod,
+    pub(super) address: Option<IpAddr>,
+    pub(super) started: Option<Timestamp>,
+    trouble: Option<Box<str>>,
+    revisions: SmallVec<[RevisionKey; 1]>,
+}
+
+/// A revision, and what its pods come to.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) selector: Labels,
+    /// Ordered, so that of several troubles the same is told each time.
+    pub(super) members: Vec<PodName>,
+    pub(super) counts: pod_counts::PodCounts,
+    pub(super) trouble: Option<Box<str>>,
+}
+
+/// Revisions whose counts or troubles have changed; told after the lock is released.
+#[derive(Default)]
+pub(super) struct Changed {
+    pub(super) keys: HashSet<RevisionKey>,
+}
+
+impl Index {
+    pub(super) fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
+        let PodState { labels, state, address, started, trouble } = pod;
+        let labels = Labels::new(&labels);
+        let revisions = self.revisions_of(&name, &labels);
+        let trouble = trouble.map(String::into_boxed_str);
+        let entry = Entry { labels, state, address, started, trouble, revisions: revisions.clone() };
+        let before = match self.pods.get_mut(&name) {
+            Some(held) => Some(std::mem::replace(held, entry)),
+            None => {
+                self.pods.insert(name.clone(), entry);
+                None
+            }
+        };
+        if before.as_ref().map(|before| &before.labels) != self.pods.get(&name).map(|entry| &entry.labels) {
+            if let Some(before) = &before {
+                unlabel(&mut self.labelled, &name, &before.labels);
+            }
+            if let Some(entry) = self.pods.get(&name) {
+                for place in entry.labels.places(name.namespace()) {
+                    self.labelled.entry(place).or_default().push(name.clone());
+                }
+            }
+        }
+        let former = before.map(|entry| entry.revisions).unwrap_or_default();
+        for key in &former {
+            if !revisions.contains(key)
+                && let Some(tracked) = self.tracked.get_mut(key)
+            {
+                tracked.leave(&name);
+                self.recount(key, changed);
+            }
+        }
+        for key in &revisions {
+            if let Some(tracked) = self.tracked.get_mut(key) {
+                tracked.join(&name);
+                self.recount(key, changed);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &PodName, changed: &mut Changed) {
+        let Some(entry) = self.pods.remove(name) else { return };
+        unlabel(&mut self.labelled, name, &entry.labels);
+        for key in &entry.revisions {
+            if let Some(tracked) = self.tracked.get_mut(key) {
+                tracked.leave(name);
+                self.recount(key, changed);
+            }
+        }
+    }
+
+    fn revisions_of(&self, name: &PodName, labels: &Labels) -> SmallVec<[RevisionKey; 1]> {
+        let mut revisions = SmallVec::new();
+        for place in labels.places(name.namespace()) {
+            for key in self.selectors.get(&place).into_iter().flatten() {
+                let is_selected =
+                    |tracked: &Tracked| key.namespace() == name.namespace() && tracked.selector.select(labels);
+                if self.tracked.get(key).is_some_and(is_selected) && !revisions.contains(key) {
+                    revisions.push(key.clone());
+                }
+            }
+        }
+        revisions
+    }
+
+    pub(super) fn track(&mut self, key: &RevisionKey, selector: Labels) {
+        let mut members = Vec::new();
+        if let Some(place) = selector.places(key.namespace()).next() {
+            self.selectors.entry(place).or_default().push(key.clone());
+            for name in self.labelled.get(&place).into_iter().flatten() {
+                if let Some(entry) = self.pods.get_mut(name)
+                    && name.namespace() == key.namespace()
+                    && selector.select(&entry.labels)
+                {
+                    members.push(name.clone());
+                    entry.revisions.push(key.clone());
+                }
+            }
+        }
+        members.sort_unstable();
+        let counts = pod_counts::PodCounts::default();
+        self.tracked.insert(key.clone(), Tracked { selector, members, counts, trouble: None });
+        self.recount(key, &mut Changed::default());
+    }
+
+    pub(super) fn untrack(&mut self, key: &RevisionKey) {
+        let Some(tracked) = self.tracked.remove(key) else { return };
+        if let Some(place) = tracked.selector.places(key.namespace()).next() {
+            take(&mut self.selectors, place, key);
+        }
+        for name in &tracked.members {
+            if let Some(entry) = self.pods.get_mut(name) {
+                entry.revisions.retain(|other| other != key);
+            }
+        }
+    }
+
+    fn recount(&mut self, key: &RevisionKey, changed: &mut Changed) {
+        let Some(tracked) = self.tracked.get(key) else { return };
+        let members = || tracked.members.iter().filter_map(|name| self.pods.get(name));
+        let counts: pod_counts::PodCounts = members().map(|entry| entry.state).collect();
+        let live = |entry: &&Entry| !entry.state.deleting;
+        let trouble =
+            if counts.ready > 0 { None } else { members().filter(live).find_map(|entry| entry.trouble.clone()) };
+        if let Some(tracked) = self.tracked.get_mut(key)
+            && (tracked.counts != counts || tracked.trouble != trouble)
+        {
+            (tracked.counts, tracked.trouble) = (counts, trouble);
+            changed.keys.insert(key.clone());
+        }
+    }
+}
+
+impl Tracked {
+    fn join(&mut self, name: &PodName) {
+        if let Err(place) = self.members.binary_search(name) {
+            self.members.insert(place, name.clone());
+        }
+    }
+
+    fn leave(&mut self, name: &PodName) {
+        if let Ok(place) = self.members.binary_search(name) {
+            self.members.remove(place);
+        }
+    }
+}
+
+fn unlabel(labelled: &mut HashMap<Place, SmallVec<[PodName; 1]>>, name: &PodName, labels: &Labels) {
+    for place in labels.places(name.namespace()) {
+        take(labelled, place, name);
+    }
+}
+
+fn take(places: &mut HashMap<Place, SmallVec<[RevisionKey; 1]>>, place: Place, key: &RevisionKey) {
+    if let Some(keys) = places.get_mut(&place) {
+        keys.retain(|other| other != key);
+        if keys.is_empty() {
+            places.remove(&place);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Pods are fed by hand.
+
+use super::*;
+use autoscaler_core::sample;
+use std::time::Duration;
+
+fn pod(labels: &[(&str, &str)], phase: Phase, ready: bool) -> PodState {
+    PodState {
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        state: pod_counts::Pod { phase, deleting: false, ready },
+        address: Some("10.0.0.1".parse().expect("address")),
+        started: None,
+        trouble: None,
+    }
+}
+
+fn selector(pairs: &[(&str, &str)]) -> PodSet {
+    PodSet::Selector(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+}
+
+fn drain(attention: &Attention) -> Vec<RevisionKey> {
+    std::iter::from_fn(|| attention.try_next()).collect()
+}
+
+/// Goal: counts follow pods that come, change, move between selectors and go, whichever was known first.
+#[test]
+fn counts_follow_the_pods() {
+    let attention = Attention::new();
+    let index = PodIndex::new(attention.clone());
+    let (a, b) = (RevisionKey::new("ns", "a"), RevisionKey::new("ns", "b"));
+    index.apply("ns", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
+    index.apply("other", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
+    index.track(&a, selector(&[("app", "a"), ("tier", "web")]));
+    index.track(&b, selector(&[("app", "b")]));
+    assert_eq!(index.counts(&a).ready, 1, "a pod that was there before, and not its namesake elsewhere");
+    assert_eq!(drain(&attention), [], "nobody is told what he asks for");
+
+    index.apply("ns", "p2", pod(&[("app", "a")], Phase::Running, true));
+    assert_eq!(index.counts(&a).ready, 1, "every label of a selector must match");
+    index.apply("ns", "p3", pod(&[("app", "a"), ("tier", "web")], Phase::Pending, false));
+    assert_eq!((index.counts(&a).pending, index.counts(&a).not_ready), (1, 1));
+    assert_eq!(drain(&attention), std::slice::from_ref(&a));
+    index.apply("ns", "p3", pod(&[("app", "b")], Phase::Running, true));
+    assert_eq!((index.counts(&a).not_ready, index.counts(&b).ready), (0, 1), "relabelled pods move");
+    drain(&attention);
+    index.apply("ns", "p3", pod(&[("app", "b")], Phase::Running, true));
+    assert_eq!(drain(&attention), [], "an event that changes no count is not told");
+    index.delete("ns", "p1");
+    assert_eq!(index.counts(&a), PodCounts::default());
+    index.untrack(&b);
+    assert_eq!(index.counts(&b), PodCounts::default());
+}
+
+/// Goal: unknown is not zero: before the first full list, and for what is not tracked.
+#[test]
+fn nothing_is_known_before_the_first_list() {
+    let attention = Attention::new();
+    let index = PodIndex::new(attention.clone());
+    let key = RevisionKey::new("ns", "a");
+    assert_eq!(index.ready(&key), Err(Unknown::Pods));
+    index.track(&key, PodSet::Revision("a".into()));
+    assert_eq!(index.ready(&key), Err(Unknown::Pods));
+    index.begin_list();
+    index.apply("ns", "p", pod(&[(common::names::REVISION, "a")], Phase::Running, true));
+    index.end_list();
+    assert_eq!(index.ready(&key), Ok(1));
+    assert_eq!(drain(&attention), std::slice::from_ref(&key));
+    index.begin_list();
+    index.end_list();
+    assert_eq!(index.ready(&key), Ok(0), "what a new list does not name is gone");
+}
+
+/// Goal: a crash loop is reported while nothing serves, and only then.
+#[test]
+fn trouble_is_told_while_no_pod_is_ready() {
+    let attention = Attention::new();
+    let index = PodIndex::new(attention.clone());
+    let key = RevisionKey::new("ns", "a");
+    index.track(&key, selector(&[("app", "a")]));
+    let mut failing = pod(&[("app", "a")], Phase::Running, false);
+    failing.trouble = Some("CrashLoopBackOff: exit code 1".into());
+    index.apply("ns", "p1", failing);
+    assert_eq!(index.trouble(&key).as_deref(), Some("CrashLoopBackOff: exit code 1"));
+    index.apply("ns", "p2", pod(&[("app", "a")], Phase::Running, true));
+    assert_eq!(index.trouble(&key), None);
+}
+
+#[test]
+fn only_ready_pods_with_an_address_are_scraped() {
+    let index = PodIndex::new(Attention::new());
+    let key = RevisionKey::new("ns", "a");
+    index.track(&key, selector(&[("app", "a")]));
+    index.apply("ns", "ready", pod(&[("app", "a")], Phase::Running, true));
+    index.apply("ns", "starting", pod(&[("app", "a")], Phase::Running, false));
+    let mut nowhere = pod(&[("app", "a")], Phase::Running, true);
+    nowhere.address = None;
+    index.apply("ns", "nowhere", nowhere);
+    assert_eq!(index.scrape_targets(&key).len(), 1);
+}
+
+/// Reconcilers, 9.7: of pods that started at t, t − 1 s and t + 60 s the one from t − 1 s is asked first, whatever
+/// they are called; pods that failed, are pending or terminate are not asked. (Here age counts as far as it says
+/// who has seen a whole window; among those chance decides.)
+#[test]
+fn the_oldest_pod_is_scraped_first() {
+    let index = PodIndex::new(Attention::new());
+    let (key, t) = (RevisionKey::new("ns", "a"), Timestamp::from_secs(1_000_000));
+    index.track(&key, selector(&[("app", "a")]));
+    let second = Duration::from_secs(1);
+    let started = [("a", t + 60 * second), ("b", t), ("c", t - second)];
+    for (host, (name, started)) in (1..).zip(started) {
+        let (labels, address) = (&[("app", "a")], Some(IpAddr::from([10, 0, 0, host])));
+        let pod = PodState { address, started: Some(started), ..pod(labels, Phase::Running, true) };
+        index.apply("ns", name, pod);
+    }
+    let terminating = pod_counts::Pod { phase: Phase::Running, deleting: true, ready: true };
+    index.apply("ns", "d", PodState { state: terminating, ..pod(&[("app", "a")], Phase::Running, true) });
+    for (name, phase) in [("e", Phase::Pending), ("f", Phase::Other)] {
+        index.apply("ns", name, pod(&[("app", "a")], phase, true));
+    }
+    let targets = index.scrape_targets(&key).into_iter().map(|target| (target.address, target.started));
+    let candidates = sample::choose(targets, t + 59 * second, 60 * second, &mut rand::rng());
+    let hosts: Vec<IpAddr> = candidates.order;
+    assert_eq!((hosts.len(), hosts[0]), (3, IpAddr::from([10, 0, 0, 3])));
+}

@@ -1,0 +1,165 @@
+//! Lanes, workers, timers and back-offs; time is paused.
+
+use super::*;
+use tokio_test::{assert_pending, assert_ready, task};
+
+type Names = Queue<&'static str>;
+
+/// Goal: who holds a key hears of a decision about it, and of nothing else.
+#[tokio::test]
+async fn who_holds_a_key_hears_of_a_decision() {
+    let queue = Names::new();
+    queue.add("a", Lane::Normal);
+    let held = queue.next().await;
+    let mut hurried = task::spawn(queue.hurried(&"a"));
+    assert_pending!(hurried.poll());
+    queue.add("a", Lane::Normal);
+    queue.add("b", Lane::Urgent);
+    assert_pending!(hurried.poll(), "an event, and another key");
+    queue.add("a", Lane::Urgent);
+    assert!(hurried.is_woken());
+    assert_ready!(hurried.poll());
+    assert_ready!(task::spawn(queue.hurried(&"a")).poll(), "also who asks later");
+    drop(held);
+    assert_pending!(task::spawn(queue.hurried(&"a")).poll(), "nobody holds it any more");
+}
+
+async fn take(queue: &Names) -> &'static str {
+    *queue.next().await.key()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_queued_once_and_decisions_go_first() {
+    let queue = Names::new();
+    queue.add("sweep", Lane::Slow);
+    queue.add("event", Lane::Normal);
+    queue.add("event", Lane::Normal);
+    queue.add("sweep-too", Lane::Slow);
+    queue.add("poke", Lane::Urgent);
+    queue.add("sweep-too", Lane::Urgent); // Moves up.
+    assert_eq!(queue.depth(), 4);
+    let order = [take(&queue).await, take(&queue).await, take(&queue).await, take(&queue).await];
+    assert_eq!(order, ["poke", "sweep-too", "event", "sweep"]);
+    assert_pending!(task::spawn(queue.next()).poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
+    let queue = Names::new();
+    queue.add("a", Lane::Normal);
+    let held = queue.next().await;
+    queue.add("a", Lane::Slow);
+    queue.add("a", Lane::Urgent);
+    let mut second = task::spawn(queue.next());
+    assert_pending!(second.poll(), "one worker for each key");
+    drop(held);
+    assert!(second.is_woken(), "giving a key back must wake whoever waits for it");
+    assert_eq!(*assert_ready!(second.poll()).key(), "a");
+    drop(second);
+    assert!(queue.shared.state.lock().entries.is_empty(), "a finished key leaves nothing behind");
+}
+
+/// Goal: who serves the urgent lane alone takes nothing else, hears of each key of it, and timers wake the others.
+#[tokio::test(start_paused = true)]
+async fn the_urgent_lane_has_workers_of_its_own() {
+    let queue = Names::new();
+    let mut urgent = task::spawn(queue.next_in(Some(Lane::Urgent)));
+    let mut any = task::spawn(queue.next());
+    assert_pending!(urgent.poll());
+    assert_pending!(any.poll());
+    queue.add("event", Lane::Normal);
+    assert!(any.is_woken() && !urgent.is_woken());
+    let event = assert_ready!(any.poll());
+    queue.add("poke", Lane::Urgent);
+    assert!(urgent.is_woken());
+    let poke = assert_ready!(urgent.poll());
+    assert_eq!((*poke.key(), poke.lane(), *event.key(), event.lane()), ("poke", Lane::Urgent, "event", Lane::Normal));
+
+    let mut urgent = task::spawn(queue.next_in(Some(Lane::Urgent)));
+    assert_pending!(urgent.poll());
+    queue.add("poke", Lane::Urgent); // Served again when the worker that holds it is done.
+    queue.add_after("later", Duration::from_secs(1));
+    assert!(!urgent.is_woken());
+    drop(poke);
+    assert!(urgent.is_woken());
+    assert_eq!(*assert_ready!(urgent.poll()).key(), "poke");
+    assert_eq!(take(&queue).await, "later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_keep_the_earliest_time() {
+    let queue = Names::new();
+    let start = Instant::now();
+    queue.add_after("a", Duration::from_secs(10));
+    queue.add_after("a", Duration::from_secs(3));
+    queue.add_after("a", Duration::from_secs(5));
+    assert_eq!(take(&queue).await, "a");
+    assert_eq!(start.elapsed(), Duration::from_secs(3));
+    assert_pending!(task::spawn(queue.next()).poll(), "the later times are forgotten");
+    assert!(queue.shared.state.lock().timers.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
+    let queue = Names::new();
+    queue.add_after("late", Duration::from_secs(60));
+    let mut worker = task::spawn(queue.next());
+    assert_pending!(worker.poll());
+    queue.add_after("soon", Duration::from_secs(1));
+    assert!(worker.is_woken());
+    assert_pending!(worker.poll());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(*assert_ready!(worker.poll()).key(), "soon");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_back_off_and_success_forgets_them() {
+    let queue = Names::new();
+    queue.add("a", Lane::Normal);
+    let mut waits = vec![];
+    for _ in 0..4 {
+        let start = Instant::now();
+        let item = queue.next().await;
+        waits.push(start.elapsed().as_millis());
+        assert_eq!(item.failing_for().as_millis(), waits.iter().sum::<u128>());
+        item.retry();
+    }
+    assert_eq!(waits, [0, 5, 10, 20]);
+    let start = Instant::now();
+    drop(queue.next().await);
+    assert_eq!(start.elapsed(), Duration::from_millis(40));
+    queue.add("a", Lane::Normal);
+    assert_eq!(queue.next().await.failing_for(), Duration::ZERO, "a success ends it");
+    assert!(queue.shared.state.lock().entries.is_empty());
+    assert_eq!(backoff(40), BACKOFF_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_overtakes_a_back_off() {
+    let queue = Names::new();
+    queue.add("a", Lane::Normal);
+    queue.next().await.retry();
+    queue.add("a", Lane::Normal);
+    assert_eq!(*assert_ready!(task::spawn(queue.next()).poll()).key(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_waiting_worker_gets_one_of_the_keys() {
+    let queue = Names::new();
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let queue = queue.clone();
+            tokio::spawn(async move { take(&queue).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    for key in ["a", "b", "c"] {
+        queue.add(key, Lane::Normal);
+    }
+    let mut keys = vec![];
+    for worker in workers {
+        keys.push(worker.await.expect("a worker ends"));
+    }
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b", "c"]);
+}

@@ -1,0 +1,34 @@
+//! Where a cluster keeps its files.
+
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+/// A folder of this cluster's own, readable by nobody else. It goes when dropped: it holds only logs, and a kubeconfig
+/// that leads nowhere any more.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn make() -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        let base: &Path = &std::env::temp_dir();
+        for turn in 0..1000 {
+            let folder = base.join(format!("zeroscale-{}-{turn}", std::process::id()));
+            match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => return Ok(Self(folder)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot make {}", folder.display())),
+            }
+        }
+        anyhow::bail!("no free folder name zeroscale-{}-N in {}", std::process::id(), base.display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
