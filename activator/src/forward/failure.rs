@@ -4,7 +4,8 @@ use super::Prepared;
 use super::pool::Pool;
 use crate::body::Upload;
 use crate::refusal::Refusal;
-use std::io::ErrorKind;
+use std::error::Error;
+use std::io::{self, ErrorKind};
 
 /// Why a pod brought no answer.
 pub(crate) enum Failure {
@@ -40,36 +41,48 @@ pub(crate) enum Evidence {
     Silent,
 }
 
+/// What broke an exchange, in either protocol.
+pub(super) trait Break: Error {
+    /// The system's error behind it.
+    fn io(&self) -> Option<&io::Error>;
+
+    /// Whether the connection ended in order, without an answer.
+    fn is_close(&self) -> bool;
+}
+
+impl Break for hyper::Error {
+    fn io(&self) -> Option<&io::Error> {
+        self.source().and_then(|source| source.downcast_ref())
+    }
+
+    fn is_close(&self) -> bool {
+        self.is_incomplete_message() || self.is_closed()
+    }
+}
+
+impl Break for h2::Error {
+    fn io(&self) -> Option<&io::Error> {
+        self.get_io()
+    }
+
+    fn is_close(&self) -> bool {
+        false
+    }
+}
+
 /// Whether the pod closed the connection instead of answering, and not for what it said that we did.
-pub(super) fn is_stale(error: &hyper::Error) -> bool {
-    let broke = |cause: &std::io::Error| cause.kind() != ErrorKind::InvalidData;
-    error.is_incomplete_message() || error.is_closed() || io_cause(error).is_some_and(broke)
+pub(super) fn is_stale(error: &impl Break) -> bool {
+    error.is_close() || error.io().is_some_and(|cause| cause.kind() != ErrorKind::InvalidData)
 }
 
 /// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a GOAWAY that
 /// names an earlier stream as the last.
-pub(super) fn is_unprocessed(error: &hyper::Error) -> bool {
-    http2_cause(error).is_some_and(|cause| {
-        cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
-    })
-}
-
-/// Whether the pod takes no more streams on this connection.
-pub(super) fn is_goodbye(error: &hyper::Error) -> bool {
-    http2_cause(error).is_some_and(h2::Error::is_go_away)
-}
-
-fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
-    let direct = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    direct.or_else(|| http2_cause(error).and_then(h2::Error::get_io))
-}
-
-fn http2_cause(error: &hyper::Error) -> Option<&h2::Error> {
-    std::error::Error::source(error).and_then(|source| source.downcast_ref())
+pub(super) fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
 /// An exchange that cannot be repeated. If it was the client's body that broke off, the pod is not to blame.
-pub(super) fn broken(pool: &Pool, error: &hyper::Error, upload: Option<&Upload>, evidence: Evidence) -> Failure {
+pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, evidence: Evidence) -> Failure {
     if upload.is_some_and(Upload::broken) {
         let refusal = Refusal::Malformed("the request's body is malformed or incomplete");
         return Failure::Final { refusal, evidence: Evidence::None };
@@ -78,8 +91,8 @@ pub(super) fn broken(pool: &Pool, error: &hyper::Error, upload: Option<&Upload>,
 }
 
 /// What a broken connection says of its pod. `worked`: an answer had come over it before.
-pub(super) fn evidence_of(error: &hyper::Error, worked: bool) -> Evidence {
-    match io_cause(error).map(std::io::Error::kind) {
+pub(super) fn evidence_of(error: &impl Break, worked: bool) -> Evidence {
+    match error.io().map(io::Error::kind) {
         Some(ErrorKind::TimedOut) if worked => Evidence::Silent,
         Some(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => Evidence::Out,
         _ => Evidence::None,
@@ -87,8 +100,8 @@ pub(super) fn evidence_of(error: &hyper::Error, worked: bool) -> Evidence {
 }
 
 /// An error and what is behind it.
-pub(super) fn cause_of(error: &hyper::Error) -> String {
-    match std::error::Error::source(error) {
+pub(super) fn cause_of(error: &impl Break) -> String {
+    match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     }

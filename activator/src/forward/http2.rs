@@ -2,29 +2,31 @@
 //!
 //! The pod's limit (`SETTINGS_MAX_CONCURRENT_STREAMS`) is followed as it changes; whoever picks a connection takes a
 //! [`Stream`] first, which holds the request's place until its response has ended, so that a request does not wait behind the
-//! limit while another connection could carry it. Until the pod's settings have come, the limit is taken to be hyper's 100;
-//! a stream that is refused meanwhile is sent again ([`super`]).
+//! limit while another connection could carry it. Until the pod's settings have come, the limit is taken to be
+//! [`STREAMS_ASSUMED`]; a stream that is refused meanwhile is sent again ([`super`]).
 //!
-//! The limit is known to the connection alone, which its task drives. So the two share it under a lock, which the task holds
-//! only while it polls; who finds it taken goes by the limit seen last.
+//! A task drives the connection: it reads, writes, and wakes whoever an answer is for. Everything else is done by the
+//! requests' own tasks: each opens its stream, sends its body, and waits for its answer. After each turn the driver notes the
+//! limit, and whether the connection takes more, so that who looks for a connection need not ask it.
 //!
 //! No PINGs: whether the pod is there, TCP tells ([`super::watch`]), and gRPC servers close connections on which pings come more
 //! often than every few minutes, long answers and all.
 
 use crate::body::RequestBody;
-use crate::forward::http1::Failed;
 use crate::forward::tls::PodIo;
+use crate::http2::{Received, Sending, told_length};
 use crate::lanes;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use bytes::Bytes;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response};
+use http_body::Body;
 use parking_lot::Mutex;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker, ready};
 
 /// What we can receive on one stream before it is passed on.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -34,80 +36,79 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// Largest head of a response, decoded, as upstream (10 MiB).
 const HEADER_LIST_MAX: u32 = 10 * 1024 * 1024;
 
-/// A handle on the connection; its own task drives it.
+/// Streams that a pod surely takes at once: the least that RFC 9113 (6.5.2) recommends.
+const STREAMS_ASSUMED: usize = 100;
+
+/// Bytes of one stream that wait to be written.
+const SEND_BUFFER_MAX: usize = 1024 * 1024;
+
+/// A handle on the connection. When there is none left, and no stream, the connection is closed.
 #[derive(Clone)]
 pub(crate) struct Http2 {
-    sender: http2::SendRequest<RequestBody>,
-    /// Where it is driven.
-    lane: Option<usize>,
     shared: Arc<Shared>,
 }
 
-type Driver = http2::Connection<TokioIo<PodIo>, RequestBody, TokioExecutor>;
-
 struct Shared {
+    sender: Mutex<SendRequest<Bytes>>,
+    /// Where it is driven.
+    lane: Option<usize>,
+    state: Arc<State>,
+}
+
+/// What is known of the connection without asking it.
+pub(crate) struct State {
     answered: AtomicBool,
+    closed: AtomicBool,
     in_flight: AtomicUsize,
-    /// None once it has ended.
-    driver: Mutex<Option<Driver>>,
-    /// Most streams that the pod took at once when that was seen last.
+    /// Most streams that the pod takes at once.
     limit: AtomicUsize,
 }
 
 /// A request's place on a connection, given back on drop.
 pub(crate) struct Stream {
-    shared: Arc<Shared>,
+    state: Arc<State>,
 }
 
-impl Shared {
-    fn limit(&self) -> usize {
-        if let Some(driver) = self.driver.try_lock()
-            && let Some(driver) = driver.as_ref()
-        {
-            self.limit.store(driver.current_max_send_streams(), Ordering::Release);
-        }
-        self.limit.load(Ordering::Acquire)
-    }
+/// Why an exchange brought no response.
+pub(crate) enum Failed {
+    /// The connection takes no more; the body was not touched.
+    Unsent(h2::Error, RequestBody),
+    /// Something may have been sent.
+    Broken(h2::Error),
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.state.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Http2 {
     /// Sends preface and settings over a connected stream.
-    pub(crate) async fn new(stream: impl Into<PodIo>) -> hyper::Result<Self> {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(STREAM_WINDOW)
+    pub(crate) async fn new(stream: impl Into<PodIo>) -> Result<Self, h2::Error> {
+        let (sender, connection) = Builder::new()
+            .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST_MAX)
-            .handshake(TokioIo::new(stream.into()))
+            .initial_max_send_streams(STREAMS_ASSUMED)
+            .max_send_buffer_size(SEND_BUFFER_MAX)
+            .enable_push(false)
+            .handshake(stream.into())
             .await?;
-        let shared = Arc::new(Shared {
+        let state = State {
             answered: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
-            limit: AtomicUsize::new(connection.current_max_send_streams()),
-            driver: Mutex::new(Some(connection)),
-        });
-        let driven = shared.clone();
-        tokio::spawn(async move {
-            let ended = poll_fn(|cx| match driven.driver.lock().as_mut() {
-                Some(driver) => Pin::new(driver).poll(cx),
-                None => Poll::Ready(Ok(())),
-            });
-            if let Err(error) = ended.await {
-                tracing::debug!(%error, "HTTP/2 connection to a pod ended");
-            }
-            *driven.driver.lock() = None;
-        });
-        Ok(Self { sender, lane: lanes::current(), shared })
+            limit: AtomicUsize::new(sender.current_max_send_streams()),
+        };
+        let shared = Arc::new(Shared { sender: Mutex::new(sender), lane: lanes::current(), state: Arc::new(state) });
+        tokio::spawn(drive(connection, shared.clone()));
+        Ok(Self { shared })
     }
 
     /// Whether it is driven where the caller runs.
     pub(crate) fn is_here(&self) -> bool {
-        self.lane == lanes::current()
+        self.shared.lane == lanes::current()
     }
 
     /// Whether both are handles on one connection.
@@ -117,39 +118,137 @@ impl Http2 {
 
     /// Whether no further request can be sent.
     pub(crate) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        self.shared.state.closed.load(Ordering::Acquire)
     }
 
     /// Whether an answer came over it before.
     pub(crate) fn has_answered(&self) -> bool {
-        self.shared.answered.load(Ordering::Relaxed)
+        self.shared.state.answered.load(Ordering::Relaxed)
     }
 
     /// Whether nothing is under way on it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.shared.in_flight.load(Ordering::Acquire) == 0
+        self.shared.state.in_flight.load(Ordering::Acquire) == 0
     }
 
     /// A place, if the pod permits one more.
     pub(crate) fn try_reserve(&self) -> Option<Stream> {
-        let limit = self.shared.limit();
-        self.shared
+        let state = &self.shared.state;
+        let limit = state.limit.load(Ordering::Acquire);
+        state
             .in_flight
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1))
             .ok()
-            .map(|_| Stream { shared: self.shared.clone() })
+            .map(|_| Stream { state: state.clone() })
     }
 
     /// A place, whatever the pod permits: the request then waits for one of the others to end.
     pub(crate) fn reserve(&self) -> Stream {
-        self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
-        Stream { shared: self.shared.clone() }
+        let state = self.shared.state.clone();
+        state.in_flight.fetch_add(1, Ordering::AcqRel);
+        Stream { state }
     }
 
-    /// Sends `request` and waits for the response's head. Dropping the future resets the stream.
-    pub(crate) async fn exchange(mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, Failed> {
-        let response = self.sender.try_send_request(request).await?;
-        self.shared.answered.store(true, Ordering::Relaxed);
-        Ok(response)
+    /// Sends `request`; the future waits for the response's head. Dropping it resets the stream.
+    pub(crate) fn exchange(&self, request: Request<RequestBody>) -> Exchange {
+        let (head, body) = request.into_parts();
+        let mut request = Request::from_parts(head, ());
+        if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || means_a_body(request.method())) {
+            request.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+        }
+        let state = self.shared.state.clone();
+        match self.shared.open(request, body.is_end_stream()) {
+            Ok((answer, stream)) => {
+                let upload = (!body.is_end_stream()).then(|| Sending::new(stream, body));
+                Exchange::Sent { answer, upload, state }
+            }
+            Err(error) => Exchange::Failed(Some(Failed::Unsent(error, body))),
+        }
+    }
+}
+
+/// Whether the method leads to expect a body, so that even its absence is told (RFC 9110, 8.6).
+fn means_a_body(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT)
+}
+
+impl Shared {
+    /// Opens a stream and sends its head; an error says that the connection takes no more.
+    fn open(&self, request: Request<()>, ended: bool) -> Result<(ResponseFuture, h2::SendStream<Bytes>), h2::Error> {
+        let mut sender = self.sender.lock();
+        let opened = sender.send_request(request, ended);
+        if opened.is_err() {
+            self.state.closed.store(true, Ordering::Release);
+        } else if sender.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
+            // This handle insists on waiting for that stream's turn; others may queue as well.
+            let another = sender.clone();
+            *sender = another;
+        }
+        opened
+    }
+
+    fn look(&self) {
+        let mut sender = self.sender.lock();
+        if let Poll::Ready(Err(_)) = sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            self.state.closed.store(true, Ordering::Release);
+        }
+        self.state.limit.store(sender.current_max_send_streams(), Ordering::Release);
+    }
+}
+
+/// Drives a connection to its end.
+async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Shared>) {
+    let state = shared.state.clone();
+    let shared = Arc::downgrade(&{ shared });
+    let ended = poll_fn(|cx| {
+        let polled = Pin::new(&mut connection).poll(cx);
+        if let Some(shared) = shared.upgrade() {
+            shared.look();
+        }
+        polled
+    });
+    let ended = ended.await;
+    state.closed.store(true, Ordering::Release);
+    if let Err(error) = ended {
+        tracing::debug!(%error, "HTTP/2 connection to a pod ended");
+    }
+}
+
+/// A request that was handed to its connection.
+pub(crate) enum Exchange {
+    /// Its stream is open.
+    Sent {
+        /// The response's head.
+        answer: ResponseFuture,
+        /// What is left of the request's body.
+        upload: Option<Sending<RequestBody>>,
+        /// The connection's.
+        state: Arc<State>,
+    },
+    /// It has none.
+    Failed(Option<Failed>),
+}
+
+impl Future for Exchange {
+    type Output = Result<Response<Received>, Failed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Failed(failed) => failed.take().map_or(Poll::Pending, |failed| Poll::Ready(Err(failed))),
+            Self::Sent { answer, upload, state } => {
+                // How sending ended tells the answer, too.
+                if upload.as_mut().is_some_and(|upload| Pin::new(upload).poll(cx).is_ready()) {
+                    *upload = None;
+                }
+                let answered = ready!(Pin::new(answer).poll(cx)).map_err(Failed::Broken)?;
+                state.answered.store(true, Ordering::Relaxed);
+                if let Some(upload) = upload.take() {
+                    // The pod has begun to answer before it has everything; both go on, independently of each other.
+                    tokio::spawn(upload);
+                }
+                let length = told_length(answered.headers());
+                Poll::Ready(Ok(answered.map(|stream| Received::new(stream, length))))
+            }
+        }
     }
 }

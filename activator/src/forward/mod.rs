@@ -43,8 +43,8 @@ use crate::server::tunnel::Tunnel;
 use crate::trace::{AtPod, Trace};
 use common::backend::Protocol;
 use copy::HeadCopy;
+use failure::{Break, broken, cause_of, evidence_of, is_stale, is_unprocessed};
 pub(crate) use failure::{Evidence, Failure};
-use failure::{broken, cause_of, evidence_of, is_goodbye, is_stale, is_unprocessed};
 use headers::Contract;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
@@ -200,7 +200,7 @@ impl Prepared {
             let repeatable = self.is_repeatable();
             let copy = HeadCopy::of(&self.head);
             let loan = self.body.lend();
-            let exchange = pin!(connection.clone().exchange(Request::from_parts(self.head, self.body)));
+            let exchange = pin!(connection.exchange(Request::from_parts(self.head, self.body)));
             let Some(answered) = unless_lost(exchange, lost).await else {
                 return Err(rest.gone(pool, copy.filter(|_| repeatable)));
             };
@@ -209,14 +209,15 @@ impl Prepared {
                     loan.iter().for_each(|loan| loan.end());
                     return Ok(finish(response.map(|body| PodBody::Http2 { body, _stream: stream })));
                 }
-                Err(Failed { unsent: Some(request), error }) => {
-                    self = rest.with(request);
+                Err(http2::Failed::Unsent(error, body)) => {
+                    let Some(head) = copy else { return Err(broken(pool, &error, rest.upload(), Evidence::None)) };
+                    self = rest.with(Request::from_parts(head.into_parts(), body));
                     closed_at_once += 1;
                     if closed_at_once == CLOSED_AT_ONCE_MAX {
                         return Err(self.unsent(&error));
                     }
                 }
-                Err(Failed { error, .. }) => match copy {
+                Err(http2::Failed::Broken(error)) => match copy {
                     Some(head) if is_unprocessed(&error) => {
                         unprocessed += 1;
                         let Some(body) = rest.body_again(loan).await else {
@@ -226,8 +227,8 @@ impl Prepared {
                         if unprocessed > UNPROCESSED_MAX {
                             return Err(self.unsent(&error));
                         }
-                        if is_goodbye(&error) {
-                            pool.leave_http2(&connection);
+                        if error.is_go_away() {
+                            pool.leave_http2(&connection); // It takes no more streams.
                         }
                     }
                     Some(head) if repeatable && is_stale(&error) => {
@@ -295,11 +296,11 @@ impl Prepared {
         Failure::Elsewhere { cause, request: self, may_have_run: false, evidence }
     }
 
-    fn unsent(self: Box<Self>, error: &hyper::Error) -> Failure {
+    fn unsent(self: Box<Self>, error: &impl Break) -> Failure {
         Failure::Elsewhere { cause: error.to_string(), request: self, may_have_run: false, evidence: Evidence::Out }
     }
 
-    fn repeatable(self: Box<Self>, error: &hyper::Error, evidence: Evidence) -> Failure {
+    fn repeatable(self: Box<Self>, error: &impl Break, evidence: Evidence) -> Failure {
         Failure::Elsewhere { cause: cause_of(error), request: self, may_have_run: true, evidence }
     }
 

@@ -2,9 +2,10 @@
 
 use super::http1::Http1Body;
 use super::http2::Stream;
+use crate::body::BodyError;
+use crate::http2::Received;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -15,7 +16,7 @@ pub(crate) enum PodBody {
     /// Over HTTP/2.
     Http2 {
         /// The stream's data.
-        body: Incoming,
+        body: Received,
         /// Its place on the connection.
         _stream: Stream,
     },
@@ -25,12 +26,12 @@ pub(crate) enum PodBody {
 
 impl Body for PodBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match self.get_mut() {
-            Self::Http1(body) => Pin::new(body).poll_frame(cx),
-            Self::Http2 { body, .. } => Pin::new(body).poll_frame(cx),
+            Self::Http1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Http2 { body, .. } => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Self::Tunnel => Poll::Pending,
         }
     }

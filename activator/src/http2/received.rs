@@ -1,0 +1,61 @@
+//! A stream's data and trailers as they come in.
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream};
+use http_body::{Body, Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// A body that comes over HTTP/2. What has been taken of it makes room for as much again.
+pub(crate) struct Received {
+    stream: RecvStream,
+    /// What is left of the length that the head told.
+    left: Option<u64>,
+    data_done: bool,
+}
+
+impl Received {
+    /// The body behind a head that told `length`. That it comes to so much is seen to by `h2`.
+    pub(crate) fn new(stream: RecvStream, length: Option<u64>) -> Self {
+        let left = length.or_else(|| stream.is_end_stream().then_some(0));
+        Self { stream, left, data_done: false }
+    }
+}
+
+/// What an error means for a body. The code NO_ERROR says only that nothing more is wanted (RFC 9113, 8.1).
+fn ended(error: h2::Error) -> Option<Result<Frame<Bytes>, h2::Error>> {
+    (error.reason() != Some(Reason::NO_ERROR)).then_some(Err(error))
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        let this = self.get_mut();
+        if !this.data_done {
+            match ready!(this.stream.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // It fails where the stream is no more, and then nobody waits for room.
+                    let _ = this.stream.flow_control().release_capacity(data.len());
+                    this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(ended(error)),
+                None => this.data_done = true,
+            }
+        }
+        Poll::Ready(match ready!(this.stream.poll_trailers(cx)) {
+            Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+            Err(error) => ended(error),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

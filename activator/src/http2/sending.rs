@@ -1,0 +1,94 @@
+//! A body on its way into a stream.
+
+use super::reason_of;
+use crate::body::BodyError;
+use bytes::Bytes;
+use h2::SendStream;
+use http_body::{Body, Frame};
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+pin_project! {
+    /// Sends a body, as far as the receiver has room, and ends when it has ended, or when nobody wants it any more.
+    ///
+    /// A part is asked for when the one before has gone, so that what has no room stays where it comes from.
+    pub(crate) struct Sending<B> {
+        stream: SendStream<Bytes>,
+        // A part that waits for room, and whether it is the last.
+        waiting: Option<(Bytes, bool)>,
+        #[pin]
+        body: B,
+    }
+}
+
+impl<B> Sending<B> {
+    /// Of `body` into `stream`, whose head has been sent.
+    pub(crate) fn new(stream: SendStream<Bytes>, body: B) -> Self {
+        Self { stream, waiting: None, body }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
+    type Output = Result<(), h2::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            if let Some((part, last)) = this.waiting.take() {
+                if has_room(this.stream, cx)?.is_pending() {
+                    *this.waiting = Some((part, last));
+                    return Poll::Pending;
+                }
+                this.stream.send_data(part, last)?;
+                if last {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            let Poll::Ready(frame) = this.body.as_mut().poll_frame(cx) else {
+                // Whoever has reset the stream waits for nothing, and this body's sender is to know.
+                return Poll::Ready(Err(ready!(this.stream.poll_reset(cx))?.into()));
+            };
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(part))) => {
+                    if !part.is_empty() {
+                        // A claim on one byte is one on all that is sent then; on more, it would keep others waiting.
+                        this.stream.reserve_capacity(1);
+                        *this.waiting = Some((part, this.body.is_end_stream()));
+                    } else if this.body.is_end_stream() {
+                        return Poll::Ready(this.stream.send_data(part, true));
+                    }
+                }
+                Some(Ok(Err(frame))) => {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        return Poll::Ready(this.stream.send_trailers(trailers));
+                    }
+                }
+                Some(Err(error)) => {
+                    let error: BodyError = error.into();
+                    let reason = reason_of(&*error);
+                    tracing::debug!(%error, ?reason, "body broke off");
+                    this.stream.send_reset(reason);
+                    return Poll::Ready(Err(reason.into()));
+                }
+                None => return Poll::Ready(this.stream.send_data(Bytes::new(), true)),
+            }
+        }
+    }
+}
+
+/// Whether there is room for something.
+fn has_room(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    while stream.capacity() == 0 {
+        match stream.poll_capacity(cx) {
+            Poll::Ready(Some(room)) => {
+                room?;
+            }
+            Poll::Ready(None) => return Poll::Ready(Err(h2::Reason::CANCEL.into())),
+            // Whoever waits for room is woken by a reset, too; it may have come already.
+            Poll::Pending => return stream.poll_reset(cx).map(|reason| Err(reason?.into())),
+        }
+    }
+    Poll::Ready(Ok(()))
+}
