@@ -29,6 +29,9 @@ const SLOTS: usize = 2048;
 const REHASHES_MAX: u32 = 1 << 16;
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
+/// What is hashed behind a target for where its search begins, and for its steps.
+const START_SALT: &str = "start-angle-salt";
+const STEP_SALT: &str = "step-angle-salt";
 
 /// Prefix of the names of buckets, and so of the hosts under which their owners are reached.
 const BUCKET_PREFIX: &str = "autoscaler-bucket";
@@ -100,8 +103,7 @@ fn sorted<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
 fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
     let size = if names.len() <= SLOTS { SLOTS } else { (names.len() * 2).next_power_of_two() };
     let size = size as u64;
-    let angle_of = |salt: &str| fnv1a(fnv1a(FNV_OFFSET, target), salt) % size;
-    let (mut angle, step) = (angle_of("start-angle-salt"), angle_of("step-angle-salt"));
+    let (mut angle, step) = (angle_of(target, START_SALT, size), angle_of(target, STEP_SALT, size));
     let ring: Vec<(u64, &str)> = place(names, target, size).into_iter().collect();
     let mut picked = vec![false; ring.len()];
     let mut picks = Vec::with_capacity(n);
@@ -115,6 +117,11 @@ fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
         angle = (angle + step) % size;
     }
     picks
+}
+
+/// Where a search begins, or how far it goes on each time.
+fn angle_of(target: &str, salt: &str, size: u64) -> u64 {
+    fnv1a(fnv1a(FNV_OFFSET, target), salt) % size
 }
 
 /// The slot of each name.
@@ -174,7 +181,7 @@ mod tests {
             let of = |name: &&str| ring.iter().find(|(_, placed)| *placed == name).map_or(u64::MAX, |(slot, _)| *slot);
             names.iter().map(of).collect()
         }
-        let start = |key: &str| fnv1a(fnv1a(FNV_OFFSET, key), "start-angle-salt") % SLOTS as u64;
+        let start = |key: &str| angle_of(key, START_SALT, SLOTS as u64);
         for (key, expected, two, three) in [
             ("default/hello-00001", 1630, [1307, 1654], [518, 715, 588]),
             ("default/hello-00002", 551, [1742, 1219], [83, 1150, 1893]),

@@ -7,7 +7,7 @@
 //!    happens before the ServerlessService has named its private Service.
 //! 2. The decider is told what there is to decide, the pod index what there is to count.
 //! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
-//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome, and **the replicas patch is the first
+//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an [`outcome`], and **the replicas patch is the first
 //!    write**: a request is waiting for it. Upstream reconciles the Metric before.
 //! 4. Metric, then path mode and number of activators, written to the ServerlessService.
 //! 5. Status. It is written even if something failed.
@@ -30,6 +30,7 @@ mod conditions;
 pub(crate) mod foreign;
 mod metrics;
 pub(crate) mod objects;
+mod outcome;
 mod parameters;
 pub(crate) mod probe;
 mod retire;
@@ -39,29 +40,23 @@ mod writes;
 
 use super::context::Context;
 use super::error::Error;
-use super::events::Severity;
 use super::pass::Passed;
 use super::world::targets::{TargetError, TargetKey};
-use crate::scale::{Initial, PodSet, Subject, SubjectLabels, Surroundings};
-use autoscaler_core::active::Active;
-use autoscaler_core::contest::Verdict;
-use autoscaler_core::history::{Action, Cause, Obstacle};
+use crate::scale::PodSet;
+use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
-use autoscaler_core::scale_to_zero::{self, ProbeNeed};
 use common::RevisionKey as Key;
 use common::annotations;
-use common::backend::Protocol;
 use common::names;
 use common::time::Timestamp;
 use common_api::podautoscaler_status::{NO_PRIVATE_SERVICE_NAME, SERVICE_NOT_OWNED};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use kube::ResourceExt;
+use outcome::Decided;
 use parameters::Parameters;
-use probe::ProbeTarget;
 use standalone::{Plan, Prepared, Refusal};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 pub(crate) use objects::labels;
 use scale::COMPONENT;
@@ -150,13 +145,6 @@ struct Pass<'a> {
     object: Arc<PodAutoscaler>,
     /// The status as it will be.
     status: PodAutoscalerStatus,
-}
-
-/// What a pass decided about the scale.
-struct Decided {
-    want: Option<i32>,
-    excess_burst_capacity: i32,
-    warming: bool,
 }
 
 impl Pass<'_> {
@@ -299,150 +287,9 @@ impl Pass<'_> {
         Ok(())
     }
 
-    async fn scale(
-        &mut self,
-        prepared: &Prepared,
-        parameters: &Parameters,
-        serverless: Option<&ServerlessService>,
-    ) -> Result<Decided, Error> {
-        let (cx, key, object, target) = (self.cx, self.key, &prepared.object, &prepared.target);
-        let current = target.current();
-        let initial = match prepared.adoption {
-            // A status that told a scale before is another process's, or an earlier life's.
-            _ if self.object.status.as_ref().is_some_and(|status| status.desired_scale.is_some()) => Initial::TakenOver,
-            Some(_) if annotations::INITIAL_SCALE.entry(object.annotations()).is_none() => Initial::Adopted(current),
-            _ => Initial::Unknown,
-        };
-        let label = |name: &str| object.labels().get(name).cloned().unwrap_or_default();
-        let mut configuration = label(names::CONFIGURATION);
-        if configuration.is_empty() && prepared.adoption.is_some() {
-            configuration = key.name().to_owned();
-        }
-        let labels = SubjectLabels { service: label(names::SERVICE), configuration };
-        cx.ports.deciders.ensure(key, Subject { spec: parameters.decider.clone(), labels }, initial);
-        let path = serverless.map_or(PathMode::Proxy, path_of);
-        let proxy_for = serverless.and_then(|sks| Some(sks.status.as_ref()?.proxy_for(self.now))).unwrap_or_default();
-        let surroundings = Surroundings {
-            activators_in_path: path == PathMode::Proxy || !proxy_for.is_zero(),
-            replicas: Some(current),
-        };
-        cx.ports.deciders.observe(key, surroundings);
-        let decision = cx.ports.deciders.status(key);
-        let load = decision.and_then(|decision| decision.desired);
-        let answer = self.blend(prepared, parameters, current, load);
-        let desired = answer.as_ref().map_or(load, |answer| answer.desired);
-        let active = self.active();
-        // Standalone never takes silence for a wish: a target that is up stays as it is, bounds aside, until the
-        // first decision.
-        let held = (prepared.adoption.is_some() && active.is_activating() && current > 0).then_some(current);
-        let target_of_probe = self.probe_target(object, prepared.public_service.as_deref());
-        let verdict = match &target_of_probe {
-            Some(probed) => match cx.prober.verdict(key, probed) {
-                probe::Verdict::InPath => scale_to_zero::Verdict::InPath,
-                probe::Verdict::NotInPath => scale_to_zero::Verdict::NotInPath,
-                probe::Verdict::None => scale_to_zero::Verdict::NotAsked,
-            },
-            None => scale_to_zero::Verdict::NotInPath,
-        };
-        let outcome = scale_to_zero::decide(&scale_to_zero::Input {
-            desired: desired.or(held),
-            current_replicas: current,
-            bounds: parameters.bounds,
-            scale_to_zero: parameters.scale_to_zero,
-            active,
-            stable_window: parameters.decider.stable_window,
-            activation_timeout: parameters.activation_timeout,
-            grace_period: parameters.grace_period,
-            pod_retention: parameters.pod_retention,
-            path,
-            proxy_for,
-            probe_needed: parameters.probe_needed && current > 0,
-            probe: verdict,
-            warm_in: decision.and_then(|decision| decision.warm_in),
-            unheard: decision.is_some_and(|decision| decision.unheard),
-        });
-        if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, target_of_probe) {
-            cx.prober.ask(key, probed);
-        }
-        let reason = answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer));
-        let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
-        match outcome.patch {
-            None => self.acted(planned),
-            Some(_) if !may_scale(prepared, serverless) => {
-                self.acted(Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
-            }
-            Some(to) if self.is_contested(to) => {
-                self.acted(Action { because: Cause::Obstacle(Obstacle::Contested), ..planned });
-            }
-            Some(to) => {
-                let why = reason.explain();
-                let patched = scale::patch(cx, key, &self.object, &prepared.target_key, target, to, why).await;
-                self.acted(match &patched {
-                    Ok(()) => Action { patched: true, ..planned },
-                    Err(error) => Action { because: Cause::Obstacle(error.obstacle()), ..planned },
-                });
-                patched.map_err(Error::during("error scaling target"))?;
-                cx.contests.entry(key.clone()).or_default().asked(to, Instant::now().into_std());
-                cx.ports.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
-                self.scaled(prepared, current, to);
-            }
-        }
-        if let Some(after) = outcome.requeue {
-            cx.queues.autoscalers.add_after(key.clone(), after);
-        }
-        Ok(Decided {
-            want: outcome.want,
-            excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
-            warming: decision.is_some_and(|decision| decision.warm_in.is_some()),
-        })
-    }
-
-    /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again; the key comes back
-    /// when it is. Told once.
-    fn is_contested(&self, to: i32) -> bool {
-        let (cx, key) = (self.cx, self.key);
-        let contest = cx.contests.get(key).map(|contest| *contest).unwrap_or_default();
-        match contest.judge(to, Instant::now().into_std()) {
-            Verdict::Ask => false,
-            Verdict::AskAndTell => {
-                let message = format!(
-                    "Somebody else keeps changing the replicas, which should be {to}: they are asked for less and less often"
-                );
-                tracing::warn!(revision = %key, to, "somebody else keeps changing the replicas");
-                cx.recorder.say(COMPONENT, &*self.object, Severity::Warning, "ReplicasContested", message);
-                false
-            }
-            Verdict::Wait(left) => {
-                cx.queues.autoscalers.add_after(key.clone(), left);
-                true
-            }
-        }
-    }
-
     /// Tells the history what came of this pass.
     fn acted(&self, action: Action) {
         self.cx.ports.deciders.acted(self.key, action);
-    }
-
-    fn active(&self) -> Active {
-        let status = &self.status;
-        match (status.active_for(self.now), status.inactive_for(self.now), status.activating_for(self.now)) {
-            (Some(active), _, _) => Active::True(active),
-            (_, Some(inactive), _) => Active::False(inactive),
-            (_, _, Some(activating)) => Active::Unknown(activating),
-            (None, None, None) => Active::Absent,
-        }
-    }
-
-    /// Where an activator must answer before the last pod goes. In a Knative install HTTP/2 has a port of its own.
-    fn probe_target(&self, object: &PodAutoscaler, public_service: Option<&str>) -> Option<ProbeTarget> {
-        let service = public_service.unwrap_or(&self.status.service_name);
-        if service.is_empty() {
-            return None;
-        }
-        let host = format!("{service}.{}.svc.{}", self.key.namespace(), self.cx.options.cluster_domain);
-        let port = if public_service.is_none() && object.spec.protocol_type == Protocol::H2c { 81 } else { 80 };
-        Some(ProbeTarget { host, port })
     }
 }
 
@@ -452,11 +299,4 @@ fn path_of(serverless: &ServerlessService) -> PathMode {
 
 fn private_service(serverless: Option<&ServerlessService>) -> &str {
     serverless.and_then(|sks| sks.status.as_ref()).map_or("", |status| status.private_service_name.as_str())
-}
-
-/// Whether replicas may change: in standalone not before the ServerlessService has the public Service in hand, since a
-/// Service that turned out to be somebody else's would have been none of our business.
-fn may_scale(prepared: &Prepared, serverless: Option<&ServerlessService>) -> bool {
-    let Some(name) = &prepared.public_service else { return true };
-    serverless.and_then(|sks| sks.status.as_ref()).is_some_and(|status| status.service_name == *name)
 }
