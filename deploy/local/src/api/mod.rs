@@ -13,8 +13,11 @@
 //!
 //! The port speaks plain HTTP and TLS (`tls`), for clients that send a token over nothing else.
 //!
-//! Not here: users other than the administrator and ServiceAccounts, admission plugins, persistence, protobuf, conversion
-//! between versions of a custom resource, CEL, OpenAPI schemas, exec and port forwarding.
+//! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
+//! persistence, conversion between versions of a custom resource, CEL; protobuf, but in bodies of the kinds that
+//! `kubectl create` writes ([`protobuf`]; Jobs, CronJobs, quotas and priority classes are not among them). So of what kubectl
+//! knows these fail, and say so: `explain` (there are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`, `port-forward`,
+//! `certificate`.
 
 mod address;
 mod apply;
@@ -37,6 +40,7 @@ mod patch;
 mod pod_actions;
 mod pod_log;
 mod prepare;
+mod protobuf;
 mod query;
 mod rbac;
 mod resource;
