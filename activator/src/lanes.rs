@@ -1,15 +1,18 @@
-//! Threads for HTTP/2 connections, each with a runtime of its own.
+//! Threads for clients' connections, each with a runtime of its own.
 //!
 //! # Why
 //!
-//! An HTTP/2 request is handed from task to task: the client's connection, its stream, the pod's connection, and back. On
-//! a runtime whose workers share their tasks most of these wake another thread, which costs a third of all CPU.
+//! On a runtime whose workers share their tasks, one of them waits for input and hands what comes to others. Under load most
+//! requests then wake another thread, and an HTTP/2 request, which passes from task to task, more than one.
+//! A thread that does everything for its connections wakes nobody, and finds more to do each time it looks for input.
 //!
 //! # The rule
 //!
-//! Connections of clients are given to lanes in turn, and stay there with all that they start. A pod's HTTP/2 connection
-//! belongs to the lane that dialled it, and carries requests of that lane ([`crate::forward::pool`]); one that a probe
-//! made belongs to none. HTTP/1.1, which is driven by one task to begin with, stays on the runtime of everything else.
+//! Connections of clients are given to lanes in turn, as soon as they are accepted, and stay there with all that they start.
+//! Those over TLS stay on the runtime of everything else, where a handshake delays nobody. A pod's HTTP/1.1 connection
+//! belongs to the lane that used it last, and is taken by that lane's requests before others; a pod's HTTP/2 connection
+//! belongs to the lane that dialled it, and carries requests of that lane alone ([`crate::forward::pool`]). What a probe has made
+//! belongs to none.
 //!
 //! The price: a client's connection gets one core's worth, and neighbours on a busy lane wait while another may be idle.
 //!

@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
     let tidied = |lane: &mut tokio::runtime::Builder| {
         lane.on_thread_park(tidy);
     };
-    let lanes = Lanes::start(cores, tidied).context("no threads for HTTP/2 connections")?;
+    let lanes = Lanes::start(cores, tidied).context("no threads for connections")?;
     runtime.enable_all().on_thread_park(tidy).build()?.block_on(serve(lanes))
 }
 

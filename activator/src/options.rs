@@ -72,7 +72,7 @@ pub struct Options {
     pub process: ProcessOptions,
     /// Told about every cold start.
     pub on_cold_start: Option<OnColdStart>,
-    /// Threads for HTTP/2 connections; none: they share the runtime of everything else.
+    /// Threads for clients' connections; none: they share the runtime of everything else.
     pub lanes: Option<Lanes>,
 }
 

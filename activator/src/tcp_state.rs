@@ -6,6 +6,7 @@
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -80,6 +81,18 @@ impl SharedSocket {
         // An error says that nobody would hear them.
         let _ =
             self.with(|socket| SockRef::from(&socket).send_with_flags(bytes, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT));
+    }
+
+    /// Whether the peer has ended or reset it, which its owner may not have been told yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        let look = |socket: BorrowedFd<'_>| {
+            SockRef::from(&socket).recv_with_flags(&mut [MaybeUninit::uninit()], libc::MSG_PEEK | libc::MSG_DONTWAIT)
+        };
+        match self.with(look) {
+            Some(Ok(bytes)) => bytes == 0,
+            Some(Err(error)) => error.kind() != io::ErrorKind::WouldBlock,
+            None => true,
+        }
     }
 
     /// Ends both directions. Whoever waits for the socket is woken.

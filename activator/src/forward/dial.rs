@@ -19,6 +19,7 @@
 //! of that, and a second later the connection is over if it got no answer: the user timeout has passed by then. Where
 //! that was lifted, it takes three questions.
 
+use super::moored::Moored;
 use super::silence::silence_max;
 use super::watch::{Link, Watch, Watched};
 use socket2::{SockRef, TcpKeepalive};
@@ -53,7 +54,7 @@ pub(crate) enum Taken {
 /// A connection to a pod.
 #[derive(Debug)]
 pub(crate) struct PodStream {
-    stream: TcpStream,
+    stream: Moored,
     /// From the connect's start to its answer, as the kernel saw it.
     pub(crate) round_trip: Duration,
     taken: Taken,
@@ -76,15 +77,22 @@ impl PodStream {
             TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         let taken = Taken::OnRead;
-        let mut stream =
-            Self { stream, round_trip, taken, pending: 0, all_written: true, bounded: false, watched: None };
+        let mut stream = Self {
+            stream: Moored::new(stream),
+            round_trip,
+            taken,
+            pending: 0,
+            all_written: true,
+            bounded: false,
+            watched: None,
+        };
         stream.set_bounded(true)?;
         Ok(stream)
     }
 
     /// Has it looked after, as one to this address.
     pub(crate) fn watch(&mut self, watch: &Watch, link: &Arc<Link>) {
-        self.watched = Some(watch.open(&self.stream, link));
+        self.watched = self.stream.get().ok().map(|stream| watch.open(stream, link));
     }
 
     /// The pod's end.
@@ -92,7 +100,7 @@ impl PodStream {
     /// # Errors
     /// It is connected no longer.
     pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
-        self.stream.peer_addr()
+        self.stream.get()?.peer_addr()
     }
 
     /// Whoever looks after it.
@@ -110,7 +118,18 @@ impl PodStream {
     fn set_bounded(&mut self, bounded: bool) -> io::Result<()> {
         self.bounded = bounded;
         #[cfg(target_os = "linux")]
-        SockRef::from(&self.stream).set_tcp_user_timeout(bounded.then(|| silence_max(self.round_trip)))?;
+        SockRef::from(self.stream.get()?).set_tcp_user_timeout(bounded.then(|| silence_max(self.round_trip)))?;
+        Ok(())
+    }
+
+    /// Waits on this lane from now on. Others may not look at it meanwhile: it may be closed.
+    #[cold]
+    fn come_here(&mut self) -> io::Result<()> {
+        let watched = self.watched.as_ref();
+        watched.inspect(|watched| watched.closing());
+        self.stream.come_here()?;
+        let stream = self.stream.get()?;
+        watched.inspect(|watched| watched.is_at(stream));
         Ok(())
     }
 
@@ -120,6 +139,9 @@ impl PodStream {
     }
 
     fn before_write(&mut self) -> io::Result<()> {
+        if !self.stream.is_here() {
+            self.come_here()?;
+        }
         match &self.taken {
             Taken::OnMark(mark) if mark.swap(false, Ordering::Relaxed) => self.all_taken(),
             _ => Ok(()),
@@ -157,14 +179,14 @@ impl Drop for PodStream {
 impl AsyncRead for PodStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        let read = std::task::ready!(Pin::new(self.stream.get_mut()?).poll_read(cx, buffer));
         if read.is_err() || buffer.filled().len() == before {
             // What we broke off ourselves must not look like the pod's end.
             let broken = self.watched.as_ref().and_then(|watched| watched.why_broken());
             return Poll::Ready(broken.map_or(read, Err));
         }
         if let Some(watched) = &self.watched {
-            watched.read(buffer.filled().len() - before);
+            watched.read(buffer.filled().len() - before)?;
         }
         if matches!(self.taken, Taken::OnRead) {
             self.all_taken()?;
@@ -176,7 +198,7 @@ impl AsyncRead for PodStream {
 impl AsyncWrite for PodStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.before_write()?;
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = Pin::new(self.stream.get_mut()?).poll_write(cx, bytes);
         self.after_write(&written, bytes.len())?;
         written
     }
@@ -187,20 +209,20 @@ impl AsyncWrite for PodStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.before_write()?;
-        let written = crate::gather::poll_write(Pin::new(&mut self.stream), cx, slices);
+        let written = crate::gather::poll_write(Pin::new(self.stream.get_mut()?), cx, slices);
         self.after_write(&written, slices.iter().map(|slice| slice.len()).sum())?;
         written
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.get().is_ok_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(self.stream.get_mut()?).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Pin::new(self.stream.get_mut()?).poll_shutdown(cx)
     }
 }

@@ -14,13 +14,14 @@
 //! - `Expect: 100-continue`: the upload stays with the client until the pod says 100, or [`EXPECT_WAIT`] has passed, so that a
 //!   pod may refuse it unread. The client's own 100 follows from its body being read.
 //! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
-//!   system call on those that are fine.
+//!   system call on those that are fine and of the same lane.
 
 use crate::body::{Gate, RequestBody, Upload};
 use crate::forward::headers::framing_problem;
 use crate::forward::pool::Pool;
 use crate::forward::tls::PodIo;
 use crate::forward::watch::Watched;
+use crate::lanes;
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::{Request, Response, StatusCode};
@@ -44,6 +45,9 @@ const HEAD_MAX: usize = 400 * 1024;
 /// Most bytes that may come before an answer's head is complete, answers on the way (1xx) included.
 const BEFORE_ANSWER_MAX: u64 = 1024 * 1024;
 
+/// The same while hyper reads on without a pause, in which nobody else looks; with room for the body's first part behind a head.
+const IN_ONE_GO_MAX: u64 = BEFORE_ANSWER_MAX + HEAD_MAX as u64;
+
 /// How long an expected upload waits for the pod's 100, as upstream.
 const EXPECT_WAIT: Duration = Duration::from_secs(1);
 
@@ -56,6 +60,8 @@ pub(crate) struct Http1 {
     pub(crate) reused: bool,
     /// Since when it is idle.
     pub(crate) idle_since: Instant,
+    /// Where it was used last.
+    lane: Option<usize>,
     /// Tells the stream that the pod has taken everything.
     taken: Arc<AtomicBool>,
     /// Whoever looks after it.
@@ -86,13 +92,19 @@ impl Http1 {
             .max_buf_size(HEAD_MAX)
             .handshake(TokioIo::new(stream))
             .await?;
-        let (driver, idle_since) = (Some(driver), Instant::now());
-        Ok(Box::new(Self { sender, driver, reused: false, idle_since, taken, watched, plain, spent: false }))
+        let (driver, idle_since, lane) = (Some(driver), Instant::now(), lanes::current());
+        Ok(Box::new(Self { sender, driver, reused: false, idle_since, lane, taken, watched, plain, spent: false }))
+    }
+
+    /// Whether it was used where the caller runs.
+    pub(crate) fn is_here(&self) -> bool {
+        self.lane == lanes::current()
     }
 
     /// Notes that an exchange is over and the connection idle.
     pub(crate) fn exchange_over(&mut self) {
         self.reused = true;
+        self.lane = lanes::current();
         self.taken.store(true, Ordering::Relaxed);
     }
 
@@ -100,7 +112,9 @@ impl Http1 {
     pub(crate) fn is_alive(&mut self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         self.drive(&mut nobody);
-        self.driver.is_some() && self.sender.is_ready()
+        // Of another lane's, the kernel alone may know that it has ended: lanes look for input only between their tasks.
+        let unseen_end = !self.is_here() && self.watched.as_ref().is_some_and(|watched| watched.has_ended());
+        self.driver.is_some() && self.sender.is_ready() && !unseen_end
     }
 
     /// Makes progress. An ended driver is dropped at once, which tells whoever still waits for something from it.
@@ -127,7 +141,10 @@ impl Http1 {
     ) -> impl Future<Output = Result<Response<Http1Body>, Failed>> {
         let upload = request.body().upload();
         let expected = Expected::of(&mut request);
-        let before = self.watched.as_ref().map_or((0, 0), |watched| (watched.writes(), watched.received()));
+        let before = self.watched.as_ref().map_or((0, 0), |watched| {
+            watched.bound_reads(Some(IN_ONE_GO_MAX));
+            (watched.writes(), watched.received())
+        });
         let answer = self.sender.try_send_request(request);
         Exchange { answer, under_way: Some(UnderWay { connection: self, upload, expected, before, pool }) }
     }
@@ -222,6 +239,7 @@ impl UnderWay<'_> {
     /// Who drives the connection from the response's head on.
     fn answered(self, response: &Response<Incoming>) -> Driver {
         let Self { mut connection, upload, expected, pool, .. } = self;
+        connection.watched.iter().for_each(|watched| watched.bound_reads(None));
         connection.spent |= framing_problem(response.headers()).is_some();
         if connection.sender.is_ready() {
             pool.put(connection);

@@ -30,6 +30,7 @@ mod failure;
 pub(crate) mod headers;
 pub(crate) mod http1;
 pub(crate) mod http2;
+mod moored;
 mod pod_body;
 pub(crate) mod pool;
 mod silence;

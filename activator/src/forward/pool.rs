@@ -1,6 +1,7 @@
 //! Connections to one pod address, shared by every request that goes there.
 //!
-//! HTTP/1.1: the most recently used idle connection is taken first, so that a falling load lets the others grow old.
+//! HTTP/1.1: the most recently used idle connection is taken first, so that a falling load lets the others grow old. Those
+//! that the caller's lane has used go before others, which move to it ([`super::moored`]).
 //! HTTP/2: the first connection whose pod permits one more stream takes the request; where none does, another is dialled.
 //!
 //! # Bounds
@@ -184,10 +185,15 @@ impl Pool {
         self.watch.doubt(&self.link);
     }
 
-    /// An idle HTTP/1.1 connection that the pod has not closed.
+    /// An idle HTTP/1.1 connection that the pod has not closed: the caller's lane's, else any.
     pub(crate) fn idle(&self) -> Option<Box<Http1>> {
         loop {
-            let mut connection = self.idle.lock().pop()?;
+            let mut connection = {
+                let mut idle = self.idle.lock();
+                let here = idle.iter().rposition(|connection| connection.is_here());
+                let last = idle.len().checked_sub(1)?;
+                idle.remove(here.unwrap_or(last))
+            };
             if connection.is_alive() {
                 return Some(connection);
             }
@@ -427,9 +433,12 @@ async fn sweep(pools: Weak<Pools>, shutdown: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::Lanes;
     use std::net::Ipv4Addr;
+    use std::num::NonZeroUsize;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+    use tokio::runtime::Handle;
 
     async fn listen() -> TcpListener {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port")
@@ -450,6 +459,30 @@ mod tests {
         assert!(pool.idle().is_some_and(|connection| connection.reused));
         assert!(pool.idle().is_some());
         assert!(pool.idle().is_none(), "the third was closed");
+    }
+
+    /// Goal: a lane takes what it has used, and others' only when it has none.
+    /// Method: one connection on each of two lanes, the second lane's on top.
+    #[tokio::test]
+    async fn a_lane_takes_its_own_connections_first() {
+        let listener = listen().await;
+        let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
+        let lanes = Lanes::start(NonZeroUsize::MIN.saturating_add(1), |_| {}).expect("two threads");
+        let (first, second) = (lanes.next().clone(), lanes.next().clone());
+        let dial = |lane: &Handle| {
+            let pool = pool.clone();
+            lane.spawn(async move { pool.http1().await })
+        };
+        let mut open = Vec::new();
+        for lane in [&first, &second] {
+            open.push((lane, dial(lane).await.expect("no panic").expect("accepted")));
+        }
+        for (lane, connection) in open {
+            let pool = pool.clone();
+            lane.spawn(async move { pool.put(connection) }).await.expect("no panic");
+        }
+        let taking = first.spawn(async move { [(); 3].map(|()| pool.idle().map(|connection| connection.is_here())) });
+        assert_eq!(taking.await.expect("no panic"), [Some(true), Some(false), None]);
     }
 
     /// Goal: what a burst has opened goes by halves, a few stay, and those go at the end of their time.

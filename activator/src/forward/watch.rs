@@ -101,6 +101,8 @@ pub(crate) struct Watched {
     writes: AtomicU32,
     reads: AtomicU32,
     received: AtomicU64,
+    /// How much may be received before reads fail: a pod that sends without end would keep its reader busy without end.
+    received_max: AtomicU64,
     /// The last bytes were ours.
     waiting: AtomicBool,
     /// Something that was to be written found no room.
@@ -258,11 +260,25 @@ impl Watched {
         self.waiting.store(true, Ordering::Relaxed);
     }
 
+    /// From now on at most so many bytes may be read; none: any number.
+    pub(crate) fn bound_reads(&self, bytes: Option<u64>) {
+        let max = bytes.map_or(u64::MAX, |bytes| self.received().saturating_add(bytes));
+        self.received_max.store(max, Ordering::Relaxed);
+    }
+
     /// Something was read, by the owner.
-    pub(crate) fn read(&self, bytes: usize) {
+    ///
+    /// # Errors
+    /// It is more than may be.
+    pub(crate) fn read(&self, bytes: usize) -> io::Result<()> {
         self.received.store(self.received() + bytes as u64, Ordering::Relaxed);
         self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.waiting.store(false, Ordering::Relaxed);
+        if self.received() > self.received_max.load(Ordering::Relaxed) {
+            self.cut_flood();
+            return self.why_broken().map_or(Ok(()), Err);
+        }
+        Ok(())
     }
 
     /// Bytes read so far.
@@ -299,6 +315,16 @@ impl Watched {
         self.socket.send(QUESTION);
         self.wrote();
         true
+    }
+
+    /// Whether the pod has ended it, as the kernel knows.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.socket.has_ended()
+    }
+
+    /// This is the socket, as it was.
+    pub(crate) fn is_at(&self, stream: &TcpStream) {
+        self.socket.set(stream);
     }
 
     /// The socket is about to be closed.
@@ -341,6 +367,7 @@ impl Watch {
             writes: AtomicU32::new(0),
             reads: AtomicU32::new(0),
             received: AtomicU64::new(0),
+            received_max: AtomicU64::new(u64::MAX),
             waiting: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             broken: AtomicU8::new(0),

@@ -5,7 +5,6 @@ use super::drain::{Listener, Phase};
 use super::head_timeout::{ClientIo, CountedIo};
 use crate::body::BodyError;
 use crate::exchange::Peer;
-use crate::lanes::Lanes;
 use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{self, server::TlsStream};
 use hyper::body::Incoming;
@@ -78,24 +77,15 @@ pub(super) async fn serve<S, B>(
     client: Arc<Peer>,
     service: S,
     mut drain: Listener,
-    lanes: Option<Lanes>,
 ) -> Result<(), BodyError>
 where
     S: HyperService<B>,
     B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
 {
     stream.set_nodelay(true)?;
-    match (in_time(sniff(&stream), &mut drain).await.transpose()?, lanes) {
-        (Some(Sniffed::Http2), Some(lanes)) => {
-            let stream = stream.into_std()?;
-            let serving = lanes.next().spawn(async {
-                let stream = TcpStream::from_std(stream)?; // From now on the lane waits for its input.
-                serve_as(Sniffed::Http2, stream, client, service, drain).await
-            });
-            serving.await?
-        }
-        (Some(protocol), _) => serve_as(protocol, stream, client, service, drain).await,
-        (None, _) => Ok(()),
+    match in_time(sniff(&stream), &mut drain).await.transpose()? {
+        Some(protocol) => serve_as(protocol, stream, client, service, drain).await,
+        None => Ok(()),
     }
 }
 
@@ -280,7 +270,7 @@ mod tests {
             Ok::<_, BodyError>(http::Response::new(body))
         });
         let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), false, false));
-        tokio::spawn(serve(stream, peer, service, crate::server::drain::Drain::default().listener(), None));
+        tokio::spawn(serve(stream, peer, service, crate::server::drain::Drain::default().listener()));
         client
     }
 

@@ -4,7 +4,7 @@
 //! looked at and not taken, so a connection that says nothing costs a socket and no buffers. A port for TLS
 //! ([`Server::listen_tls`]) agrees on the protocol in the handshake, and serves the same chain.
 //!
-//! HTTP/2 connections may be served by threads of their own ([`crate::lanes`]).
+//! Plain connections may be served by threads of their own ([`crate::lanes`]).
 //!
 //! # Draining
 //!
@@ -99,7 +99,7 @@ impl Server {
         }
     }
 
-    /// Has HTTP/2 connections served on these.
+    /// Has plain connections served on these.
     pub(crate) fn with(self, lanes: Option<Lanes>) -> Self {
         Self { lanes, ..self }
     }
@@ -141,7 +141,6 @@ impl Server {
         let hyper =
             rescue::Rescue { chain, peer, mode: self.mode, tunnels: self.tasks.clone(), drain: self.drain.clone() };
         let listener = self.drain.listener();
-        let lanes = self.lanes.clone();
         let told = move |ended: Result<(), BodyError>| {
             if let Err(error) = ended {
                 tracing::debug!(%address, %error, "connection ended");
@@ -149,9 +148,17 @@ impl Server {
         };
         match tls {
             // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
-            None => {
-                self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener, lanes).await) })
-            }
+            None => match &self.lanes {
+                None => self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener).await) }),
+                Some(lanes) => {
+                    let stream = stream.into_std();
+                    let serving = async move {
+                        let stream = TcpStream::from_std(stream?)?; // From now on the lane waits for its input.
+                        connection::serve(stream, client, hyper, listener).await
+                    };
+                    self.tasks.spawn_on(async move { told(serving.await) }, lanes.next())
+                }
+            },
             Some(config) => {
                 let serving = async move { told(connection::serve_tls(stream, config, client, hyper, listener).await) };
                 self.tasks.spawn(serving)

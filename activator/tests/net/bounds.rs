@@ -298,8 +298,11 @@ async fn the_admin_port_shows_metrics_and_revisions() {
     let pod = Pod::saying("hello").await;
     let rig = Rig::start_with(|options| options.admin = Some(rig::free())).await;
     rig.revision(|_| {}).await;
-    rig.pods(&[pod.address]).await;
-    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.pods(&[pod.address]).await;
+    });
+    assert_eq!(answer.status, StatusCode::OK);
     rig.until(|load| load.in_flight == 0).await;
     let admin = rig.activator.admin.expect("bound");
     let page = async |path: &str| {

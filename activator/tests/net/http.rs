@@ -11,7 +11,6 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
-use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,13 +66,40 @@ async fn protocols_are_translated_both_ways() {
     assert!(!answer.body.contains("\nhost:"), "{}", answer.body);
 }
 
+/// Goal: connections on all lanes share what is idle, and a drain ends them.
+/// Method: four connections on two lanes, two requests on each, one after the other; the second connection's takes what the first
+/// one's lane has used.
+#[tokio::test]
+async fn a_connection_to_the_pod_goes_from_lane_to_lane() {
+    let pod = Pod::saying("here").await;
+    let rig = Rig::start().await;
+    // No probe, so that only requests make connections.
+    rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+    let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let mut client = rig.client().await;
+        for _ in 0..2 {
+            let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("valid");
+            let answer = Answer::read(patient(client.send_request(request)).await.expect("answered")).await;
+            assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "here"));
+        }
+        clients.push(client);
+    }
+    assert_eq!(pod.connections.load(Ordering::SeqCst), 1, "it is idle each time");
+    patient(rig.activator.stop()).await;
+    for client in clients {
+        rig::until(|| client.is_closed()).await;
+    }
+}
+
 /// Goal: HTTP/2 connections share lanes in turn, a lane's requests share one connection to the pod, and a drain ends them.
 /// Method: four connections on two lanes, two requests on each, one after the other.
 #[tokio::test]
 async fn http2_connections_on_lanes_are_served_and_drained() {
     let pod = Pod::saying("here").await;
-    let lanes = activator::Lanes::start(NonZeroUsize::new(2).expect("two"), |_| {}).expect("two threads");
-    let rig = Rig::start_with(|options| options.lanes = Some(lanes)).await;
+    let rig = Rig::start().await;
     // No probe, so that only requests make connections.
     rig.revision(|backend| (backend.protocol, backend.probe) = (Protocol::H2c, Probe::Kubernetes)).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };

@@ -2,7 +2,7 @@
 //! autoscaler a WebSocket server that hands on what it hears, pods are small HTTP servers on free ports.
 
 use activator::discovery::{Event, Listing, Spec};
-use activator::{Activator, ColdStart, Options};
+use activator::{Activator, ColdStart, Lanes, Options};
 use activator_core::breaker::Load;
 use bytes::Bytes;
 use common::RevisionKey;
@@ -19,6 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,6 +29,9 @@ use tokio::sync::mpsc;
 
 /// Longest wait for anything in a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Threads for clients' connections: more than one, so that what goes between them is met.
+pub(crate) const LANES: NonZeroUsize = NonZeroUsize::new(2).expect("two");
 
 /// A body of either kind.
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -64,6 +68,7 @@ impl Rig {
         options.stat_url = format!("ws://{stat_address}");
         options.linger = Duration::ZERO;
         options.drain = Duration::from_secs(5);
+        options.lanes = Some(Lanes::start(LANES, |_| {}).expect("two threads"));
         options.on_cold_start = Some(Arc::new(move |cold: &ColdStart| {
             let _ = cold_sender.send(cold.clone());
         }));
