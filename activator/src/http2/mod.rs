@@ -1,7 +1,8 @@
-//! What both sides of HTTP/2 share: a stream's data coming in ([`Received`]) and going out ([`Sending`]).
+//! A stream's data coming in ([`Received`]) and going out ([`Sending`]), for connections that are `h2`'s own.
 //!
-//! Connections are `h2`'s, without hyper's layer between: that hands each request from task to task (a dispatcher, a
-//! task that waits for the head, a channel back), which costs as much as the protocol itself.
+//! Those to pods are ([`crate::forward::http2`]). hyper's client would hand each request to a dispatcher, then to a task that
+//! waits for its head, and the answer back through a channel: a seventh of what an h2c request costs here. Clients'
+//! connections are hyper's: its server spawns one task for a request, and without it nothing was gained.
 
 mod received;
 mod sending;
