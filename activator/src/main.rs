@@ -10,24 +10,14 @@ use kube::config::KubeConfigOptions;
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
-unsafe extern "C" {
-    /// mimalloc's: tidies the calling thread's heap, and returns every free page to the kernel.
-    safe fn mi_collect(force: bool);
-}
-
-/// For a runtime to call whenever one of its workers has nothing to do.
-fn tidy() {
-    trim::when_idle(|| mi_collect(true));
-}
-
 fn main() -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let cores = std::thread::available_parallelism()?;
     let tidied = |lane: &mut tokio::runtime::Builder| {
-        lane.on_thread_park(tidy);
+        lane.on_thread_park(trim::tidy_when_idle);
     };
     let lanes = Lanes::start(cores, tidied).context("no threads for connections")?;
-    runtime.enable_all().on_thread_park(tidy).build()?.block_on(serve(lanes))
+    runtime.enable_all().on_thread_park(trim::tidy_when_idle).build()?.block_on(serve(lanes))
 }
 
 async fn serve(lanes: Lanes) -> anyhow::Result<()> {

@@ -7,18 +7,13 @@ use std::future::Future;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-unsafe extern "C" {
-    /// mimalloc's: tidies the calling thread's heap, and returns every free page to the kernel.
-    safe fn mi_collect(force: bool);
-}
-
 /// Runs a process on a runtime with a worker for each core, whose heaps are tidied while they idle.
 ///
 /// # Errors
 /// Threads that cannot be started, or what `process` ends with.
 pub(crate) fn block_on(process: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.enable_all().on_thread_park(|| trim::when_idle(|| mi_collect(true))).build()?;
+    let runtime = runtime.enable_all().on_thread_park(trim::tidy_when_idle).build()?;
     runtime.block_on(async {
         tokio::spawn(trim::run(|| {}));
         process.await

@@ -9,11 +9,12 @@
 //! # How
 //!
 //! Every [`INTERVAL`] a new round begins ([`run`]). Each worker of a runtime tidies its own heap, once a round, when it has
-//! nothing to do ([`when_idle`], for the runtime's hook). Those that sleep are woken by tasks that do nothing; one that
-//! sleeps on takes part in a later round. How a heap is tidied is the binary's knowledge, whose allocator it is.
+//! nothing to do ([`tidy_when_idle`], for the runtime's hook). Those that sleep are woken by tasks that do nothing; one
+//! that sleeps on takes part in a later round. The allocator is mimalloc in every binary.
 //!
 //! A round costs what there is to give back: a few microseconds on an idle process.
 
+use mimalloc as _; // Links the allocator's own library, which has what is declared below.
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -31,8 +32,18 @@ thread_local! {
     static DONE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// For a runtime to call whenever one of its workers has nothing to do: `tidy` runs there, once a round.
-pub fn when_idle(tidy: impl FnOnce()) {
+unsafe extern "C" {
+    /// mimalloc's: tidies the calling thread's heap, and returns every free page to the kernel.
+    safe fn mi_collect(force: bool);
+}
+
+/// For a runtime to call whenever one of its workers has nothing to do: tidies the worker's heap, once a round.
+pub fn tidy_when_idle() {
+    when_idle(|| mi_collect(true));
+}
+
+/// Runs `tidy` if this thread has taken no part in the latest round.
+fn when_idle(tidy: impl FnOnce()) {
     let round = ROUND.load(Ordering::Relaxed);
     if DONE.replace(round) != round {
         tidy();

@@ -18,6 +18,7 @@ mod autoscaler;
 mod client;
 mod cluster;
 mod fleet;
+mod idle;
 mod lab;
 mod load;
 mod process;

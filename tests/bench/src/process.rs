@@ -78,9 +78,19 @@ impl Process {
 
     /// Its resident memory in bytes, children not counted.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        self.mapped("Rss:")
+    }
+
+    /// What of that is no file's.
+    pub(crate) fn anonymous(&self) -> anyhow::Result<u64> {
+        self.mapped("Anonymous:")
+    }
+
+    fn mapped(&self, field: &str) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/smaps_rollup", self.child.id());
         let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).with_context(|| format!("{path}: Rss"))?;
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("{path}: {field}"))?;
         Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
     }
 

@@ -3,11 +3,12 @@
 use super::*;
 use crate::ingest::attest::ReadyActivator;
 use crate::pods::PodState;
+use crate::scale::fixture;
 use crate::scale::{CollectSpec, Collection, PodSet, Pods, SubjectLabels};
 use autoscaler_core::bounds::Bounds;
 use autoscaler_core::pod_counts::{Phase, Pod};
 use autoscaler_core::scale_to_zero::Reason;
-use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::scaling::{Aggregation, DeciderSpec, ScalingMetric};
 use common::stat::Stat;
 use common::time::Timestamp;
 use common_runtime::telemetry::Metrics;
@@ -93,21 +94,11 @@ impl Drop for Fixture {
 
 fn subject() -> Subject {
     let spec = DeciderSpec {
-        max_scale_up_rate: 1000.0,
-        max_scale_down_rate: 2.0,
-        metric: ScalingMetric::Concurrency,
         target_value: 7.0,
         total_value: 10.0,
-        target_burst_capacity: BurstCapacity::Always,
-        activator_capacity: 100.0,
-        panic_threshold: 2.0,
         stable_window: Duration::from_secs(6),
         panic_window: Duration::from_secs(1),
-        scale_down_delay: Duration::ZERO,
-        initial_scale: 1,
-        activation_scale: 0,
-        reachable: true,
-        aggregation: Aggregation::Linear,
+        ..fixture::subject().spec
     };
     Subject { spec, labels: SubjectLabels { service: "".into(), configuration: "hello".into() } }
 }

@@ -12,7 +12,9 @@ use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::history::History;
 use autoscaler_core::inform::Status;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
-use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::annotations::{self, Annotations};
+use common::config::AutoscalerConfig;
+use common::scaling::{Aggregation, DeciderSpec};
 use common::stat::Stat;
 use common::time::Timestamp;
 use futures::FutureExt;
@@ -114,22 +116,8 @@ fn stat(revision: i64, second: i64) -> Stat {
     Stat { average_concurrent_requests: load, request_count: load, ..Stat::default() }
 }
 
+/// That of a revision without annotations.
 fn spec(aggregation: Aggregation) -> DeciderSpec {
-    DeciderSpec {
-        max_scale_up_rate: 1000.0,
-        max_scale_down_rate: 2.0,
-        metric: ScalingMetric::Concurrency,
-        target_value: 70.0,
-        total_value: 100.0,
-        target_burst_capacity: BurstCapacity::Limited(211.0),
-        activator_capacity: 100.0,
-        panic_threshold: 2.0,
-        stable_window: Duration::from_secs(60),
-        panic_window: Duration::from_secs(6),
-        scale_down_delay: Duration::ZERO,
-        initial_scale: 1,
-        activation_scale: 0,
-        reachable: true,
-        aggregation,
-    }
+    let defaults = annotations::decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
+    DeciderSpec { aggregation, ..defaults }
 }

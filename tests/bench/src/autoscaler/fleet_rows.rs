@@ -11,15 +11,13 @@
 
 use super::wake::{SLEEPERS, wakes};
 use crate::fleet::{Autoscaler, Fleet, Rules, State};
+use crate::idle::SETTLE;
 use crate::lab::Lab;
 use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
 use anyhow::ensure;
 use futures::FutureExt;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Until start-up's own memory has been given back: heaps are tidied every ten seconds.
-const SETTLE: Duration = Duration::from_secs(12);
 
 /// Spans of load in one reading of the CPU: several ticks.
 const SPANS: u32 = 2;
