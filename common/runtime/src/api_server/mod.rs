@@ -21,6 +21,7 @@
 //! missing right, such as a quota's.
 
 mod ask;
+mod connect;
 mod fault;
 mod telling;
 

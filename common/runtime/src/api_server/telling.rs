@@ -1,13 +1,14 @@
 //! The layer around the client that hears every answer, and the lack of one.
 
 use super::ask::Ask;
+use super::connect::carrier;
 use super::fault::{self, HEAR_US, KNOW_US, give_right, missing_right};
 use crate::trouble::Trouble;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use kube::client::{Body, ClientBuilder, DynBody};
+use kube::client::{Body, DynBody};
 use kube::core::Status;
 use kube::{Client, Config};
 use parking_lot::Mutex;
@@ -37,7 +38,7 @@ const REFUSAL_MAX: usize = 64 * 1024;
 pub fn client(config: Config) -> kube::Result<Client> {
     let told = Arc::new(Told::about(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
     let layer = tower::layer::layer_fn(move |inner| Telling { inner, told: told.clone() });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
+    Ok(carrier(config)?.with_layer(&layer).build())
 }
 
 /// What is known to be wrong.

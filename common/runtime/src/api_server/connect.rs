@@ -1,0 +1,131 @@
+//! The connections to the API server: a few that stay, with small buffers.
+//!
+//! kube's own client keeps every connection that a burst of requests has opened for as long as the server lets it, and
+//! each keeps a buffer of the size that the longest answer has filled: up to 400 KiB after a list. So a process that has
+//! read and written its objects at the start would hold some MiB of buffers that it never needs again. Everything else
+//! is as there, but for spans of single requests and the date to which a kubeconfig's command vouches for its
+//! certificate, which nobody reads.
+//!
+//! # Not here
+//!
+//! Proxies on the way to the API server: kube is built without them, and says so.
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Config;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
+use std::time::Duration;
+use tower::retry::RetryLayer;
+use tower::util::BoxService;
+use tower::{BoxError, ServiceBuilder, ServiceExt};
+
+/// Idle connections that are kept. A worker that goes on finds one; a burst closes the surplus behind it.
+const IDLE_MAX: usize = 8;
+
+/// How long one is kept, as Kubernetes' own clients do.
+const IDLE_FOR: Duration = Duration::from_secs(90);
+
+/// Largest buffer of a connection, and largest head of an answer: two records of TLS.
+const BUFFER_MAX: usize = 32 * 1024;
+
+/// What carries requests.
+pub(super) type Carrier = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
+/// A client of the API server that `config` names, to be built upon.
+///
+/// # Errors
+/// The configuration cannot be used.
+pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
+    if config.proxy_url.is_some() {
+        return ClientBuilder::try_from(config);
+    }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let client: Client<_, Body> = Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_FOR)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .http1_max_buf_size(BUFFER_MAX)
+        .build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(client)
+        .map_response(|response: Response<_>| {
+            response.map(|body| Box::new(BodyExt::map_err(body, BoxError::from)) as Box<DynBody>)
+        });
+    Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use kube::Client;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use tokio::net::TcpListener;
+    use tokio::sync::{Barrier, watch};
+    use tokio::time::timeout;
+
+    /// Goal: requests of a burst have a connection each, of which few are there afterwards, and these are used again.
+    /// Method: a server that answers once all of a burst have come, and knows its open connections.
+    #[tokio::test]
+    async fn few_connections_outlive_a_burst() {
+        const BURST: usize = 3 * IDLE_MAX;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
+        let (open, mut seen) = watch::channel((0_usize, 0_usize)); // Now, and ever.
+        let all = Arc::new(Barrier::new(BURST));
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                open.send_modify(|(now, ever)| (*now, *ever) = (*now + 1, *ever + 1));
+                let (open, all) = (open.clone(), all.clone());
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    let all = all.clone();
+                    async move {
+                        if request.uri().path() == "/burst" {
+                            all.wait().await;
+                        }
+                        Ok::<_, Infallible>(Response::new(Full::<bytes::Bytes>::from("{}")))
+                    }
+                });
+                tokio::spawn(async move {
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                    open.send_modify(|(now, _)| *now -= 1);
+                });
+            }
+        });
+        let client: Client = carrier(Config::new(uri)).expect("usable").build();
+        let ask = |path: &'static str| {
+            let client = client.clone();
+            let request = Request::get(path).body(Vec::new()).expect("a request");
+            async move { client.request_text(request).await.expect("an answer") }
+        };
+        let bounded = timeout(Duration::from_secs(20), async {
+            futures::future::join_all((0..BURST).map(|_| ask("/burst"))).await;
+            seen.wait_for(|(now, ever)| (*now, *ever) == (IDLE_MAX, BURST)).await.expect("the server lives");
+            ask("/").await;
+            assert_eq!(*seen.borrow(), (IDLE_MAX, BURST), "no further connection was needed");
+        });
+        bounded.await.expect("the surplus is closed");
+        server.abort();
+    }
+}
