@@ -120,12 +120,18 @@ impl<T: Send + Sync + 'static> Store<T> {
         of_namespace.filter_map(|(_, versioned)| self.take_out(&versioned.held)).collect()
     }
 
-    /// Shows the answer to our own write until the watch has caught up. `version` is its resourceVersion.
+    /// Shows the answer to our own write until the watch has caught up, unless it has. `version` is its
+    /// resourceVersion.
     pub(crate) fn offer(&self, key: &Key, version: &str, value: T) {
         let mut inner = self.inner.write();
         let now = Instant::now();
         inner.offered.retain(|_, (_, until)| now < *until);
-        let offer = Versioned { version: number(version), held: Held::Whole(Arc::new(value)) };
+        let version = number(version);
+        if inner.watched.get(key).is_some_and(|watched| watched.version >= version) {
+            inner.offered.remove(key);
+            return; // Nobody would see it, and nobody would take it away.
+        }
+        let offer = Versioned { version, held: Held::Whole(Arc::new(value)) };
         inner.offered.insert(key.clone(), (offer, now + OFFER_HOLDS));
     }
 
@@ -165,6 +171,9 @@ impl<T: Send + Sync + 'static> Store<T> {
             };
             if new.is_none() || inner.offered.get(key).is_some_and(|(offer, _)| offer.version <= version) {
                 inner.offered.remove(key);
+                if inner.offered.is_empty() {
+                    inner.offered = HashMap::new(); // Not the room that the start has needed.
+                }
             }
             old
         };
@@ -273,6 +282,18 @@ mod tests {
         store.offer(&key, "9", 9);
         store.apply(&key, "", None);
         assert_eq!(store.get(&key), None, "a deletion beats an offer");
+    }
+
+    /// Goal: an answer that comes after the watch has told of it is not kept: nothing would take it away again.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_the_watch_has_overtaken_is_not_kept() {
+        let (store, _) = store();
+        let key = Key::new("ns", "a");
+        for (watched, answered, kept) in [("5", "7", 1), ("7", "7", 0), ("8", "7", 0)] {
+            store.apply(&key, watched, Some(1));
+            store.offer(&key, answered, 2);
+            assert_eq!(store.inner.read().offered.len(), kept, "watched {watched}, answered {answered}");
+        }
     }
 
     #[test]
