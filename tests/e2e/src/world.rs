@@ -5,6 +5,7 @@ use crate::space::Space;
 pub use crate::space::{ASLEEP, SOON, is_ready, program};
 use anyhow::Context;
 use local::up::{Cluster, PlaneId, UpOptions};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::ops::Deref;
 
@@ -47,6 +48,16 @@ impl World {
         let cluster = Cluster::start(options).await?;
         let space = Space::create_in(cluster.client()).await?;
         Ok(Self { cluster, space, is_external })
+    }
+
+    /// The same, with a grace period of 6 s on the way to zero in place of half a minute.
+    ///
+    /// # Errors
+    /// The cluster does not start.
+    pub async fn sleeping_soon(options: UpOptions) -> anyhow::Result<Self> {
+        let mut settings = tempfile::NamedTempFile::new()?;
+        settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
+        Self::with(UpOptions { config_autoscaler: Some(settings.path().to_owned()), ..options }).await
     }
 
     /// Ends the cluster in order. What a test has written on an API server that stays is gone when this returns.

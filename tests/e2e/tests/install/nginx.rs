@@ -94,10 +94,7 @@ async fn service(world: &World, name: &str) -> anyhow::Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut settings = tempfile::NamedTempFile::new()?;
-    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
-    let options = UpOptions { config_autoscaler: Some(settings.path().to_owned()), ..UpOptions::default() };
-    let world = World::with(options).await?;
+    let world = World::sleeping_soon(UpOptions::default()).await?;
     world.deploy(&Workload::new("hello").annotate("zeroscale.dev/hosts", HELLO)).await?;
     let streams = Workload::new("streams").annotate("zeroscale.dev/hosts", STREAMS).env("E2E_STREAMS", 1);
     world.deploy(&streams).await?;

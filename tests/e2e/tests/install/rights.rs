@@ -17,7 +17,6 @@ use local::api::{Access, Audit};
 use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 /// What each account asked for, and whether it was allowed.
@@ -159,15 +158,8 @@ async fn contend(world: &World, record: &Record) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     let record = Record::default();
-    let mut settings = tempfile::NamedTempFile::new()?;
-    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
-    let options = UpOptions {
-        autoscalers: 2,
-        audit: Some(record.audit()),
-        config_autoscaler: Some(settings.path().to_owned()),
-        ..UpOptions::default()
-    };
-    let world = World::with(options).await?;
+    let options = UpOptions { autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
+    let world = World::sleeping_soon(options).await?;
     let lived = live(&world, &record).await;
     world.end().await;
 

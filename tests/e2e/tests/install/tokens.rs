@@ -75,15 +75,7 @@ async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyho
 /// [`REASONS`]; whoever cannot prove to be one of the planes gets no connection, and whoever can speaks for itself alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<()> {
-    let mut settings = tempfile::NamedTempFile::new()?;
-    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
-    let options = UpOptions {
-        activators: 2,
-        autoscalers: 2,
-        config_autoscaler: Some(settings.path().to_owned()),
-        ..UpOptions::default()
-    };
-    let world = World::with(options).await?;
+    let world = World::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
     let names = ["a", "b", "c", "d"];
     for name in names {
         world.deploy(&Workload::new(name)).await?;

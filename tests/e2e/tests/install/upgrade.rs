@@ -5,7 +5,6 @@ use crate::tokens::total_of;
 use anyhow::ensure;
 use e2e::{Entry, Outcome, Workload, World};
 use local::up::{PlaneId, UpOptions};
-use std::io::Write;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -46,15 +45,7 @@ fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Out
 /// Goal: no request fails, nobody is put to sleep under load, no stat is dropped for one of [`REASONS`], and what nobody
 /// calls any more falls asleep under the new version, which takes the stats and the silence of every activator.
 async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
-    let mut settings = tempfile::NamedTempFile::new()?;
-    settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
-    let options = UpOptions {
-        activators: 2,
-        autoscalers: 2,
-        config_autoscaler: Some(settings.path().to_owned()),
-        ..UpOptions::default()
-    };
-    let world = World::with(options).await?;
+    let world = World::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
     let stop = CancellationToken::new();
     let mut clients = Vec::new();
     for name in NAMES {
