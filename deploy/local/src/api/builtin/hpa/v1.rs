@@ -309,8 +309,12 @@ mod tests {
         })
     }
 
+    /// Among others the v1 row of the reference (hpa, 8.15): of cpu by value and by utilization the latter is the
+    /// percentage, and without metrics there is none.
     #[test]
     fn the_view_has_a_percentage_and_notes() {
+        let bare = json!({"metadata": {"name": "a"}, "spec": {"maxReplicas": 2}});
+        assert_eq!(from_v2(bare)["spec"].get(PERCENT), None);
         let view = from_v2(full());
         assert_eq!(view["spec"][PERCENT], 70);
         assert_eq!(view["status"][CURRENT_PERCENT], 30);
