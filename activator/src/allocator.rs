@@ -3,16 +3,17 @@
 //! # Why
 //!
 //! A held HTTP/1.1 request has three such buffers: one with its head, one to read the next bytes into, one to
-//! write the answer with. Two of them lie untouched while it is held, and untouched memory costs nothing, as long as the
-//! allocator does not touch it either. Usual allocators do: they keep their lists inside free blocks. This pool keeps its
-//! list outside, and blocks start at pages, so that a buffer costs the pages that were written to.
+//! write the answer with. Two of them lie untouched while it is held, and untouched memory costs nothing, as long as
+//! the allocator does not touch it either. Usual allocators do: they keep their lists inside free blocks. This pool
+//! keeps its list outside, and blocks start at pages, so that a buffer costs the pages that were written to.
 //!
 //! # How
 //!
-//! One range of addresses is reserved at the first use; the kernel backs its pages as they are touched. Blocks are handed
-//! out from the list of free ones, the last freed first, else from the range's unused rest. At most [`WARM_MAX`] free
-//! blocks keep their pages; the pages of those freed longest ago go back to the kernel, and so do the pages of those that
-//! nobody has needed for a while ([`common_runtime::trim`]), so that a burst of held requests leaves nothing behind.
+//! One range of addresses is reserved at the first use; the kernel backs its pages as they are touched. Blocks are
+//! handed out from the list of free ones, the last freed first, else from the range's unused rest. At most [`WARM_MAX`]
+//! free blocks keep their pages; the pages of those freed longest ago go back to the kernel, and so do the pages of
+//! those that nobody has needed for a while ([`common_runtime::trim`]), so that a burst of held requests leaves nothing
+//! behind.
 //!
 //! mimalloc is built without huge pages, which would double what an idle process keeps.
 //!

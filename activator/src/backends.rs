@@ -1,8 +1,8 @@
 //! One task for each revision: turns listings into proven destinations, by the rules of
 //! [`activator_core::backends`].
 //!
-//! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one. Between
-//! events the task sleeps; the only timer is the paced probe's.
+//! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one.
+//! Between events the task sleeps; the only timer is the paced probe's.
 //!
 //! What comes in is coalesced in an [`Inbox`], which holds at most one listing, one spec and one mention of each failed
 //! pod, so that no producer ever waits or piles up work.

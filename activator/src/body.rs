@@ -1,8 +1,8 @@
 //! Bodies, both ways. Nothing here copies or buffers: frames pass through, one at a time, as the receiver asks.
 //!
 //! A request's body stays in the client's socket until a pod's connection asks for its first frame; that is what keeps
-//! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the pod
-//! has said that it wants it.
+//! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the
+//! pod has said that it wants it.
 
 use crate::loan::{Lent, Loan};
 use bytes::Bytes;

@@ -6,9 +6,9 @@
 //! | the same | `ca.crt` | an authority of queue-proxies |
 //! | every ConfigMap labelled `networking.knative.dev/trust-bundle` | each | authorities, too |
 //!
-//! The Secret must be there at the start. After that both are followed: a handshake takes what holds at that moment, and
-//! what is established stays. A part that cannot be used is refused by the name of its object and key, and the former
-//! version of that part stays in force.
+//! The Secret must be there at the start. After that both are followed: a handshake takes what holds at that moment,
+//! and what is established stays. A part that cannot be used is refused by the name of its object and key, and the
+//! former version of that part stays in force.
 //!
 //! # Better than Knative
 //!
@@ -123,7 +123,8 @@ impl InternalTls {
     }
 }
 
-/// Authorities by where they come from: the Secret (no name), or a config map, and the key. Each in its last good version.
+/// Authorities by where they come from: the Secret (no name), or a config map, and the key. Each in its last good
+/// version.
 #[derive(Debug, Default)]
 struct Trusted {
     parts: BTreeMap<(Option<String>, String), Vec<u8>>,
@@ -293,7 +294,8 @@ mod tests {
         Client::new(tower::service_fn(answer), "sys")
     }
 
-    /// Goal: what is shown and believed follows the Secret as it changes; a version that cannot be used changes nothing.
+    /// Goal: what is shown and believed follows the Secret as it changes; a version that cannot be used changes
+    /// nothing.
     #[tokio::test]
     async fn a_rotation_is_followed() {
         let pair = |name: &str| {

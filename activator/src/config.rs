@@ -1,8 +1,8 @@
-//! What may change while an activator runs, from ConfigMaps of the system namespace. A version that breaks a rule is refused
-//! by key and value, and the former one stays in force.
+//! What may change while an activator runs, from ConfigMaps of the system namespace. A version that breaks a rule is
+//! refused by key and value, and the former one stays in force.
 //!
-//! `system-internal-tls` of `config-network` is read at the start alone: listeners and connections to pods hang on it. The
-//! certificates behind it are live ([`crate::InternalTls`]).
+//! `system-internal-tls` of `config-network` is read at the start alone: listeners and connections to pods hang on it.
+//! The certificates behind it are live ([`crate::InternalTls`]).
 //!
 //! | map | key | effect |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! What the activator knows of its revisions, for people: `GET /revisions` on the admin port.
 //!
-//! Each entry says what is held and what runs, how much may run, and for each pod how many requests it has and whether it
-//! may get more. Read from the live state; nothing is kept for it.
+//! Each entry says what is held and what runs, how much may run, and for each pod how many requests it has and whether
+//! it may get more. Read from the live state; nothing is kept for it.
 
 use crate::registry::Registry;
 use activator_core::breaker::Capacity;

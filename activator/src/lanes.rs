@@ -2,19 +2,20 @@
 //!
 //! # Why
 //!
-//! On a runtime whose workers share their tasks, one of them waits for input and hands what comes to others. Under load most
-//! requests then wake another thread, and an HTTP/2 request, which passes from task to task, more than one.
+//! On a runtime whose workers share their tasks, one of them waits for input and hands what comes to others. Under load
+//! most requests then wake another thread, and an HTTP/2 request, which passes from task to task, more than one.
 //! A thread that does everything for its connections wakes nobody, and finds more to do each time it looks for input.
 //!
 //! # The rule
 //!
-//! Connections of clients are given to lanes in turn, as soon as they are accepted, and stay there with all that they start.
-//! Those over TLS stay on the runtime of everything else, where a handshake delays nobody. A pod's HTTP/1.1 connection
-//! belongs to the lane that used it last, and is taken by that lane's requests before others; a pod's HTTP/2 connection
-//! belongs to the lane that dialled it, and carries requests of that lane alone ([`crate::forward::pool`]). What a probe has made
-//! belongs to none.
+//! Connections of clients are given to lanes in turn, as soon as they are accepted, and stay there with all that they
+//! start. Those over TLS stay on the runtime of everything else, where a handshake delays nobody. A pod's HTTP/1.1
+//! connection belongs to the lane that used it last, and is taken by that lane's requests before others; a pod's HTTP/2
+//! connection belongs to the lane that dialled it, and carries requests of that lane alone ([`crate::forward::pool`]).
+//! What a probe has made belongs to none.
 //!
-//! The price: a client's connection gets one core's worth, and neighbours on a busy lane wait while another may be idle.
+//! The price: a client's connection gets one core's worth, and neighbours on a busy lane wait while another may be
+//! idle.
 //!
 //! # The end
 //!

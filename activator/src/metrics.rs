@@ -29,9 +29,9 @@
 //!
 //! # Differences from Knative
 //!
-//! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many series
-//! as they like, the other grows with every pod. An exchange without an answer has no client series. A revision's series
-//! end with it.
+//! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many
+//! series as they like, the other grows with every pod. An exchange without an answer has no client series. A
+//! revision's series end with it.
 
 use crate::cold_start::ColdStart;
 use crate::discovery::Spec;

@@ -1,7 +1,7 @@
 //! Why a request got an answer of our own instead of a pod's.
 //!
-//! Errors are typed where they arise and turned into HTTP in one place, [`crate::server::rescue`]. Each says which bound
-//! or which peer was to blame.
+//! Errors are typed where they arise and turned into HTTP in one place, [`crate::server::rescue`]. Each says which
+//! bound or which peer was to blame.
 
 use http::StatusCode;
 use std::net::SocketAddr;

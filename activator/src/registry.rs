@@ -2,13 +2,13 @@
 //!
 //! # Hosts
 //!
-//! In standalone a host means, in this order: an exact entry of `hosts`, the longest wildcard entry, a public Service as
-//! `NAME.NS[.svc[.DOMAIN]]`, the bare `NAME` of a public Service in the caller's namespace. The table is rebuilt and swapped
-//! whole when a revision's names change; a burst of changes is one rebuild. Whatever can be settled then is: a request that
-//! names a host plainly (lower case, without port) takes one lookup and no allocation.
+//! In standalone a host means, in this order: an exact entry of `hosts`, the longest wildcard entry, a public Service
+//! as `NAME.NS[.svc[.DOMAIN]]`, the bare `NAME` of a public Service in the caller's namespace. The table is rebuilt and
+//! swapped whole when a revision's names change; a burst of changes is one rebuild. Whatever can be settled then is: a
+//! request that names a host plainly (lower case, without port) takes one lookup and no allocation.
 //!
-//! Conflicts are settled before they get here, since only the controller knows which revision is older; should two claim one
-//! host all the same, the first by key has it, on every activator.
+//! Conflicts are settled before they get here, since only the controller knows which revision is older; should two
+//! claim one host all the same, the first by key has it, on every activator.
 //!
 //! # Odd cases
 //!

@@ -104,7 +104,8 @@ impl Revision {
         self.live.store(Arc::new(Live::of(spec)));
         self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
         self.throttler.set_max_held(spec.backend.max_held);
-        // Knative's own activators divide pods to the letter, and so do we beside them. A plain pod holds no limit itself.
+        // Knative's own activators divide pods to the letter, and so do we beside them. A plain pod holds no limit
+        // itself.
         self.throttler.set_sharing(spec.contract == Contract::QueueProxy);
         let failing = spec.backend.failing.as_deref().map(|reason| Refusal::Failing { reason: reason.into() });
         self.throttler.refuse_waiting(failing);
@@ -146,7 +147,8 @@ impl Revision {
         self.throttler.mark_failed(destination);
     }
 
-    /// A doubted pod is there. If a request failed there meanwhile, it is no longer among those that could come back here.
+    /// A doubted pod is there. If a request failed there meanwhile, it is no longer among those that could come back
+    /// here.
     pub(crate) fn pod_trusted(&self, destination: &Destination) {
         self.throttler.restore(destination);
     }

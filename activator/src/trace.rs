@@ -7,8 +7,8 @@
 //! | `activator_proxy` | internal | server | with the response's body |
 //! | `METHOD /path` | client | `activator_proxy`; one for each pod that was tried | with the response's body |
 //!
-//! What goes to the pod names the client span as its parent; `baggage` passes as it came. Where no traces are asked for,
-//! nothing of this exists, and the caller's context passes as it came.
+//! What goes to the pod names the client span as its parent; `baggage` passes as it came. Where no traces are asked
+//! for, nothing of this exists, and the caller's context passes as it came.
 
 use crate::exchange::Inbound;
 use crate::metrics::method_name;

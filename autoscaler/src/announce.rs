@@ -1,8 +1,8 @@
 //! Where the owner of a bucket is found: a Service without a selector and an EndpointSlice, both named as the bucket.
 //!
-//! Replicas, upstream's and ours, try them when they cannot dial a holder's address, as in a mesh. So in the drop-in whoever
-//! gains a bucket writes itself there; whoever gains it next overwrites. In standalone replicas find each other by the leases
-//! alone, and have no use for these objects.
+//! Replicas, upstream's and ours, try them when they cannot dial a holder's address, as in a mesh. So in the drop-in
+//! whoever gains a bucket writes itself there; whoever gains it next overwrites. In standalone replicas find each other
+//! by the leases alone, and have no use for these objects.
 //!
 //! # Odd cases
 //!

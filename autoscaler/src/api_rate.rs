@@ -1,7 +1,7 @@
 //! How fast the API server may be written to: upstream's flags and variables, and what holds without them.
 //!
-//! Upstream's `--kube-api-qps` and `--kube-api-burst` (`KUBE_API_QPS`, `KUBE_API_BURST`) are overwritten in its autoscaler;
-//! here they count, for the whole process, which has one client where upstream has four client sets.
+//! Upstream's `--kube-api-qps` and `--kube-api-burst` (`KUBE_API_QPS`, `KUBE_API_BURST`) are overwritten in its
+//! autoscaler; here they count, for the whole process, which has one client where upstream has four client sets.
 
 use autoscaler_core::pace::Rate;
 use common_runtime::environment::{EnvironmentError, Mode, parsed};

@@ -1,14 +1,15 @@
 //! Standalone must not share a cluster with Knative Serving's own controller: both would reconcile the same objects.
 //!
-//! So before an autoscaler in standalone campaigns for anything it looks for that controller: a lease of it that is held,
-//! or its Deployment with replicas, both in the namespace that Knative is installed into. While there is one, the process is
-//! not ready: kubelet probes and everybody else are answered 503 with what to do, the same is logged once, and the look is
-//! repeated until the controller is gone.
+//! So before an autoscaler in standalone campaigns for anything it looks for that controller: a lease of it that is
+//! held, or its Deployment with replicas, both in the namespace that Knative is installed into. While there is one, the
+//! process is not ready: kubelet probes and everybody else are answered 503 with what to do, the same is logged once,
+//! and the look is repeated until the controller is gone.
 //!
 //! # Odd cases
 //!
 //! - The API server does not answer: nothing is known, so the process is not ready either.
-//! - No right to look (403): a warning names the right; the other evidence decides. Without any right standalone starts.
+//! - No right to look (403): a warning names the right; the other evidence decides. Without any right standalone
+//!   starts.
 //! - Knative that is installed later is not noticed before the next start.
 
 use crate::clock::Clock;
@@ -35,7 +36,8 @@ pub(crate) const RECHECK: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Evidence(String);
 
-/// Returns as soon as no controller of Knative Serving is found; until then `server` answers 503. Looks every `recheck`.
+/// Returns as soon as no controller of Knative Serving is found; until then `server` answers 503. Looks every
+/// `recheck`.
 pub(crate) async fn wait_until_alone(client: &Client, server: &StatServer, recheck: Duration) {
     let (clock, mut told) = (Clock::system(), None);
     loop {
@@ -94,8 +96,8 @@ fn permitted<T>(right: &str, answer: kube::Result<T>) -> kube::Result<Option<T>>
     }
 }
 
-/// Whether it is one of the controller's leases, and somebody holds it: released ones have no holder, a dead process's are
-/// not renewed.
+/// Whether it is one of the controller's leases, and somebody holds it: released ones have no holder, a dead process's
+/// are not renewed.
 fn is_held(lease: &Lease, now: Timestamp) -> bool {
     let Some(spec) = lease.spec.as_ref().filter(|_| lease.name_any().starts_with(LEASES)) else { return false };
     let held = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());

@@ -1,9 +1,9 @@
 //! Which revisions are this process's: a hash names the bucket, a lease names its owner; in a StatefulSet
 //! ([`crate::stateful_set`]) its ordinal does.
 //!
-//! A key's bucket never changes in the life of a process, so it is hashed once and remembered: every stat and every write
-//! asks. What is remembered is bounded, since keys come over the wire: [`KNOWN_MAX`] of them, none longer than Kubernetes
-//! allows; beyond that everything is forgotten and hashed anew.
+//! A key's bucket never changes in the life of a process, so it is hashed once and remembered: every stat and every
+//! write asks. What is remembered is bounded, since keys come over the wire: [`KNOWN_MAX`] of them, none longer than
+//! Kubernetes allows; beyond that everything is forgotten and hashed anew.
 
 use crate::scale::Leadership;
 use common::RevisionKey;
@@ -68,8 +68,8 @@ impl Shares {
         Self { names: names.into(), known: Arc::default(), holders: Holders::Leases(ownership), me: None }
     }
 
-    /// Buckets of these names, in byte order, each of the member of a StatefulSet with its index; this process is member
-    /// `ordinal`.
+    /// Buckets of these names, in byte order, each of the member of a StatefulSet with its index; this process is
+    /// member `ordinal`.
     pub fn members(names: Vec<String>, ordinal: usize) -> Self {
         let ours = (ordinal < names.len()).then_some(ordinal);
         Self { names: names.into(), known: Arc::default(), holders: Holders::Members { ours }, me: None }
@@ -221,7 +221,8 @@ mod tests {
     use super::*;
     use common::ownership::bucket_names;
 
-    /// Goal: each key has exactly one owner among the members, all agree on it, and one beyond the buckets owns nothing.
+    /// Goal: each key has exactly one owner among the members, all agree on it, and one beyond the buckets owns
+    /// nothing.
     #[test]
     fn members_share_the_keys_by_their_ordinals() {
         let names: Vec<_> = (0..3).map(|n| format!("ws://as-{n}.as.ns.svc.cluster.local:8080")).collect();

@@ -26,8 +26,8 @@ struct Arguments {
     /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Who looks at metrics that PodAutoscalers ask for: `engine` (this process; default in standalone) or `off`. Default:
-    /// `ZEROSCALE_HPA`.
+    /// Who looks at metrics that PodAutoscalers ask for: `engine` (this process; default in standalone) or `off`.
+    /// Default: `ZEROSCALE_HPA`.
     #[arg(long, value_name = "WHO")]
     hpa: Option<String>,
     /// Writes to the API server each second; 0: as many as upstream's processes that do the same (`KUBE_API_QPS`).

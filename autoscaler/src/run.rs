@@ -7,10 +7,10 @@
 //! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
 //! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that
 //!    breaks
-//!    one at the start ends the process in a Knative install, as upstream; standalone takes the defaults and says so loudly.
-//!    Leases are the exception: read once as upstream does, since a change that some replicas know of and others do not
-//!    would make two owners. For the same reason a map of theirs that breaks a rule ends the process in either mode: defaults
-//!    might not be what its peers go by.
+//!    one at the start ends the process in a Knative install, as upstream; standalone takes the defaults and says so
+//!    loudly. Leases are the exception: read once as upstream does, since a change that some replicas know of and
+//!    others do not would make two owners. For the same reason a map of theirs that breaks a rule ends the process in
+//!    either mode: defaults might not be what its peers go by.
 //! 5. Watches, leases, ticks and scrapes begin; the stat server accepts.
 //! 6. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //!
@@ -69,7 +69,8 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Owner buckets in standalone: enough for four replicas to share the work, few enough that leases cost next to nothing.
+/// Owner buckets in standalone: enough for four replicas to share the work, few enough that leases cost next to
+/// nothing.
 pub const STANDALONE_BUCKETS: u32 = 4;
 /// Time between looks at the system's wall clock.
 const RESYNC: Duration = Duration::from_secs(30);
@@ -269,7 +270,8 @@ fn election_config(mode: Mode, data: &BTreeMap<String, String>) -> Result<Leader
     LeaderElectionConfig::from_map(&data)
 }
 
-/// Starts to campaign for the buckets, unless a StatefulSet has given them away. The handle ends when everything is released.
+/// Starts to campaign for the buckets, unless a StatefulSet has given them away. The handle ends when everything is
+/// released.
 fn campaign(
     client: &Client,
     options: &Options,

@@ -1,14 +1,15 @@
 //! Ownership without leases: the autoscalers are members of a StatefulSet, and bucket N belongs to member N.
 //!
 //! Enabled by upstream's variables. The buckets' names are the members' URLs, so the ownership hash is upstream's too:
-//! `PROTOCOL://SET-N.SERVICE.NAMESPACE.svc.DOMAIN:PORT`, as many as `config-leader-election` has buckets. Kubernetes runs at most
-//! one pod of each ordinal, which is all that stands against two writers: a StatefulSet's pod must never be deleted by force.
+//! `PROTOCOL://SET-N.SERVICE.NAMESPACE.svc.DOMAIN:PORT`, as many as `config-leader-election` has buckets. Kubernetes
+//! runs at most one pod of each ordinal, which is all that stands against two writers: a StatefulSet's pod must never
+//! be deleted by force.
 //!
 //! # Where we differ from upstream
 //!
 //! - A variable that cannot be read ends the process; upstream falls back to leases.
-//! - A member beyond the number of buckets owns nothing, and forwards. Upstream lets it campaign for leases, beside members
-//!   that own the same revisions without.
+//! - A member beyond the number of buckets owns nothing, and forwards. Upstream lets it campaign for leases, beside
+//!   members that own the same revisions without.
 //! - Links to members are WebSockets whatever the protocol is called; upstream cannot link by its own default, `http`.
 
 use common_runtime::environment::{EnvironmentError, parsed, required};

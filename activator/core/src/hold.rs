@@ -1,11 +1,11 @@
 //! What the process holds for requests that wait: a bound in bytes, across all revisions.
 //!
-//! How many requests of one revision may wait is its breaker's [queue limit](crate::breaker::Refusal::QueueFull). This is
-//! the other bound: all held requests together may keep so many bytes (a quarter of the memory limit, by the
+//! How many requests of one revision may wait is its breaker's [queue limit](crate::breaker::Refusal::QueueFull). This
+//! is the other bound: all held requests together may keep so many bytes (a quarter of the memory limit, by the
 //! shell's choice), so that many revisions, each within its own limit, cannot exhaust the process.
 //!
-//! A request is charged what it keeps while it waits (its head and its connection's share; nothing of its body is read),
-//! from when it would queue until it is admitted or has gone. Charges are values that are given back on drop.
+//! A request is charged what it keeps while it waits (its head and its connection's share; nothing of its body is
+//! read), from when it would queue until it is admitted or has gone. Charges are values that are given back on drop.
 //!
 //! # Odd cases
 //!

@@ -1,14 +1,14 @@
 //! Which of a revision's activators this one is.
 //!
 //! The public endpoints of a revision list the activators that carry its traffic. Sorted bytewise by text, the own
-//! address's position in them is the index that [`assign`](crate::throttler::assign) works with, and every activator comes
-//! to the same list.
+//! address's position in them is the index that [`assign`](crate::throttler::assign) works with, and every activator
+//! comes to the same list.
 //!
 //! # Better than Knative
 //!
 //! Knative keeps the last index for good once the own address has left the list, and so goes on with a stale slice of
-//! the pods. Here it returns to unknown, which uses all pods: for the few requests still on their way, and for a Service
-//! that has switched to listing pods (Serve mode), that is the safer answer.
+//! the pods. Here it returns to unknown, which uses all pods: for the few requests still on their way, and for a
+//! Service that has switched to listing pods (Serve mode), that is the safer answer.
 
 /// How many activators share a revision, and this one's position among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

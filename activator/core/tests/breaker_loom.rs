@@ -63,7 +63,8 @@ fn capacity_raised_while_a_request_queues_reaches_it() {
     });
 }
 
-/// One holds the place, one waits and leaves at any moment, one stays: whatever was granted to the one that left goes on.
+/// One holds the place, one waits and leaves at any moment, one stays: whatever was granted to the one that left goes
+/// on.
 #[test]
 fn a_grant_to_one_who_leaves_is_passed_on() {
     loom::model(|| {

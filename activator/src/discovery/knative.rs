@@ -1,6 +1,6 @@
-//! In place of Knative's activator: Revisions, core/v1 Endpoints and private Services, with no rights beyond upstream's.
-//! What a Revision comes to is told in [`super::revision`]. `mesh-compatibility-mode` and `enable-mesh-pod-addressability` of
-//! `config-network` are followed live (upstream reads them once).
+//! In place of Knative's activator: Revisions, core/v1 Endpoints and private Services, with no rights beyond
+//! upstream's. What a Revision comes to is told in [`super::revision`]. `mesh-compatibility-mode` and
+//! `enable-mesh-pod-addressability` of `config-network` are followed live (upstream reads them once).
 //!
 //! # Not here
 //!

@@ -1,7 +1,7 @@
 //! From a watch's events to changes of single objects, deletions that were missed included.
 //!
-//! A watch that breaks starts over with a full list, and what was deleted meanwhile is simply not in it. [`Mirror`] keeps
-//! the names of what exists (nothing else), so that such an object is told as gone when the list is complete.
+//! A watch that breaks starts over with a full list, and what was deleted meanwhile is simply not in it. [`Mirror`]
+//! keeps the names of what exists (nothing else), so that such an object is told as gone when the list is complete.
 
 use super::slices::ObjectName;
 use kube::ResourceExt;

@@ -1,8 +1,8 @@
 //! What the activator learns of the cluster: one stream of events, whoever tells it.
 //!
 //! The stream is the port between the data path and Kubernetes. Its adapters are [`standalone`] (Services and
-//! EndpointSlices) and [`knative`] (Revisions and Endpoints); tests feed it by hand. Every event carries the whole state
-//! of what it is about, so losing an earlier one does no harm, and applying one twice changes nothing.
+//! EndpointSlices) and [`knative`] (Revisions and Endpoints); tests feed it by hand. Every event carries the whole
+//! state of what it is about, so losing an earlier one does no harm, and applying one twice changes nothing.
 
 pub(crate) mod knative;
 mod mirror;

@@ -9,8 +9,8 @@
 //! The serving container is the only one, or the first with ports.
 //!
 //! With `enable-mesh-pod-addressability` probes and requests carry the private Service's name as their host and
-//! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled` upstream then probes nothing and serves
-//! nothing; here pods are probed as in mode `auto`.)
+//! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled` upstream then probes nothing and
+//! serves nothing; here pods are probed as in mode `auto`.)
 
 use super::mirror::name_of;
 use super::{Outbound, Spec};

@@ -1,8 +1,8 @@
-//! Standalone: revisions from the backend annotation of private Services, addresses from EndpointSlices, both found by one
-//! label, in all namespaces. Deployments are never looked at.
+//! Standalone: revisions from the backend annotation of private Services, addresses from EndpointSlices, both found by
+//! one label, in all namespaces. Deployments are never looked at.
 //!
-//! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well, both
-//! are tried in turn. An annotation that cannot be read is reported and leaves the former one in force.
+//! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well,
+//! both are tried in turn. An annotation that cannot be read is reported and leaves the former one in force.
 
 use super::mirror::{Change, Mirror, is_denied, name_of};
 use super::slices::{Entry, Index, ObjectName, Ports};

@@ -1,8 +1,8 @@
 //! A stream's data coming in ([`Received`]) and going out ([`Sending`]), for connections that are `h2`'s own.
 //!
-//! Those to pods are ([`crate::forward::http2`]). hyper's client would hand each request to a dispatcher, then to a task that
-//! waits for its head, and the answer back through a channel: a seventh of what an h2c request costs here. Clients'
-//! connections are hyper's: its server spawns one task for a request, and without it nothing was gained.
+//! Those to pods are ([`crate::forward::http2`]). hyper's client would hand each request to a dispatcher, then to a
+//! task that waits for its head, and the answer back through a channel: a seventh of what an h2c request costs here.
+//! Clients' connections are hyper's: its server spawns one task for a request, and without it nothing was gained.
 
 mod received;
 mod sending;

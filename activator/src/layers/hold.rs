@@ -11,13 +11,13 @@
 //! # Bounds
 //!
 //! - Requests held for one revision: `max-held`, by the breaker.
-//! - Bytes held by the process: [`HELD_COST`], the head, and what its HTTP/2 stream may have sent of a body, for each, out of
-//!   a quarter of the memory limit.
+//! - Bytes held by the process: [`HELD_COST`], the head, and what its HTTP/2 stream may have sent of a body, for each,
+//!   out of a quarter of the memory limit.
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
 //!
-//! A client that goes away drops the future, and with it everything it holds; [`crate::server::departures`] notices also one
-//! whose body lies unread. Nothing of a body is read while its request waits.
+//! A client that goes away drops the future, and with it everything it holds; [`crate::server::departures`] notices
+//! also one whose body lies unread. Nothing of a body is read while its request waits.
 
 use crate::body::{Guard, Guarded};
 use crate::cold_start::ColdStart;

@@ -16,8 +16,8 @@
 //! # Health
 //!
 //! 200 once the revisions are known and the stat link has been up once, or 10 s have passed since the start: an
-//! autoscaler that is away must not keep activators from serving warm traffic. 503 before, 500 after the shutdown signal
-//! and never otherwise. (Upstream fails whenever the stat link is down.)
+//! autoscaler that is away must not keep activators from serving warm traffic. 503 before, 500 after the shutdown
+//! signal and never otherwise. (Upstream fails whenever the stat link is down.)
 
 use crate::body::{BodyError, Reply};
 use crate::exchange::Inbound;

@@ -11,13 +11,13 @@
 //!
 //! # Better than Knative
 //!
-//! Once the head is out, a bound resets the exchange, so that the client can tell it from a complete answer. Knative appends a
-//! message to the body and ends it cleanly. Its idle timer ignores uploads and cuts busy WebSockets.
+//! Once the head is out, a bound resets the exchange, so that the client can tell it from a complete answer. Knative
+//! appends a message to the body and ends it cleanly. Its idle timer ignores uploads and cuts busy WebSockets.
 //!
 //! # Cost
 //!
-//! One timer for each connection whose exchanges have to wait, made when the first does ([`crate::exchange::SpareTimer`]);
-//! it is moved, not made again, and at most once for each idle period.
+//! One timer for each connection whose exchanges have to wait, made when the first does
+//! ([`crate::exchange::SpareTimer`]); it is moved, not made again, and at most once for each idle period.
 
 use crate::body::{BodyError, Upload};
 use crate::exchange::{Call, Peer};
@@ -301,8 +301,8 @@ mod tests {
         }
     }
 
-    /// Upstream's end-to-end rows of 10.11 (there in seconds; here a tenth of that, with the clock paused): when the first byte
-    /// comes, the bounds, and the status.
+    /// Upstream's end-to-end rows of 10.11 (there in seconds; here a tenth of that, with the clock paused): when the
+    /// first byte comes, the bounds, and the status.
     #[tokio::test(start_paused = true)]
     async fn case_10_11_end_to_end_rows() {
         let rows = [
@@ -318,8 +318,8 @@ mod tests {
         }
     }
 
-    /// Rows of 10.11 about an exchange that fails by itself: before any bound its own failure passes, after one the bound's
-    /// answer stands. A bound that has fired is not asked a second time.
+    /// Rows of 10.11 about an exchange that fails by itself: before any bound its own failure passes, after one the
+    /// bound's answer stands. A bound that has fired is not asked a second time.
     #[tokio::test(start_paused = true)]
     async fn case_10_11_aborts() {
         for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {

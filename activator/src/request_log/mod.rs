@@ -180,7 +180,8 @@ mod tests {
         Arc::new(Observability::from_map(&data).expect("supported"))
     }
 
-    /// Goal: answers, refusals and clients that go are logged once each, and a change is in force with the next request.
+    /// Goal: answers, refusals and clients that go are logged once each, and a change is in force with the next
+    /// request.
     #[tokio::test]
     async fn every_way_out_is_logged_as_the_configuration_says() {
         let lines = Arc::new(Mutex::new(Vec::new()));

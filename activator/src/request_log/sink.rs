@@ -1,7 +1,7 @@
 //! Where lines go: the process's standard output, through a queue and a thread of its own.
 //!
-//! A reader that is slow or stopped must not hold up requests, so what does not fit into the queue is dropped, and counted
-//! in the process's log once there is room again.
+//! A reader that is slow or stopped must not hold up requests, so what does not fit into the queue is dropped, and
+//! counted in the process's log once there is room again.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -7,9 +7,9 @@
 //! | `{{js FIELD}}`, `{{FIELD \| js}}`, `{{js (.Request.Header.Get "NAME")}}` | the value, escaped for JavaScript as Go does |
 //! | `{{- ... -}}`, `{{/* ... */}}` | trims white space; a comment |
 //!
-//! A template is read once, when its ConfigMap changes, and everything else in it (conditions, variables, other functions,
-//! other fields of Go's request) is refused then, by name: a log that silently lacks what was asked for is worse than the
-//! former one. So nothing can fail while a request is logged.
+//! A template is read once, when its ConfigMap changes, and everything else in it (conditions, variables, other
+//! functions, other fields of Go's request) is refused then, by name: a log that silently lacks what was asked for is
+//! worse than the former one. So nothing can fail while a request is logged.
 //!
 //! What is known when a request comes is written then, what its end tells after it: nothing of the request is kept.
 

@@ -31,8 +31,8 @@ const STREAMS_MAX: u32 = 250;
 /// Receive window of one HTTP/2 stream: what a held upload costs at most (upstream's is 1 MiB).
 pub(crate) const STREAM_WINDOW: u32 = 64 * 1024;
 
-/// Receive window of a connection: all of its streams' together. With less, the held uploads of a revision that sleeps would
-/// use it up, and uploads to one that is awake would stand still beside them.
+/// Receive window of a connection: all of its streams' together. With less, the held uploads of a revision that sleeps
+/// would use it up, and uploads to one that is awake would stand still beside them.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX;
 
 /// Streams that a client has reset before they were looked at; beyond that, its connection ends ("rapid reset").
@@ -41,8 +41,8 @@ const RESET_UNSEEN_MAX: usize = 20;
 /// Streams that we reset because of a client's own errors; beyond that, its connection ends.
 const RESET_BY_US_MAX: usize = 256;
 
-/// Largest head of an HTTP/1 request (upstream's is 1 MiB + 4096). hyper's buffers grow up to this for bodies too, so it bounds
-/// what a connection occupies.
+/// Largest head of an HTTP/1 request (upstream's is 1 MiB + 4096). hyper's buffers grow up to this for bodies too, so
+/// it bounds what a connection occupies.
 const HEAD_MAX: usize = 400 * 1024;
 
 /// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).

@@ -1,14 +1,15 @@
 //! Clients that go away while their request waits.
 //!
-//! Over HTTP/2 the connection tells at once. Over HTTP/1 a client's end (FIN) says only that it will send no more: it has gone,
-//! or it has shut its sending side and waits. And while a body lies unread nobody reads the socket, so that not even an
-//! end would be seen. So one task looks at the connections that wait, by what the kernel knows of them:
+//! Over HTTP/2 the connection tells at once. Over HTTP/1 a client's end (FIN) says only that it will send no more: it
+//! has gone, or it has shut its sending side and waits. And while a body lies unread nobody reads the socket, so that
+//! not even an end would be seen. So one task looks at the connections that wait, by what the kernel knows of them:
 //!
 //! - A reset: it has gone.
-//! - An end: HTTP/1.1 clients are sent `100 Continue`, which each must accept at any time before the answer (RFC 9110, 15.2). The
-//!   kernel of one that has gone answers that with a reset.
-//! - An end is taken for the client's going where it cannot be asked: HTTP/1.0 knows no 100, and after the answer's first byte
-//!   there is no room for one. So is one that hyper meets while it holds a part of the body that no pod has asked for yet.
+//! - An end: HTTP/1.1 clients are sent `100 Continue`, which each must accept at any time before the answer (RFC 9110,
+//!   15.2). The kernel of one that has gone answers that with a reset.
+//! - An end is taken for the client's going where it cannot be asked: HTTP/1.0 knows no 100, and after the answer's
+//!   first byte there is no room for one. So is one that hyper meets while it holds a part of the body that no pod has
+//!   asked for yet.
 //!
 //! The looks come every 100 ms and concern requests that are held with an unread body, and ended connections.
 

@@ -1,15 +1,16 @@
 //! Looks at an HTTP/1 head's raw bytes for what hyper's parser forgives and a peer in front of us may read otherwise.
 //!
 //! - A line that ends with LF alone.
-//! - `Content-Length` beside `Transfer-Encoding` (RFC 9112, 6.3: may be refused; whoever wrote both may mean to smuggle).
+//! - `Content-Length` beside `Transfer-Encoding` (RFC 9112, 6.3: may be refused; whoever wrote both may mean to
+//!   smuggle).
 //!
 //! Where one is found, its last byte is spoiled, so that the parser answers 400 and closes the connection.
 //!
 //! # Not here
 //!
 //! A head that came in one piece with the end of the body before it: those bytes are hyper's already when it begins
-//! to read the head. hyper reads such a head in the one way that RFC 9112 has for it (chunked wins, closed afterwards), and what
-//! goes to the pod is written anew.
+//! to read the head. hyper reads such a head in the one way that RFC 9112 has for it (chunked wins, closed afterwards),
+//! and what goes to the pod is written anew.
 
 /// One name, lower case, with its colon.
 const LENGTH: &[u8] = b"content-length:";

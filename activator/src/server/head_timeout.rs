@@ -1,9 +1,9 @@
 //! The bound on a request's head: it runs from the head's first byte, not from the end of the request before.
 //!
-//! hyper's own timer for this starts as soon as it waits for a head, and so would close connections that are merely kept
-//! alive; clients would then lose requests that cross the close on the wire. It asks a [`Timer`] for that timer, though, and
-//! polls it only after it has tried to read. So [`HeadTimer`] gives out timers that stand still until something was read.
-//! A connection that has said nothing yet is bounded before ([`super::connection`]).
+//! hyper's own timer for this starts as soon as it waits for a head, and so would close connections that are merely
+//! kept alive; clients would then lose requests that cross the close on the wire. It asks a [`Timer`] for that timer,
+//! though, and polls it only after it has tried to read. So [`HeadTimer`] gives out timers that stand still until
+//! something was read. A connection that has said nothing yet is bounded before ([`super::connection`]).
 //!
 //! The end of a client's side is told from its going, where that can be done ([`super::departures`]).
 //!
@@ -103,8 +103,8 @@ impl<S: ClientIo> CountedIo<S> {
         (io, HeadTimer { shared })
     }
 
-    /// hyper reads on while a request that was read to its end is in hand, and takes the client's end for its going. Hides it while the
-    /// client is asked ([`super::departures`]); nothing of an answer has been sent yet.
+    /// hyper reads on while a request that was read to its end is in hand, and takes the client's end for its going.
+    /// Hides it while the client is asked ([`super::departures`]); nothing of an answer has been sent yet.
     fn poll_end(&mut self, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         if self.ended.is_none() {
             let mut piece = [MaybeUninit::uninit(); PIECE];

@@ -9,8 +9,8 @@
 //! HTTP/1 connection closed.
 //!
 //! Statuses and texts for what upstream refuses too are upstream's in knative mode; in standalone the text is the
-//! error's own, which names the bound. Anybody may read it, so it names no pod, no address and no namespace: those are in
-//! the log.
+//! error's own, which names the bound. Anybody may read it, so it names no pod, no address and no namespace: those are
+//! in the log.
 
 use super::Chain;
 use super::drain::Drain;

@@ -11,8 +11,8 @@
 //! | an expectation other than `100-continue` | 417 |
 //! | `OPTIONS *` over HTTP/1 | 200, from us |
 //!
-//! After each of these the connection is closed, except after the last. An absolute target's authority counts and `Host` does
-//! not (RFC 9112, 3.2.2), for the choice of the revision and for what the pod sees alike.
+//! After each of these the connection is closed, except after the last. An absolute target's authority counts and
+//! `Host` does not (RFC 9112, 3.2.2), for the choice of the revision and for what the pod sees alike.
 
 use crate::refusal::Refusal;
 use http::header::{EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};

@@ -218,8 +218,8 @@ async fn a_drain_finishes_what_is_in_flight() {
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
 }
 
-/// Goal: a drain's steps in their order: readiness fails while everything is still served; then the port is closed, HTTP/2 is
-/// told to go away and what runs there ends; a tunnel is waited for, up to the bound, and cut then.
+/// Goal: a drain's steps in their order: readiness fails while everything is still served; then the port is closed,
+/// HTTP/2 is told to go away and what runs there ends; a tunnel is waited for, up to the bound, and cut then.
 #[tokio::test]
 async fn a_drain_goes_step_by_step() {
     let pod = Pod::start(|mut request: Request<hyper::body::Incoming>| async move {

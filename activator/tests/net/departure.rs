@@ -146,8 +146,8 @@ async fn a_post_never_meets_a_connection_that_was_closed_while_idle() {
     }
 }
 
-/// Goal: a pod that is listed no more, because it terminates, loses its idle connections at once, so that no request can
-/// meet it on one; what is in flight there ends where it runs.
+/// Goal: a pod that is listed no more, because it terminates, loses its idle connections at once, so that no request
+/// can meet it on one; what is in flight there ends where it runs.
 #[tokio::test]
 async fn a_terminating_pods_idle_connections_are_closed_at_once() {
     let rig = Rig::start().await;

@@ -102,7 +102,8 @@ async fn a_pod_that_says_nothing_gets_the_upload_after_a_second() {
     assert!(read_until(&mut client, "ok").await.starts_with("HTTP/1.1 200"));
 }
 
-/// Goal: to HTTP/2 pods the upload goes as soon as there is a stream, and a client that sends without waiting is served.
+/// Goal: to HTTP/2 pods the upload goes as soon as there is a stream, and a client that sends without waiting is
+/// served.
 #[tokio::test]
 async fn http2_pods_and_impatient_clients_wait_for_nothing() {
     let pod = Pod::start(|request: Request<Incoming>| async move {

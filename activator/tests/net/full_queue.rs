@@ -1,4 +1,5 @@
-//! Pods whose program accepts no connection for a while: their kernel's queue is full, and it says nothing to a connect.
+//! Pods whose program accepts no connection for a while: their kernel's queue is full, and it says nothing to a
+//! connect.
 
 use crate::rig::{self, Rig, free, patient};
 use http::StatusCode;
@@ -18,8 +19,8 @@ async fn read_request(stream: &mut TcpStream) {
     assert!(text.ends_with("\r\n\r\n"), "{text:?}");
 }
 
-/// Goal: what such a pod runs goes on, whatever becomes of connects beside it. The pod is asked whether it is there, by an
-/// empty line behind a request that is complete, and that connection is not used again.
+/// Goal: what such a pod runs goes on, whatever becomes of connects beside it. The pod is asked whether it is there, by
+/// an empty line behind a request that is complete, and that connection is not used again.
 #[tokio::test]
 async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
     let listener = listen_narrow();

@@ -1,5 +1,5 @@
-//! Clients that mean no good, or do not know better: each is refused and its connection closed, no pod sees any of it, and
-//! their neighbours are served all the while.
+//! Clients that mean no good, or do not know better: each is refused and its connection closed, no pod sees any of it,
+//! and their neighbours are served all the while.
 
 use crate::rig::{self, Pod, Rig, patient, write};
 use common::backend::Protocol;
@@ -36,8 +36,8 @@ enum End {
 }
 use End::{Refused, ServedOnce};
 
-/// Rows after what Knative's activator was seen to do with the same bytes, or does better: obsolete line folding, LF alone, a
-/// length beside a coding are refused, and malformed chunks are the client's fault (400), not the pod's (502).
+/// Rows after what Knative's activator was seen to do with the same bytes, or does better: obsolete line folding, LF
+/// alone, a length beside a coding are refused, and malformed chunks are the client's fault (400), not the pod's (502).
 #[tokio::test]
 async fn http1_that_can_be_misunderstood_is_refused() {
     let (rig, pod) = warm().await;
@@ -153,7 +153,8 @@ async fn http1_that_can_be_misunderstood_is_refused() {
     assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
 }
 
-/// Goal: chunks that cannot be read are told to the client as its own fault, and nothing after them is taken for a request.
+/// Goal: chunks that cannot be read are told to the client as its own fault, and nothing after them is taken for a
+/// request.
 #[tokio::test]
 async fn malformed_chunks_are_the_clients_fault() {
     let pod = Pod::start(|request: http::Request<hyper::body::Incoming>| async move {
@@ -216,8 +217,8 @@ async fn oversized_heads_are_refused() {
     assert!(text.starts_with("HTTP/1.1 200 "), "a head of 360 KB is within the bound: {}", &text[..40.min(text.len())]);
 }
 
-/// Goal: an upload that stands still holds nobody up but itself, and is told so as soon as its time is up, both while it is
-/// held and while it is being forwarded.
+/// Goal: an upload that stands still holds nobody up but itself, and is told so as soon as its time is up, both while
+/// it is held and while it is being forwarded.
 #[tokio::test]
 async fn a_stalled_upload_ends_with_its_time() {
     for held in [false, true] {
@@ -321,7 +322,8 @@ impl Frames {
         Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
     }
 
-    /// The error code of what ends `stream` or the connection (GOAWAY, or closed without one); `None` if it is answered.
+    /// The error code of what ends `stream` or the connection (GOAWAY, or closed without one); `None` if it is
+    /// answered.
     async fn verdict(&mut self, stream: u32) -> Option<u32> {
         let code = |payload: &[u8]| payload.get(..4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
         loop {
@@ -336,7 +338,8 @@ impl Frames {
     }
 }
 
-/// Rows of RFC 9113, 8.2 and 8.3: each is malformed in itself, or would become another request once written as HTTP/1.1.
+/// Rows of RFC 9113, 8.2 and 8.3: each is malformed in itself, or would become another request once written as
+/// HTTP/1.1.
 #[tokio::test]
 async fn http2_that_does_not_translate_is_refused() {
     type Row<'a> = (&'a str, Vec<u8>);

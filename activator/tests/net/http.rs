@@ -67,8 +67,8 @@ async fn protocols_are_translated_both_ways() {
 }
 
 /// Goal: connections on all lanes share what is idle, and a drain ends them.
-/// Method: four connections on two lanes, two requests on each, one after the other; the second connection's takes what the first
-/// one's lane has used.
+/// Method: four connections on two lanes, two requests on each, one after the other; the second connection's takes what
+/// the first one's lane has used.
 #[tokio::test]
 async fn a_connection_to_the_pod_goes_from_lane_to_lane() {
     let pod = Pod::saying("here").await;
@@ -94,8 +94,8 @@ async fn a_connection_to_the_pod_goes_from_lane_to_lane() {
     }
 }
 
-/// Goal: HTTP/2 connections share lanes in turn, a lane's requests share one connection to the pod, and a drain ends them.
-/// Method: four connections on two lanes, two requests on each, one after the other.
+/// Goal: HTTP/2 connections share lanes in turn, a lane's requests share one connection to the pod, and a drain ends
+/// them. Method: four connections on two lanes, two requests on each, one after the other.
 #[tokio::test]
 async fn http2_connections_on_lanes_are_served_and_drained() {
     let pod = Pod::saying("here").await;

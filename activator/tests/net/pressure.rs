@@ -142,7 +142,8 @@ async fn time_bounds_leave_alone_what_moves() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: a hundred uploads to a revision that sleeps do not slow down one to a revision that is awake, on the same connection.
+/// Goal: a hundred uploads to a revision that sleeps do not slow down one to a revision that is awake, on the same
+/// connection.
 #[tokio::test]
 async fn held_uploads_do_not_stall_a_warm_one_beside_them() {
     const HELD: usize = 100;

@@ -333,7 +333,8 @@ async fn a_pod_at_its_stream_limit_gets_another_connection() {
     }
 }
 
-/// Goal: requests that a pod says it has not looked at are sent again, POSTs too, also while their bodies are on their way.
+/// Goal: requests that a pod says it has not looked at are sent again, POSTs too, also while their bodies are on their
+/// way.
 #[tokio::test]
 async fn what_an_http2_pod_turns_away_unseen_is_sent_again() {
     let (mut refused, mut served) = (0, 0);

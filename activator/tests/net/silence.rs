@@ -75,8 +75,8 @@ async fn burst(rig: &Arc<Rig>, count: usize) -> Vec<(StatusCode, Duration)> {
     patient(sent.join_all()).await
 }
 
-/// Goal: one of two pods falls silent. No GET fails, nor does one that waited there; a POST that waited there is told, and
-/// all of it within the bound.
+/// Goal: one of two pods falls silent. No GET fails, nor does one that waited there; a POST that waited there is told,
+/// and all of it within the bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
@@ -197,8 +197,8 @@ async fn a_slow_program_is_left_alone() {
     drop(patient(pod).await.expect("one connection, two requests"));
 }
 
-/// Goal: a pod that vanishes under a tunnel, or in mid-upload with no room left (where the kernel's own bound is lifted), ends
-/// them soon, and with them a body that waits for its next part.
+/// Goal: a pod that vanishes under a tunnel, or in mid-upload with no room left (where the kernel's own bound is
+/// lifted), ends them soon, and with them a body that waits for its next part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     const UPLOAD: usize = 64 * 1024 * 1024;
@@ -253,7 +253,8 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
 }
 
-/// Goal: a response that breaks off is never taken for a whole one, in whatever way its length is told and its end comes.
+/// Goal: a response that breaks off is never taken for a whole one, in whatever way its length is told and its end
+/// comes.
 #[tokio::test]
 async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
     for version_2 in [false, true] {

@@ -58,8 +58,8 @@ async fn read_until(stream: &mut (impl tokio::io::AsyncRead + Unpin), end: &str)
     }
 }
 
-/// Goal: a drain treats encrypted connections as it treats plain ones: what runs is finished over both protocols, what idles is
-/// closed, a tunnel is waited for, up to the bound.
+/// Goal: a drain treats encrypted connections as it treats plain ones: what runs is finished over both protocols, what
+/// idles is closed, a tunnel is waited for, up to the bound.
 #[tokio::test]
 async fn a_drain_finishes_what_runs_over_tls() {
     let gate = Arc::new(Semaphore::new(0));
@@ -103,8 +103,8 @@ async fn a_drain_finishes_what_runs_over_tls() {
     patient(stopping).await.expect("no panic");
 }
 
-/// Case 10.12: authorities change one after the other, each in Knative's order (believe both, show the new, believe it alone),
-/// under load that needs a new connection for each request: none fails.
+/// Case 10.12: authorities change one after the other, each in Knative's order (believe both, show the new, believe it
+/// alone), under load that needs a new connection for each request: none fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_10_12_certificates_rotate_under_load() {
     const BETWEEN: usize = 20;

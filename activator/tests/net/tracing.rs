@@ -49,7 +49,8 @@ async fn traced() -> (Rig, mpsc::UnboundedReceiver<Span>) {
     (Rig::start_configured(|_| {}, Configs { telemetry, ..Configs::default() }).await, spans)
 }
 
-/// Goal: upstream's spans under the caller's, and the client span as the pod's parent; a request of nobody has one alone.
+/// Goal: upstream's spans under the caller's, and the client span as the pod's parent; a request of nobody has one
+/// alone.
 #[tokio::test]
 async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
     let (rig, mut received) = traced().await;

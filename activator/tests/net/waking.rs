@@ -7,7 +7,8 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Goal: a request that was admitted and found its pod gone goes back to the head of the queue, before those that came later.
+/// Goal: a request that was admitted and found its pod gone goes back to the head of the queue, before those that came
+/// later.
 #[tokio::test]
 async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
     let rig = Rig::start().await;
@@ -39,8 +40,8 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
     assert_eq!(*order.lock().unwrap_or_else(PoisonError::into_inner), ["/1", "/2", "/3"]);
 }
 
-/// Goal: a pod whose probe hangs delays neither its sibling nor another revision. Method: when both are answered, the probe
-/// still hangs.
+/// Goal: a pod whose probe hangs delays neither its sibling nor another revision. Method: when both are answered, the
+/// probe still hangs.
 #[tokio::test]
 async fn a_probe_that_hangs_delays_nobody() {
     let rig = Rig::start().await;

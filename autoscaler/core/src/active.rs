@@ -10,8 +10,8 @@
 //! | unknown otherwise | activating | active |
 //!
 //! Inactive is `NoTraffic`, or `TimedOut` if the revision was activating until now and needs ready pods at all.
-//! `ScaleTargetInitialized` becomes true, for ever, once `min_ready` pods are ready and the public Service is known; the
-//! table still uses the `min_ready` from before.
+//! `ScaleTargetInitialized` becomes true, for ever, once `min_ready` pods are ready and the public Service is known;
+//! the table still uses the `min_ready` from before.
 
 use std::time::Duration;
 

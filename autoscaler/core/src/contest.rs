@@ -1,9 +1,10 @@
 //! Two writers of one number of replicas: how often a scale that somebody undoes is asked for again.
 //!
-//! Replicas that others change are put right at once: a manifest that is applied again must not keep a service small. Somebody
-//! who goes on doing so (another autoscaler, a controller that keeps to its manifest) would make it a fight in which each writes
-//! as fast as the other. So a scale that was undone [`FREE`] times is asked for again only after a pause, which doubles up to
-//! [`PAUSE_MAX`]. It ends when another scale is asked for, or when nobody has undone it for [`PEACE`].
+//! Replicas that others change are put right at once: a manifest that is applied again must not keep a service small.
+//! Somebody who goes on doing so (another autoscaler, a controller that keeps to its manifest) would make it a fight in
+//! which each writes as fast as the other. So a scale that was undone [`FREE`] times is asked for again only after a
+//! pause, which doubles up to [`PAUSE_MAX`]. It ends when another scale is asked for, or when nobody has undone it for
+//! [`PEACE`].
 
 use std::time::{Duration, Instant};
 
@@ -71,8 +72,8 @@ mod tests {
         Instant::now()
     }
 
-    /// Goal: the first times cost nothing, it is told once, and then each pause is twice as long as the one before, up to the
-    /// longest.
+    /// Goal: the first times cost nothing, it is told once, and then each pause is twice as long as the one before, up
+    /// to the longest.
     #[test]
     fn whoever_undoes_a_scale_again_and_again_slows_it_down() {
         let (mut contest, mut now) = (Contest::default(), origin());

@@ -10,13 +10,13 @@
 //! | nobody's | held | held | held |
 //!
 //! One hop is enough while all instances agree on an owner. While a bucket changes hands they do not for a moment: the
-//! stat comes to a former owner, which knows its successor, so it takes a second hop. A third one is never needed for one
-//! change of hands, and would let instances that disagree for long bounce a stat between them.
+//! stat comes to a former owner, which knows its successor, so it takes a second hop. A third one is never needed for
+//! one change of hands, and would let instances that disagree for long bounce a stat between them.
 //!
 //! # Odd cases
 //!
-//! - The forwarder is said to be the owner: it has just given the bucket away, to us most likely, and the news is still on
-//!   its way. To send the stat back would use up its hops, so it waits for the news.
+//! - The forwarder is said to be the owner: it has just given the bucket away, to us most likely, and the news is still
+//!   on its way. To send the stat back would use up its hops, so it waits for the news.
 //! - A forwarder that does not say who it is (upstream's, or an older one of ours) may get its stat back.
 //! - What is held is asked for again; what it has come by so far stays with it.
 

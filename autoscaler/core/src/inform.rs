@@ -7,9 +7,9 @@
 //!
 //! # Poke
 //!
-//! A stat that shows traffic makes an evaluation due at once if the desired scale is 0. That is the way from zero. Where
-//! the target is known to have no replicas, an unknown desired scale is poked too (standalone): otherwise the very first
-//! request after a restart would wait for a tick.
+//! A stat that shows traffic makes an evaluation due at once if the desired scale is 0. That is the way from zero.
+//! Where the target is known to have no replicas, an unknown desired scale is poked too (standalone): otherwise the
+//! very first request after a restart would wait for a tick.
 
 #[cfg(test)]
 mod tests;

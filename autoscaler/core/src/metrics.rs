@@ -2,8 +2,8 @@
 //!
 //! # Recording
 //!
-//! Each stat adds `concurrency − proxied concurrency` and `requests − proxied requests` to both windows: what came through
-//! an activator is reported by the activator itself. The difference may be negative, since the two measure at
+//! Each stat adds `concurrency − proxied concurrency` and `requests − proxied requests` to both windows: what came
+//! through an activator is reported by the activator itself. The difference may be negative, since the two measure at
 //! different moments; the fields themselves may not.
 //!
 //! Whoever sends stats need not be authenticated. A number that would spoil the windows (infinite, not a number,
@@ -13,8 +13,8 @@
 //! # Reading
 //!
 //! - Not attested ([`Unknown::NotAttested`]): silence may be a cut-off activator, so the windows say nothing.
-//! - Pods are scraped, and nothing lies within the stable window: [`Unknown::NoData`]. Upstream says so a second later, and
-//!   at exactly one window after the last value reads a load of zero that nobody measured.
+//! - Pods are scraped, and nothing lies within the stable window: [`Unknown::NoData`]. Upstream says so a second later,
+//!   and at exactly one window after the last value reads a load of zero that nobody measured.
 //! - Pods are not scraped (activators alone report): an empty window is zero load.
 //!
 //! As upstream, a panic window that has fallen silent reads 0 while the stable one still holds values.

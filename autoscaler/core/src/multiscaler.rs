@@ -6,7 +6,8 @@
 //!
 //! # Odd cases
 //!
-//! - The first tick comes when the phase comes round: within two seconds of the insertion (upstream: after exactly two).
+//! - The first tick comes when the phase comes round: within two seconds of the insertion (upstream: after exactly
+//!   two).
 //! - A shell that was late evaluates each revision once, not once for each period it missed.
 //! - A poke does not move the phase. Poking a revision twice before it was taken is one poke; poking an unknown one is
 //!   none. Pokes are taken in order of arrival, before ticks.
@@ -89,8 +90,8 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
             .map(|step| self.time_of(step))
     }
 
-    /// When the ticks were due that [`Wheel::due`] would take at `now`: the time of each phase with revisions in it, the
-    /// oldest first. What is done after it is late by the difference.
+    /// When the ticks were due that [`Wheel::due`] would take at `now`: the time of each phase with revisions in it,
+    /// the oldest first. What is done after it is late by the difference.
     pub fn phases_due(&self, now: Instant) -> impl Iterator<Item = Instant> + '_ {
         let steps = self.steps_due(now).filter(|step| !self.phases[phase_of_step(*step)].is_empty());
         steps.map(|step| self.time_of(step))

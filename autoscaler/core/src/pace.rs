@@ -1,9 +1,9 @@
 //! How fast the API server is written to, and which write goes first.
 //!
-//! A bucket of tokens, as clients of Kubernetes have: [`Rate::burst`] at most, [`Rate::qps`] more each second, one for each
-//! write. Upstream serves it in order of arrival, so a request that is held for a sleeping service waits behind statuses.
-//! Here writes stand in [lines](Line): a faster one goes first, and a slower one leaves some tokens to the faster ones, so
-//! that a flood of statuses never delays a wake-up, and fifty wake-ups at once do not delay each other.
+//! A bucket of tokens, as clients of Kubernetes have: [`Rate::burst`] at most, [`Rate::qps`] more each second, one for
+//! each write. Upstream serves it in order of arrival, so a request that is held for a sleeping service waits behind
+//! statuses. Here writes stand in [lines](Line): a faster one goes first, and a slower one leaves some tokens to the
+//! faster ones, so that a flood of statuses never delays a wake-up, and fifty wake-ups at once do not delay each other.
 
 use std::time::{Duration, Instant};
 

@@ -21,8 +21,8 @@
 //!
 //! - A value exactly as old as the window is ignored; one that arrives exactly a window after the newest clears all.
 //! - Exactly one window after the newest value the window averages 0 and is *not* empty; a second later it is empty.
-//! - A resize moves the beginning of the data back to a full (old) window, so it dilutes a young average. If the data is
-//!   older than the old length all of it goes, yet the newest slot's time is remembered.
+//! - A resize moves the beginning of the data back to a full (old) window, so it dilutes a young average. If the data
+//!   is older than the old length all of it goes, yet the newest slot's time is remembered.
 //! - For granularities above a second, slots begin at multiples of it since the Unix epoch.
 //!
 //! # Memory
@@ -257,8 +257,8 @@ impl<const K: usize> Window<K> {
         }
     }
 
-    /// So many slots from `first` on, at most the whole ring, as the two runs in which they lie. One division for all of
-    /// them: it is what a slot costs most.
+    /// So many slots from `first` on, at most the whole ring, as the two runs in which they lie. One division for all
+    /// of them: it is what a slot costs most.
     fn run(&self, first: i64, count: usize) -> (&[[f64; K]], &[[f64; K]]) {
         let start = self.index(first);
         let end = start + count;

@@ -7,8 +7,8 @@
 //!
 //! - A stat about a revision that is not collected here is dropped and counted: its owner may be about to change.
 //! - A sleeping revision has nobody to ask, so nothing is: [`scraper`] skips it for the price of a lookup.
-//! - No endpoints, and Services that keep leading to the same pods, may be a matter of a moment: only the third such turn in
-//!   a row is told ([`DOUBTS_MAX`]). Upstream tells each, and so writes a status each second.
+//! - No endpoints, and Services that keep leading to the same pods, may be a matter of a moment: only the third such
+//!   turn in a row is told ([`DOUBTS_MAX`]). Upstream tells each, and so writes a status each second.
 //! - Without a scrape target an empty window is zero load; with one it is missing data.
 
 pub mod scraper;

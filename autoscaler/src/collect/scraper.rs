@@ -14,15 +14,16 @@
 //! | `enabled` | the Service in front of them |
 //! | `auto` | the pods, unless all of them answered 502 or 503: then a mesh hides them, and the Service is asked |
 //!
-//! With `enable-mesh-pod-addressability` pods are asked in their Service's name, and `auto` never falls back. Once a Service
-//! has answered for hidden pods it is asked for [`MESH_HOLDS`]; then the pods are tried again (upstream: at the next
-//! reconcile of the Metric).
+//! With `enable-mesh-pod-addressability` pods are asked in their Service's name, and `auto` never falls back. Once a
+//! Service has answered for hidden pods it is asked for [`MESH_HOLDS`]; then the pods are tried again (upstream: at the
+//! next reconcile of the Metric).
 //!
 //! # Bounds
 //!
 //! 3 s for each answer, 5 s for all of a sample, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once, one kept
-//! connection for each pod, some ten questions to a Service for each sample. Those of a phase that find no place wait for one
-//! until the next phase, and then skip a turn; each turn begins elsewhere in the phase, so that it is not always the same ones.
+//! connection for each pod, some ten questions to a Service for each sample. Those of a phase that find no place wait
+//! for one until the next phase, and then skip a turn; each turn begins elsewhere in the phase, so that it is not
+//! always the same ones.
 
 mod client;
 mod kept;
@@ -191,8 +192,8 @@ impl Scraper {
     }
 }
 
-/// What a scrape means for the Metric's status: a scrape that told something is healthy, unless a Service kept leading to
-/// the same pods.
+/// What a scrape means for the Metric's status: a scrape that told something is healthy, unless a Service kept leading
+/// to the same pods.
 fn health(samples: &Samples) -> CollectionHealth {
     match &samples.error {
         Some(error) if samples.stats.is_empty() => CollectionHealth::Failed(error.to_string()),

@@ -1,7 +1,8 @@
 //! One revision's looks: pods and metrics, one after the other, every period.
 //!
-//! The first look comes at once. A look that takes longer than a period delays the next one and is not made up for. Pods
-//! are listed from the API server's cache with each look: a watch of all pods would cost every autoscaler, used or not.
+//! The first look comes at once. A look that takes longer than a period delays the next one and is not made up for.
+//! Pods are listed from the API server's cache with each look: a watch of all pods would cost every autoscaler, used or
+//! not.
 
 use super::{Sources, State, Subject};
 use crate::hpa::pods::trimmed;

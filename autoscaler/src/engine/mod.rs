@@ -5,9 +5,9 @@
 //!            ── answer ──▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ wish
 //! ```
 //!
-//! The reconciler owns the pace of decisions: a look only leaves its findings and puts the key on the feed. Nothing is looked
-//! at while a revision has no pods, since its load alone can wake it, so a sleeping one costs nothing here. What was
-//! found and remembered goes with the revision's loop, when it is gone or somebody else's.
+//! The reconciler owns the pace of decisions: a look only leaves its findings and puts the key on the feed. Nothing is
+//! looked at while a revision has no pods, since its load alone can wake it, so a sleeping one costs nothing here. What
+//! was found and remembered goes with the revision's loop, when it is gone or somebody else's.
 //!
 //! # Not here
 //!

@@ -5,8 +5,8 @@
 //!
 //! # Cancel safety
 //!
-//! A pass that is dropped half-way has written the scale or has not; its memory keeps the recommendation and may lack the
-//! change. The next pass reads the scale anew.
+//! A pass that is dropped half-way has written the scale or has not; its memory keeps the recommendation and may lack
+//! the change. The next pass reads the scale anew.
 
 use super::sources::{ScaleObject, Sources, readings};
 use autoscaler_core::hpa::memory::Memory;

@@ -1,8 +1,8 @@
 //! Why a HorizontalPodAutoscaler has the scale it has: its latest pass, and the passes before it as changes.
 //!
-//! A pass that comes to the same (replicas, wish and reasons, whatever was measured) extends the last entry, which keeps the
-//! measurements of its first pass: they explain the change. At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes for each
-//! object; the oldest go first.
+//! A pass that comes to the same (replicas, wish and reasons, whatever was measured) extends the last entry, which
+//! keeps the measurements of its first pass: they explain the change. At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`]
+//! bytes for each object; the oldest go first.
 
 use super::object::Shown;
 use autoscaler_core::hpa::reconcile::{Action, Conclusion};

@@ -14,9 +14,9 @@
 //!
 //! # Rights
 //!
-//! What each needs of an API server; `deploy/kubernetes/native` has it as roles for native, where a test holds them to what
-//! is asked for. Both: `configmaps` list, watch and `leases` get, list, watch, create, update in the system namespace;
-//! `events` create.
+//! What each needs of an API server; `deploy/kubernetes/native` has it as roles for native, where a test holds them to
+//! what is asked for. Both: `configmaps` list, watch and `leases` get, list, watch, create, update in the system
+//! namespace; `events` create.
 //!
 //! | Mode | Group: resources | Verbs |
 //! |---|---|---|
@@ -32,8 +32,8 @@
 //! | | `networking.internal.knative.dev`: serverlessservices | get, list, watch, create, update |
 //! | | podautoscalers/finalizers | update, where owner references are enforced |
 //!
-//! Discovery, which finds the resource of a kind, is open to whoever is authenticated. These are within what Kubernetes'
-//! own controller and Knative's have.
+//! Discovery, which finds the resource of a kind, is open to whoever is authenticated. These are within what
+//! Kubernetes' own controller and Knative's have.
 //!
 //! # Superseded
 //!

@@ -1,7 +1,7 @@
 //! `autoscaling/v2` objects and the rules' plain data, both ways.
 //!
-//! A spec that cannot be read is an error that names its field; the API server lets none in. Statuses are read leniently
-//! (what cannot be read is as good as absent) because the next pass rewrites them.
+//! A spec that cannot be read is an error that names its field; the API server lets none in. Statuses are read
+//! leniently (what cannot be read is as good as absent) because the next pass rewrites them.
 
 use super::pods::timestamp;
 use autoscaler_core::hpa::condition::Condition;

@@ -1,7 +1,7 @@
 //! The pods of the cluster, as far as the rules look at them: a watch of all of them, trimmed as they come in.
 //!
-//! Of each pod are kept its labels, phase, times, readiness and requests; some hundred bytes. A selector is looked up within
-//! one namespace.
+//! Of each pod are kept its labels, phase, times, readiness and requests; some hundred bytes. A selector is looked up
+//! within one namespace.
 
 use super::sources::PodSource;
 use crate::reconcile::world::store::Store;

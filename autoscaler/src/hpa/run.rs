@@ -3,8 +3,9 @@
 //! # Start
 //!
 //! 1. Probes are answered; a port in use is an error at once.
-//! 2. The API server's version is checked; configuration is read and watched from then on, but for the leases', which is
-//!    read once, as upstream does, and is the default if it breaks a rule. What operators see ([`observe`]) follows it.
+//! 2. The API server's version is checked; configuration is read and watched from then on, but for the leases', which
+//!    is read once, as upstream does, and is the default if it breaks a rule. What operators see ([`observe`]) follows
+//!    it.
 //! 3. It campaigns for its leases, and one of the two controllers runs ([`HpaMode`]).
 //!
 //! # End

@@ -1,8 +1,8 @@
 //! KEDA's HTTP add-on: HTTPScaledObject (v1alpha1) and InterceptorRoute (v1beta1) with the ScaledObject that scales it.
 //!
-//! There the Service in front of the pods exists already and stays reachable around the interceptor; here it is adopted, so
-//! every caller goes through the activator. KEDA aims at the target value itself, not at a share of it, keeps a workload
-//! for five minutes after its last request, and never makes more than a hundred replicas unless told.
+//! There the Service in front of the pods exists already and stays reachable around the interceptor; here it is
+//! adopted, so every caller goes through the activator. KEDA aims at the target value itself, not at a share of it,
+//! keeps a workload for five minutes after its last request, and never makes more than a hundred replicas unless told.
 
 use super::source::Source;
 use super::{Annotations, pod_autoscaler};

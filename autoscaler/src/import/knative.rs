@@ -1,7 +1,7 @@
 //! Knative's Service: a Deployment of its latest template, and the PodAutoscaler beside it.
 //!
-//! There is one version at a time, so traffic splits and tags have no equivalent. The pod gets no queue-proxy: the activator
-//! stays in the path.
+//! There is one version at a time, so traffic splits and tags have no equivalent. The pod gets no queue-proxy: the
+//! activator stays in the path.
 
 use super::source::Source;
 use super::{Annotations, pod_autoscaler};

@@ -6,9 +6,9 @@
 //! | HorizontalPodAutoscaler (`autoscaling`) | a PodAutoscaler with the metrics beside the load |
 //! | Service (`serving.knative.dev`) | a Deployment and a PodAutoscaler |
 //!
-//! Every field is taken out of the source as it is translated ([`source`]); what is left at the end has no equivalent, and
-//! is listed by its path. So nothing is lost in silence, whatever a manifest holds. Defaults that mean something else here
-//! are written out.
+//! Every field is taken out of the source as it is translated ([`source`]); what is left at the end has no equivalent,
+//! and is listed by its path. So nothing is lost in silence, whatever a manifest holds. Defaults that mean something
+//! else here are written out.
 //!
 //! # Not here
 //!

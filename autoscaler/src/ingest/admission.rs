@@ -1,18 +1,20 @@
 //! Who may send stats: activators, each for itself, and other autoscalers, for what they forward.
 //!
 //! Where it is asked for ([`Demand`]), a handshake must carry a ServiceAccount's token for our audience, which the API
-//! server is asked about (TokenReview). An activator's token must be bound to a Pod, and every stat and attestation that
-//! comes over the connection must carry that Pod's name: an activator that was taken over can lie about its own load and
-//! nobody else's. An autoscaler's token may forward anybody's. Whoever else is in the cluster cannot make a workload grow
-//! or fall asleep.
+//! server is asked about (TokenReview). An activator's token must be bound to a Pod, and every stat and attestation
+//! that comes over the connection must carry that Pod's name: an activator that was taken over can lie about its own
+//! load and nobody else's. An autoscaler's token may forward anybody's. Whoever else is in the cluster cannot make a
+//! workload grow or fall asleep.
 //!
 //! # Odd cases
 //!
-//! - Verdicts are kept, good ones for [`GOOD_FOR`] and bad ones for [`BAD_FOR`], so that activators that come back all at
-//!   once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most [`VERDICTS_MAX`].
+//! - Verdicts are kept, good ones for [`GOOD_FOR`] and bad ones for [`BAD_FOR`], so that activators that come back all
+//!   at once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most
+//!   [`VERDICTS_MAX`].
 //! - The API server does not answer: 503, and nothing is kept; the peer dials again. Connections that stand go on.
-//! - A token is looked at when its connection begins, and not again while that lasts: one that expires, or whose Pod goes,
-//!   ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its verdict is too old.
+//! - A token is looked at when its connection begins, and not again while that lasts: one that expires, or whose Pod
+//!   goes, ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its verdict is
+//!   too old.
 //! - A refusal is counted, and said when its reason is another than that of the one before.
 
 #[cfg(test)]

@@ -13,12 +13,13 @@
 //!
 //! - A stat that was forwarded to a former owner goes on to its successor, once, and never back
 //!   ([`autoscaler_core::forwarding`]). It takes another link than what is first-hand: the handshake says by which hop
-//!   everything comes ([`mark`]). An older autoscaler of ours takes what comes by the second hop, and drops what came to it
-//!   by the first; upstream's sees no mark, and sends on what is not its own.
-//! - An attestation is forwarded under two names, the pod's and the address it came from, since an endpoint may be known
-//!   by either; a forwarded one comes from the forwarder's address, which says nothing.
-//! - An attestation is forwarded only while every bucket's owner is known, and an owner only counts until its lease has run
-//!   out as seen from here: a process cut off from the API server neither forwards by a stale view nor vouches for silence.
+//!   everything comes ([`mark`]). An older autoscaler of ours takes what comes by the second hop, and drops what came
+//!   to it by the first; upstream's sees no mark, and sends on what is not its own.
+//! - An attestation is forwarded under two names, the pod's and the address it came from, since an endpoint may be
+//!   known by either; a forwarded one comes from the forwarder's address, which says nothing.
+//! - An attestation is forwarded only while every bucket's owner is known, and an owner only counts until its lease has
+//!   run out as seen from here: a process cut off from the API server neither forwards by a stale view nor vouches for
+//!   silence.
 //! - Where tokens are demanded, what an activator sends under another pod's name than its own is dropped and counted.
 //! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
 
@@ -110,8 +111,8 @@ impl Ingest {
         if from.forwarded.is_none() {
             let address = from.ip.to_canonical().to_string();
             self.attestations.heard(&address, now);
-            // Whoever cannot tell where the stats of some bucket belong must not vouch for their absence either: its view of
-            // the leases may be stale, and the new owner would hear silence while stats go astray.
+            // Whoever cannot tell where the stats of some bucket belong must not vouch for their absence either: its
+            // view of the leases may be stale, and the new owner would hear silence while stats go astray.
             if self.shares.are_settled() {
                 self.peers.attest(&self.system_namespace, [&message.name, &address]);
             }

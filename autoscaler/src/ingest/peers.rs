@@ -2,8 +2,8 @@
 //!
 //! Each holder of a bucket has a queue and a durable websocket of its own, made as soon as it appears on a lease, so
 //! that one that cannot be reached delays its own stats and nobody else's. Whatever has gathered while the former frame
-//! was written leaves as one frame. What takes its second hop has another queue and link, since a handshake says by which
-//! hop everything comes; it is made when something first needs it.
+//! was written leaves as one frame. What takes its second hop has another queue and link, since a handshake says by
+//! which hop everything comes; it is made when something first needs it.
 //!
 //! # Bounds
 //!
@@ -13,9 +13,9 @@
 //!
 //! # Two ways
 //!
-//! A holder is dialled at its address first. In a Knative install the Services of its buckets come second, since a mesh may
-//! hide pod addresses; standalone has no such Services. A link is made anew when its holder's buckets change, as a Service
-//! follows its bucket.
+//! A holder is dialled at its address first. In a Knative install the Services of its buckets come second, since a mesh
+//! may hide pod addresses; standalone has no such Services. A link is made anew when its holder's buckets change, as a
+//! Service follows its bucket.
 
 use super::attest::HEARD_WITHIN;
 use super::counters::{Dropped, IngestCounters};
@@ -99,8 +99,8 @@ struct Waiting {
 }
 
 impl Peers {
-    /// No links yet; [`Peers::run`] makes them. `port`: where every instance's stat server listens. `services`: domain of
-    /// the buckets' Services (`NAMESPACE.svc.DOMAIN`), if they have any.
+    /// No links yet; [`Peers::run`] makes them. `port`: where every instance's stat server listens. `services`: domain
+    /// of the buckets' Services (`NAMESPACE.svc.DOMAIN`), if they have any.
     pub fn new(
         shares: Shares,
         resolver: Arc<dyn Resolve>,

@@ -320,8 +320,8 @@ async fn only_the_system_namespace_attests() {
     assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), &from), "what cannot be decoded is said to be bad");
 }
 
-/// Goal: a stat that comes to a former owner reaches its successor; one that has been sent on once is not sent on again,
-/// and its loss is counted.
+/// Goal: a stat that comes to a former owner reaches its successor; one that has been sent on once is not sent on
+/// again, and its loss is counted.
 #[tokio::test]
 async fn a_forwarded_stat_is_sent_on_once() {
     let (first, second) = pair().await;
@@ -357,8 +357,8 @@ async fn a_forwarded_stat_waits_for_the_news() {
     assert_eq!((first.dropped(Dropped::Misrouted), second.here.counters.totals()), (0, (0, 0)));
 }
 
-/// Goal: a holder that is giving its bucket away keeps the stats for it until it knows the next one, rather than to send
-/// them to itself, and vouches for no silence meanwhile.
+/// Goal: a holder that is giving its bucket away keeps the stats for it until it knows the next one, rather than to
+/// send them to itself, and vouches for no silence meanwhile.
 #[tokio::test]
 async fn a_bucket_that_is_given_away_is_nobodys() {
     let (first, second) = pair().await;
@@ -401,8 +401,8 @@ async fn an_unreachable_owner_costs_only_its_own_stats() {
     assert_eq!(first.dropped(Dropped::Expired), 1);
 }
 
-/// Goal: a holder whose address cannot be dialled, as in a mesh, is reached by the Service of a bucket that it holds, also
-/// of one that it gains later.
+/// Goal: a holder whose address cannot be dialled, as in a mesh, is reached by the Service of a bucket that it holds,
+/// also of one that it gains later.
 #[tokio::test]
 async fn a_holder_is_reached_by_its_buckets_service_second() {
     let (first, second) = pair().await;

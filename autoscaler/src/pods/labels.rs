@@ -1,10 +1,11 @@
-//! Labels in one block of memory: thousands of pods have several each, and a map of strings takes a hundred times what it holds.
+//! Labels in one block of memory: thousands of pods have several each, and a map of strings takes a hundred times what
+//! it holds.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Labels of a pod, or those that a selector asks for, as lines `NAME=VALUE`; neither can hold a line's end or an equals
-/// sign in its name.
+/// Labels of a pod, or those that a selector asks for, as lines `NAME=VALUE`; neither can hold a line's end or an
+/// equals sign in its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Labels(Box<str>);
 

@@ -67,8 +67,8 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Every write on behalf of a revision, when it is its turn: begun only while our lease is certain to outlast it, and given up before the
-    /// lease ends, here and by the API server.
+    /// Every write on behalf of a revision, when it is its turn: begun only while our lease is certain to outlast it,
+    /// and given up before the lease ends, here and by the API server.
     ///
     /// # Errors
     /// The lease may end too soon, no answer came in time, or whatever `write` says.

@@ -118,7 +118,8 @@ impl Context {
         self.options.mode == Mode::Standalone
     }
 
-    /// What a PodAutoscaler asks for: itself, or its last version that broke no rule, with the rules that it breaks now.
+    /// What a PodAutoscaler asks for: itself, or its last version that broke no rule, with the rules that it breaks
+    /// now.
     ///
     /// A typing error in an annotation must not keep a sleeping service from waking.
     ///
@@ -272,8 +273,8 @@ impl Context {
         self.write(revision, Line::Object, doing, async |api| api.delete(store, key, doing).await).await
     }
 
-    /// Every write on behalf of a revision, when it is its line's turn: begun only while our lease is certain to outlast it, and given up before the
-    /// lease ends, here and by the API server.
+    /// Every write on behalf of a revision, when it is its line's turn: begun only while our lease is certain to
+    /// outlast it, and given up before the lease ends, here and by the API server.
     ///
     /// # Errors
     /// The lease may end too soon, no answer came in time, or whatever `write` says.

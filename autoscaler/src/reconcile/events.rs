@@ -1,8 +1,8 @@
 //! Kubernetes Events: what a user finds under `kubectl describe`.
 //!
-//! Events are written by one task from a bounded channel, so no reconcile waits for one. Of [`WAITING_MAX`] that wait the
-//! next is dropped, with a log line: they are a convenience, and the log has the same news. Written as core/v1 Events, the
-//! only kind that upstream's roles allow.
+//! Events are written by one task from a bounded channel, so no reconcile waits for one. Of [`WAITING_MAX`] that wait
+//! the next is dropped, with a log line: they are a convenience, and the log has the same news. Written as core/v1
+//! Events, the only kind that upstream's roles allow.
 
 use super::turns::Turns;
 use autoscaler_core::pace::{Line, Rate};

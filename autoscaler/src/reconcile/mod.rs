@@ -6,18 +6,18 @@
 //!                                   └───────▶ sks ─▶ Services, EndpointSlices, status
 //! ```
 //!
-//! Each controller has one [`queue`], fed by the [`world`]'s watches and the attention feed, and a few workers. Only the
-//! leader of a revision acts on it, and it looks at its lease before each write.
+//! Each controller has one [`queue`], fed by the [`world`]'s watches and the attention feed, and a few workers. Only
+//! the leader of a revision acts on it, and it looks at its lease before each write.
 //!
 //! # What goes first
 //!
-//! A decision comes through the urgent lane, whose passes only scale ([`kpa::hurry`]) and leave all else to a pass in the
-//! normal lane. Some workers serve nothing but that lane, and of all writes those that wake a sleeping service are the first
-//! in line for the API server ([`turns`]): whatever else there is to write, no request is held for it, not even for
-//! what an earlier pass over the same revision still has to write.
+//! A decision comes through the urgent lane, whose passes only scale ([`kpa::hurry`]) and leave all else to a pass in
+//! the normal lane. Some workers serve nothing but that lane, and of all writes those that wake a sleeping service are
+//! the first in line for the API server ([`turns`]): whatever else there is to write, no request is held for it, not
+//! even for what an earlier pass over the same revision still has to write.
 //!
-//! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object can
-//! stop the others.
+//! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object
+//! can stop the others.
 
 pub(crate) mod api;
 mod context;
@@ -59,7 +59,8 @@ use tokio_util::sync::CancellationToken;
 use turns::Turns;
 use world::{Queues, World};
 
-/// Workers for each controller. A worker spends its time waiting for the API server or for its turn, so many more than cores.
+/// Workers for each controller. A worker spends its time waiting for the API server or for its turn, so many more than
+/// cores.
 const WORKERS: usize = 16;
 /// Workers that scale and do nothing else: as many services wake at the same time.
 const URGENT_WORKERS: usize = 32;

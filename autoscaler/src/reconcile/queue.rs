@@ -6,14 +6,14 @@
 //! # Lanes
 //!
 //! [`Lane::Urgent`] is for decisions (a poke that wakes a service waits behind nothing but other decisions),
-//! [`Lane::Normal`] for events, timers and retries, [`Lane::Slow`] for sweeps over all keys: a changed config map, a won
-//! lease. A key that is added again in a faster lane moves there.
+//! [`Lane::Normal`] for events, timers and retries, [`Lane::Slow`] for sweeps over all keys: a changed config map, a
+//! won lease. A key that is added again in a faster lane moves there.
 //!
 //! # Timers
 //!
 //! [`Queue::add_after`] keeps the earliest time of a key; a later one is dropped, since each reconcile asks again for
-//! what it still needs. Failed keys come back after a back-off that doubles from 5 ms to 5 min and is forgotten with the
-//! first success.
+//! what it still needs. Failed keys come back after a back-off that doubles from 5 ms to 5 min and is forgotten with
+//! the first success.
 //!
 //! # Bound
 //!

@@ -1,7 +1,7 @@
 //! Writing a status: only if it says something new, and in spite of others who write the same object.
 //!
-//! A conflict is answered by reading the object again and replacing its status, [`ATTEMPTS_MAX`] times in all. Nobody else
-//! writes a status of ours, so what others changed is never in it.
+//! A conflict is answered by reading the object again and replacing its status, [`ATTEMPTS_MAX`] times in all. Nobody
+//! else writes a status of ours, so what others changed is never in it.
 
 use super::api::{Writer, Written};
 use super::error::{Error, code};

@@ -1,7 +1,8 @@
 //! Waiting for one's turn to write: [`Pace`] with a queue for each line.
 //!
-//! Whoever waits stands in one ordered set. Only its first looks at the tokens; the others sleep until they are first. Who
-//! gives up waiting leaves the set and takes no token. A write that a decision has to wait for moves up ([`Place`]).
+//! Whoever waits stands in one ordered set. Only its first looks at the tokens; the others sleep until they are first.
+//! Who gives up waiting leaves the set and takes no token. A write that a decision has to wait for moves up
+//! ([`Place`]).
 
 use super::queue::Queue;
 use autoscaler_core::pace::{Line, Pace, Rate};

@@ -1,12 +1,13 @@
-//! Metrics of each decider, under upstream's names. A revision's [`Values`] are made once; a decision sets them, and they
-//! are written out when somebody asks ([`series`]).
+//! Metrics of each decider, under upstream's names. A revision's [`Values`] are made once; a decision sets them, and
+//! they are written out when somebody asks ([`series`]).
 //!
-//! Two are ours: `zeroscale_cold_start_phase_seconds` with the phase `scale`, from the stat that woke a revision to the answer
-//! to the patch that it led to (the other phases are the activator's to tell, under the same name); and
-//! `zeroscale_tick_lateness_seconds`, of the whole process: how long after its time the last revision of a phase was decided.
+//! Two are ours: `zeroscale_cold_start_phase_seconds` with the phase `scale`, from the stat that woke a revision to the
+//! answer to the patch that it led to (the other phases are the activator's to tell, under the same name); and
+//! `zeroscale_tick_lateness_seconds`, of the whole process: how long after its time the last revision of a phase was
+//! decided.
 //!
-//! There may be thousands of revisions, each with a dozen series, so a revision's values are one small block: the labels
-//! are put to them when they are written.
+//! There may be thousands of revisions, each with a dozen series, so a revision's values are one small block: the
+//! labels are put to them when they are written.
 
 mod series;
 

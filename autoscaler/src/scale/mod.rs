@@ -59,8 +59,8 @@ pub trait Deciders: Send + Sync + 'static {
     /// The latest answer; `None` for a revision that has no loop.
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
 
-    /// The scale that was asked of the target, bounds and the way to zero applied; for the metrics. An unknown one is not
-    /// told: the former value stays, as upstream's does.
+    /// The scale that was asked of the target, bounds and the way to zero applied; for the metrics. An unknown one is
+    /// not told: the former value stays, as upstream's does.
     fn requested(&self, _key: &RevisionKey, _replicas: i32) {}
 
     /// Told what was made of the latest answer, or why nothing: for the history. A revision that has no loop has a
@@ -223,7 +223,8 @@ pub trait Leadership: Send + Sync + 'static {
         watch::channel(0).1 // Leads the same for ever.
     }
 
-    /// Begins a write on behalf of the revision, immediately before it is sent; `None`: the lease may end in the next two
-    /// seconds. The revision stays this process's for as long as the guard lives, and the write must be over at its deadline.
+    /// Begins a write on behalf of the revision, immediately before it is sent; `None`: the lease may end in the next
+    /// two seconds. The revision stays this process's for as long as the guard lives, and the write must be over at its
+    /// deadline.
     fn begin_write(&self, key: &RevisionKey) -> Option<WriteGuard>;
 }

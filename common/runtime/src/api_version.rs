@@ -2,8 +2,8 @@
 //!
 //! The least version is `KUBERNETES_MIN_VERSION`, default v1.34.0. A pre-release of the same version passes, since
 //! clusters run them; a minimum that names a pre-release means exactly that. Asked every second: a server that says
-//! nothing is waited for as long as it takes ([`crate::api_server`] tells of it), one that is too old for a minute, since
-//! it may be on its way to a newer version.
+//! nothing is waited for as long as it takes ([`crate::api_server`] tells of it), one that is too old for a minute,
+//! since it may be on its way to a newer version.
 
 use crate::api_server::is_told;
 use crate::trouble::Trouble;

@@ -1,7 +1,7 @@
 //! A credential that somebody else renews: a token in a file, such as a projected token of a ServiceAccount.
 //!
-//! The file is read anew for each connection, so a token that was renewed is used from the next one on. What a connection
-//! was opened with is not looked at again while it lasts.
+//! The file is read anew for each connection, so a token that was renewed is used from the next one on. What a
+//! connection was opened with is not looked at again while it lasts.
 
 use http::HeaderValue;
 use std::io;

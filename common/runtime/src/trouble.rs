@@ -1,9 +1,9 @@
 //! Trouble that lasts: said once when it has set in, and once when it is over.
 //!
-//! What is tried again until it works fails now and then, and that is no news: a failure is said at debug. When the same
-//! thing has failed for [`LASTING`] it is said at warn, once, and what follows at debug again, until the thing works,
-//! which is said at info. Not every thing tells of its success (a watch is silent while nothing happens), so failures
-//! that lie further apart than [`FORGOTTEN_AFTER`] do not belong together.
+//! What is tried again until it works fails now and then, and that is no news: a failure is said at debug. When the
+//! same thing has failed for [`LASTING`] it is said at warn, once, and what follows at debug again, until the thing
+//! works, which is said at info. Not every thing tells of its success (a watch is silent while nothing happens), so
+//! failures that lie further apart than [`FORGOTTEN_AFTER`] do not belong together.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -33,8 +33,8 @@ impl NetworkConfig {
     /// Reads the map's data. A mesh mode that does not exist means the default, as upstream has it.
     ///
     /// # Errors
-    /// `enable-mesh-pod-addressability` or `internal-encryption` is no boolean, or `system-internal-tls` neither enabled nor
-    /// disabled.
+    /// `enable-mesh-pod-addressability` or `internal-encryption` is no boolean, or `system-internal-tls` neither
+    /// enabled nor disabled.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let mesh_mode = match read.text("mesh-compatibility-mode", "auto").to_ascii_lowercase().as_str() {

@@ -134,8 +134,8 @@ impl Election {
         self.leases[lease].record.as_ref().map(|record| record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
-    /// Until when the holder as last seen counts: as long after its last sign of life as it asked for. Somebody else may
-    /// have taken over since, which a process that is cut off from the API server does not see. `None`: no holder.
+    /// Until when the holder as last seen counts: as long after its last sign of life as it asked for. Somebody else
+    /// may have taken over since, which a process that is cut off from the API server does not see. `None`: no holder.
     pub fn believed_until(&self, lease: usize) -> Option<Instant> {
         let state = &self.leases[lease];
         state.record.as_ref().filter(|record| !record.holder.is_empty()).map(|record| state.changed + record.duration)

@@ -1,10 +1,10 @@
 //! What pods use, between the node that measures it and the API server that serves it.
 //!
-//! The node looks every [`LIVELY`] while somebody asks, else every [`QUIET`], so that an idle node costs next to nothing and
-//! a first question is answered all the same.
+//! The node looks every [`LIVELY`] while somebody asks, else every [`QUIET`], so that an idle node costs next to
+//! nothing and a first question is answered all the same.
 //!
-//! Odd case: a foreign API server asks kubelets' own port for this, which our node does not have. There its pods have no
-//! metrics.
+//! Odd case: a foreign API server asks kubelets' own port for this, which our node does not have. There its pods have
+//! no metrics.
 
 use jiff::Timestamp;
 use parking_lot::Mutex;

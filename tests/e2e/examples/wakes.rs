@@ -1,9 +1,10 @@
-//! How long sleeping services take to wake when all are called at once, beside what the control plane alone needs to scale
-//! as many Deployments: `cargo build --release -p e2e --bins --example wakes`, then `target/release/examples/wakes [N] [ROUNDS]`.
+//! How long sleeping services take to wake when all are called at once, beside what the control plane alone needs to
+//! scale as many Deployments: `cargo build --release -p e2e --bins --example wakes`, then
+//! `target/release/examples/wakes [N] [ROUNDS]`.
 //!
-//! Each round first patches N Deployments from 0 to 1 (all patches at once) and waits for a ready address of each in the
-//! EndpointSlices, then sends one request to each of N sleeping services and waits for the answers. Both run the same
-//! program in the same embedded cluster, in turns.
+//! Each round first patches N Deployments from 0 to 1 (all patches at once) and waits for a ready address of each in
+//! the EndpointSlices, then sends one request to each of N sleeping services and waits for the answers. Both run the
+//! same program in the same embedded cluster, in turns.
 
 use anyhow::Context;
 use e2e::{Entry, Workload, World};

@@ -62,8 +62,8 @@ async fn shares(owner: &Ownership, expected: usize) {
     timeout(PATIENCE, settled).await.unwrap_or_else(|_| panic!("never held {expected} buckets"));
 }
 
-/// Goal: on a real API, leases are taken, shared fairly, and taken over within two seconds of an orderly exit; they hold
-/// what upstream's replicas read.
+/// Goal: on a real API, leases are taken, shared fairly, and taken over within two seconds of an orderly exit; they
+/// hold what upstream's replicas read.
 #[tokio::test]
 async fn leases_are_shared_and_handed_on() {
     let (_server, client) = cluster().await;
@@ -91,7 +91,8 @@ async fn leases_are_shared_and_handed_on() {
     assert!(left.elapsed() < Duration::from_secs(2), "taken over after {:?}", left.elapsed());
 }
 
-/// Goal: a lease that another asks for is not handed over while anything is being written under it, and at once afterwards.
+/// Goal: a lease that another asks for is not handed over while anything is being written under it, and at once
+/// afterwards.
 #[tokio::test]
 async fn a_lease_is_handed_over_after_the_last_write_under_it() {
     let (_server, client) = cluster().await;
@@ -157,8 +158,8 @@ async fn a_bucket_is_announced_by_its_holder() {
     assert_eq!(spec.ports.expect("ports")[0].port, 8080);
 }
 
-/// Goal: a map for the leases that breaks a rule ends the process, which names key, value and rule: with defaults it might
-/// disagree with its peers on who owns what.
+/// Goal: a map for the leases that breaks a rule ends the process, which names key, value and rule: with defaults it
+/// might disagree with its peers on who owns what.
 #[tokio::test]
 async fn leases_that_nobody_can_agree_on_are_refused_at_the_start() {
     let (_server, client) = cluster().await;
@@ -208,9 +209,9 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
     timeout(PATIENCE, running).await.expect("ends").expect("no panic").expect("no error");
 }
 
-/// Goal: a map that breaks a rule at the start ends `autoscaler-hpa` where it takes upstream's place, and names map, key and
-/// value. Elsewhere only the leases' does, since defaults in its place could make two owners; another is told of by a
-/// metric until it is mended, without a restart. Once all are mended it starts and leads.
+/// Goal: a map that breaks a rule at the start ends `autoscaler-hpa` where it takes upstream's place, and names map,
+/// key and value. Elsewhere only the leases' does, since defaults in its place could make two owners; another is told
+/// of by a metric until it is mended, without a restart. Once all are mended it starts and leads.
 #[tokio::test]
 async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa() {
     const ELECTION: &str = "config-leader-election";

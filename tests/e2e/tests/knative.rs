@@ -1,5 +1,5 @@
-//! The activator in place of Knative's, against the embedded API server: Revisions, private Services and core/v1 Endpoints as
-//! Knative's controllers write them, pods that answer as a queue-proxy does. Nothing of ours runs besides.
+//! The activator in place of Knative's, against the embedded API server: Revisions, private Services and core/v1
+//! Endpoints as Knative's controllers write them, pods that answer as a queue-proxy does. Nothing of ours runs besides.
 
 use activator::Options;
 use common_runtime::environment::Mode;
@@ -144,8 +144,8 @@ async fn eventually(what: &str, test: impl AsyncFn() -> bool) {
     tokio::time::timeout(PATIENCE, holds).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Goal: a request named by the ingress's headers is held, wakes up with its queue-proxy although Kubernetes calls the pod
-/// unready, arrives by Knative's contract, follows `config-network` live, and a deleted Revision is unknown.
+/// Goal: a request named by the ingress's headers is held, wakes up with its queue-proxy although Kubernetes calls the
+/// pod unready, arrives by Knative's contract, follows `config-network` live, and a deleted Revision is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn knatives_objects_and_headers_lead_to_a_queue_proxy() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;

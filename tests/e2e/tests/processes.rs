@@ -78,8 +78,8 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
 /// For how long the API server is away: longer than a lease lasts. `E2E_OUTAGE_SECONDS` says otherwise.
 const OUTAGE: Duration = Duration::from_secs(17);
 
-/// Nothing of what runs is scaled down for want of news, a sleeping service wakes as soon as the API server is back, and no
-/// request is lost. `asleep` is a client of a service that sleeps.
+/// Nothing of what runs is scaled down for want of news, a sleeping service wakes as soon as the API server is back,
+/// and no request is lost. `asleep` is a client of a service that sleeps.
 async fn an_api_server_that_is_away_costs_nothing(
     space: &Space,
     api: &Process,

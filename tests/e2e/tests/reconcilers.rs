@@ -1,5 +1,5 @@
-//! The autoscaler's reconcilers against the embedded API server and its controllers. The test is kubelet (pods get ready
-//! the moment they exist) and activator (attests, answers probes); no process, no proxy.
+//! The autoscaler's reconcilers against the embedded API server and its controllers. The test is kubelet (pods get
+//! ready the moment they exist) and activator (attests, answers probes); no process, no proxy.
 
 use common::stat::Stat;
 use common_api::{PodAutoscaler, ServerlessService};

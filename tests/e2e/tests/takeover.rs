@@ -65,8 +65,8 @@ fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e
     tokio::spawn(async move { load.steady(workers, "/", stop).await })
 }
 
-/// Goal: after an orderly exit another owns within 2 s, after a crash within the lease and 2 s; the replicas do not go down
-/// meanwhile, a ten-fold surge that begins with the crash is scaled up to, and no request is lost.
+/// Goal: after an orderly exit another owns within 2 s, after a crash within the lease and 2 s; the replicas do not go
+/// down meanwhile, a ten-fold surge that begins with the crash is scaled up to, and no request is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Result<()> {
     let world = world().await?;

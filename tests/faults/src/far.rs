@@ -1,7 +1,7 @@
 //! A pod far away: how long does it take to wake it?
 //!
-//! Upstream's probes give up after 300 ms, and a pod whose network takes longer never wakes (upstream issue 14202). Here one
-//! sleeping revision has one request, whose pod appears at the other end of a [long cable](crate::wire).
+//! Upstream's probes give up after 300 ms, and a pod whose network takes longer never wakes (upstream issue 14202).
+//! Here one sleeping revision has one request, whose pod appears at the other end of a [long cable](crate::wire).
 
 use crate::load::Clients;
 use crate::netns::{self, Namespace};

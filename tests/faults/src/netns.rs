@@ -1,8 +1,8 @@
 //! A small network of its own: one namespace for the activator and its clients, one for each pod, a cable to each.
 //!
-//! Namespaces belong to threads and to the sockets made there, have no names, and are gone with the last of them, cables
-//! included: nothing is left behind however the process ends. It takes root (or `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`)
-//! and the `ip` command.
+//! Namespaces belong to threads and to the sockets made there, have no names, and are gone with the last of them,
+//! cables included: nothing is left behind however the process ends. It takes root (or `CAP_SYS_ADMIN` and
+//! `CAP_NET_ADMIN`) and the `ip` command.
 
 use anyhow::{Context, bail};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};

@@ -1,4 +1,5 @@
-//! A pod: HTTP/1.1 and h2c, in a thread of its own, so that it can be in another network namespace, and end in an instant.
+//! A pod: HTTP/1.1 and h2c, in a thread of its own, so that it can be in another network namespace, and end in an
+//! instant.
 //!
 //! `?work=MS` answers after so long, `?drip=COUNT` sends a part every 100 ms.
 

@@ -1,8 +1,8 @@
 //! One of three pods fails under load: what requests come to.
 //!
 //! 100 requests a second, GET and POST in turn, each 50 ms of work, evenly spaced; a stream of parts on every pod. Then
-//! one pod fails, and the load goes on. With more work than the warm-up lasts, no connection is idle when that happens, all
-//! that was sent is acknowledged, and every request after it needs a connection of its own.
+//! one pod fails, and the load goes on. With more work than the warm-up lasts, no connection is idle when that happens,
+//! all that was sent is acknowledged, and every request after it needs a connection of its own.
 //!
 //! How long a request took is counted from when it was sent or the pod failed, whichever is later, less the work of an
 //! answer. Upstream, in the same arrangement, at worst: 14.6 s with a pod that was

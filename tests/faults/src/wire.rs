@@ -1,8 +1,9 @@
-//! A long cable: what goes in at one end comes out at the other some time later, connects and acknowledgements included.
+//! A long cable: what goes in at one end comes out at the other some time later, connects and acknowledgements
+//! included.
 //!
 //! Each end is a TUN device, and this process carries the packets between them. (A relay that accepts connections would
-//! answer connects at once, and a delaying queue discipline is not in every kernel.) The devices go with the runtime that
-//! carries the packets. Takes `/dev/net/tun` besides what namespaces take.
+//! answer connects at once, and a delaying queue discipline is not in every kernel.) The devices go with the runtime
+//! that carries the packets. Takes `/dev/net/tun` besides what namespaces take.
 
 use crate::netns::{Namespace, ip};
 use anyhow::Context;
@@ -22,8 +23,8 @@ const UNDER_WAY_MAX: usize = 4096;
 /// Largest packet.
 const PACKET_MAX: usize = 64 * 1024;
 
-/// Lays a cable from the calling thread's namespace to `namespace`, whose end is the returned address. A packet takes `delay`
-/// to its other end.
+/// Lays a cable from the calling thread's namespace to `namespace`, whose end is the returned address. A packet takes
+/// `delay` to its other end.
 ///
 /// # Errors
 /// It cannot be laid.

@@ -13,7 +13,8 @@ const SOON: Duration = Duration::from_millis(2500);
 /// A request passes through so many threads at most, each of which a busy machine may keep waiting.
 const HANDS: u32 = 10;
 
-/// Goal: no GET fails, a POST fails only if it was on its way to the pod that failed, and is told by whom; every other answer goes on.
+/// Goal: no GET fails, a POST fails only if it was on its way to the pod that failed, and is told by whom; every other
+/// answer goes on.
 fn one_of_three_pods_fails(fault: Fault) {
     one_fails_in(&[Protocol::Http1, Protocol::H2c], fault, Duration::from_millis(50));
 }
@@ -51,7 +52,8 @@ fn a_pod_becomes_a_black_hole() {
     one_of_three_pods_fails(Fault::BlackHole);
 }
 
-/// Goal: the same where every request needs a connection of its own, and all that was sent is acknowledged when the pod goes.
+/// Goal: the same where every request needs a connection of its own, and all that was sent is acknowledged when the pod
+/// goes.
 #[test]
 fn a_pod_whose_connections_are_all_in_use_becomes_a_black_hole() {
     one_fails_in(&[Protocol::Http1], Fault::BlackHole, Duration::from_millis(1500));

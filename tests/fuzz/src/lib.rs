@@ -1,8 +1,8 @@
 //! Inputs for the fuzz targets in `tests/`: texts put together from pieces that matter to a parser.
 //!
-//! Bytes at random seldom get past the first line of a grammar. So an input is a list of [`Piece`]s; most name a fragment of
-//! the target's grammar, some are raw bytes, some a fragment with one byte changed. A coverage-guided engine works on the same
-//! lists.
+//! Bytes at random seldom get past the first line of a grammar. So an input is a list of [`Piece`]s; most name a
+//! fragment of the target's grammar, some are raw bytes, some a fragment with one byte changed. A coverage-guided
+//! engine works on the same lists.
 //!
 //! # Running longer
 //!

@@ -15,8 +15,8 @@
 //! 1. At most one writer for a revision: no write is carried out by the API server while another process holds its
 //!    lease, however slow the API server is, and whether the lease has run out, was handed over or was given up.
 //! 2. The last pod leaves only after the activator is in the path: no entry leads to nothing but pods that are gone.
-//! 3. Missing data is never zero load: nobody who may write wants less while a ready activator with traffic could not be
-//!    heard, and no revision is put to sleep while it has had requests without a gap for a stable window.
+//! 3. Missing data is never zero load: nobody who may write wants less while a ready activator with traffic could not
+//!    be heard, and no revision is put to sleep while it has had requests without a gap for a stable window.
 //! 4. Desired stays within bounds, and one decision within the scale-up rate.
 //! 5. Every poke leads to a patch, and every held request to a pod, within 20 s in which nothing is wrong, also where
 //!    writes

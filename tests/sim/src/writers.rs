@@ -1,4 +1,5 @@
-//! Writes under way: each is begun under a lease, has to be over before that lease ends, and keeps it from being given away.
+//! Writes under way: each is begun under a lease, has to be over before that lease ends, and keeps it from being given
+//! away.
 
 use crate::lease::LeaseAnswer;
 use crate::process::Who;

@@ -1,8 +1,8 @@
 //! How busy a revision is, as the autoscaler is told.
 //!
 //! [`RequestStats`] is the arithmetic of one source over one window: time-weighted concurrency and arrivals.
-//! [`RevisionStats`] is one revision's life in this activator: what the first request sets off, what each report says, and
-//! when the revision is forgotten.
+//! [`RevisionStats`] is one revision's life in this activator: what the first request sets off, what each report says,
+//! and when the revision is forgotten.
 
 mod request_stats;
 mod revision_stats;

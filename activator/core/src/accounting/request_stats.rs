@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A request counts in the window in which it arrives, and weighs in every window it overlaps. The divisor is the time
-//! that really passed, not the nominal window. An event that is stamped before the last one moves no time; it counts all
-//! the same. Requests that came through an activator are counted twice, in all and as proxied.
+//! that really passed, not the nominal window. An event that is stamped before the last one moves no time; it counts
+//! all the same. Requests that came through an activator are counted twice, in all and as proxied.
 //!
 //! Areas are kept in whole nanoseconds, so that a day of a thousand requests at once loses nothing to rounding.
 

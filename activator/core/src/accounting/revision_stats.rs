@@ -2,19 +2,19 @@
 //!
 //! # The rule
 //!
-//! - Idle: nothing is reported. The first request makes it tracked, and at once owes the autoscaler the **first signal**
-//!   `{concurrency 1, count 1}`: a sleeping revision must not wait for the reporting second.
-//! - Tracked: each report says the window's average and arrivals. The first report after a signal that was sent says one
-//!   less of each, since the signal said them already.
+//! - Idle: nothing is reported. The first request makes it tracked, and at once owes the autoscaler the **first
+//!   signal** `{concurrency 1, count 1}`: a sleeping revision must not wait for the reporting second.
+//! - Tracked: each report says the window's average and arrivals. The first report after a signal that was sent says
+//!   one less of each, since the signal said them already.
 //! - A window with an average of exactly 0 and nothing in flight is reported, and then the revision is idle again.
 //!
-//! - A request that was given to a pod, lost it and found no other may be said once more, by a **reminder** `{1, 0}`: at most
-//!   one for each report, which then says one less of concurrency.
+//! - A request that was given to a pod, lost it and found no other may be said once more, by a **reminder** `{1, 0}`:
+//!   at most one for each report, which then says one less of concurrency.
 //!
 //! # The signal arrives
 //!
-//! A signal that nobody received wakes nobody. It is therefore owed until a connection has carried it: the sender takes it as
-//! a [`Signal`], confirms it once written, and by dropping it unconfirmed owes it again. A report made while
+//! A signal that nobody received wakes nobody. It is therefore owed until a connection has carried it: the sender takes
+//! it as a [`Signal`], confirms it once written, and by dropping it unconfirmed owes it again. A report made while
 //! the signal is owed carries it (says the whole truth, without discount), and confirms it in the same way.
 //!
 //! ```text
@@ -25,12 +25,13 @@
 //! # Better than Knative
 //!
 //! Knative discounts the first report although its signal may have been lost, which costs a waking service up to two
-//! seconds; and its count can come out as -1, because making the entry and counting the request are two steps. Here they
-//! are one, under one short lock.
+//! seconds; and its count can come out as -1, because making the entry and counting the request are two steps. Here
+//! they are one, under one short lock.
 //!
 //! # Not here
 //!
-//! The reporting second, and the table of revisions: the shell holds one [`RevisionStats`] for each and asks all of them.
+//! The reporting second, and the table of revisions: the shell holds one [`RevisionStats`] for each and asks all of
+//! them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -179,8 +180,8 @@ impl RevisionStats {
         Some(signal)
     }
 
-    /// Takes a reminder, unless there was a signal or one since the last report. What it says is always concurrency 1 and
-    /// count 0. If it is dropped unconfirmed, the first signal is owed again.
+    /// Takes a reminder, unless there was a signal or one since the last report. What it says is always concurrency 1
+    /// and count 0. If it is dropped unconfirmed, the first signal is owed again.
     pub fn reminder(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
         let life = inner.life;

@@ -2,8 +2,8 @@
 //!
 //! # The rule
 //!
-//! A probe that fails without an answer, or with 502 or 503, may have met a mesh; any other answer cannot have. While no
-//! pod is healthy and every pod's last probe may have met one, the cluster IP is probed too, at the same pace. Once
+//! A probe that fails without an answer, or with 502 or 503, may have met a mesh; any other answer cannot have. While
+//! no pod is healthy and every pod's last probe may have met one, the cluster IP is probed too, at the same pace. Once
 //! that passes, requests go there, as many as the ready pods can run. With mesh mode `enabled` it is always so, and
 //! pods are not probed.
 //!

@@ -1,14 +1,14 @@
 //! A revision's addresses: from what Kubernetes lists to what requests may be sent to.
 //!
-//! [`Backends`] is a state machine without I/O. Events go in (a listing, a probe's outcome, a failed request, time), actions
-//! come out (send these probes, publish this set), and [`Backends::due`] says when it wants to be called next.
+//! [`Backends`] is a state machine without I/O. Events go in (a listing, a probe's outcome, a failed request, time),
+//! actions come out (send these probes, publish this set), and [`Backends::due`] says when it wants to be called next.
 //!
 //! # The rule
 //!
-//! Route by address, believe by probe, forget by failure. Every listed address is probed from the moment it is known, ready
-//! or not, on a [schedule](schedule) of its own: one that hangs delays no other. A pass is believed until the address
-//! disappears, a request fails there, or Kubernetes withdraws its readiness. What counts as proof is [`Proof`]. Every
-//! change of the proven set is published once.
+//! Route by address, believe by probe, forget by failure. Every listed address is probed from the moment it is known,
+//! ready or not, on a [schedule](schedule) of its own: one that hangs delays no other. A pass is believed until the
+//! address disappears, a request fails there, or Kubernetes withdraws its readiness. What counts as proof is [`Proof`].
+//! Every change of the proven set is published once.
 //!
 //! # Odd cases
 //!
@@ -48,8 +48,8 @@ use crate::destination::{Destination, Destinations};
 pub enum Proof {
     /// A probe passed, whatever Kubernetes says. The usual case.
     Probe,
-    /// A probe passed, and Kubernetes calls it ready: for a queue-proxy whose probe does not cover an exec readiness probe
-    /// or a startup probe.
+    /// A probe passed, and Kubernetes calls it ready: for a queue-proxy whose probe does not cover an exec readiness
+    /// probe or a startup probe.
     ProbeAndReady,
     /// Kubernetes calls it ready; nothing is sent. For exec probes, and by annotation.
     Ready,

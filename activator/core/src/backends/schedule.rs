@@ -2,9 +2,9 @@
 //!
 //! # The rule
 //!
-//! The next probe comes after a fiftieth of the time waited, no sooner than 1 ms, no later than 50 ms. So a pod that took
-//! T to start is found at most 2 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The time waited
-//! counts from when the address became known, or was last believed.
+//! The next probe comes after a fiftieth of the time waited, no sooner than 1 ms, no later than 50 ms. So a pod that
+//! took T to start is found at most 2 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The
+//! time waited counts from when the address became known, or was last believed.
 //!
 //! What a timer may be late ([`LATENESS`]) is part of the pause: it is taken off beforehand, down to the least pause.
 //!
@@ -19,14 +19,15 @@ use std::time::Duration;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// The part of the time waited that is the pause.
 const PAUSE_DIVISOR: u32 = 50;
-/// What a timer may be late: tokio's are kept by the millisecond and rounded up, and so is the wait for the kernel under them.
+/// What a timer may be late: tokio's are kept by the millisecond and rounded up, and so is the wait for the kernel
+/// under them.
 const LATENESS: Duration = Duration::from_millis(2);
 /// Round trips that a connection may take, and the bounds of what comes out.
 const CONNECT_ROUND_TRIPS: u32 = 16;
 const CONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 const CONNECT_UNMEASURED: Duration = Duration::from_millis(100);
-/// Round trips that an answer is granted whatever the configuration says (Knative's 300 ms never wake a pod that is further
-/// away than that), and the bound of what comes out.
+/// Round trips that an answer is granted whatever the configuration says (Knative's 300 ms never wake a pod that is
+/// further away than that), and the bound of what comes out.
 const ANSWER_ROUND_TRIPS: u32 = 4;
 const ANSWER_FAR_MAX: Duration = Duration::from_secs(2);
 /// The part of the time waited that a connection may take in any case.

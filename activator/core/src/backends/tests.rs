@@ -434,8 +434,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens: only listed addresses are used, every change is published and nothing else, every address that is
-    /// not proven has a probe on its way or a time for the next within 50 ms.
+    /// Whatever happens: only listed addresses are used, every change is published and nothing else, every address that
+    /// is not proven has a probe on its way or a time for the next within 50 ms.
     #[test]
     fn no_address_is_forgotten(steps in prop::collection::vec(any_step(), 1..100)) {
         let mut watch = Watch::standalone();

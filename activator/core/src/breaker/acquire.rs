@@ -46,8 +46,8 @@ impl<H: Deref<Target = Breaker>> Permit<H> {
         &self.handle
     }
 
-    /// Trades the place for the head of the queue: for a request of which nothing was sent, and that found nowhere to go.
-    /// Always pending at its first poll, so that a loop around it lets others run.
+    /// Trades the place for the head of the queue: for a request of which nothing was sent, and that found nowhere to
+    /// go. Always pending at its first poll, so that a loop around it lets others run.
     pub fn requeue(self) -> Acquire<H> {
         Acquire { state: State::Returning(self) }
     }
@@ -68,8 +68,8 @@ impl<H: Deref<Target = Breaker>> fmt::Debug for Permit<H> {
 }
 
 impl<H: Deref<Target = Breaker>> Acquire<H> {
-    /// For a request that has just arrived at the breaker behind `handle`: a reference, or an `Arc` where the permit must
-    /// outlive the caller.
+    /// For a request that has just arrived at the breaker behind `handle`: a reference, or an `Arc` where the permit
+    /// must outlive the caller.
     pub fn new(handle: H) -> Self {
         Self { state: State::Arriving(Permit { handle, held: false }) }
     }

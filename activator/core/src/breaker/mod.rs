@@ -141,7 +141,8 @@ impl Breaker {
         }
     }
 
-    /// Takes a place if one is free and nobody waits. A request that gets none here was not received: it counts nowhere.
+    /// Takes a place if one is free and nobody waits. A request that gets none here was not received: it counts
+    /// nowhere.
     pub fn try_acquire(&self) -> Option<Permit<&Self>> {
         self.try_take().then(|| Permit::new(self))
     }

@@ -2,27 +2,27 @@
 //!
 //! # The rule
 //!
-//! An activator sends to its own pods first. Only when more requests wait than half of its own places could take in one go is
-//! the head of the queue given a slot on a shared pod, at most the container concurrency for each such pod.
+//! An activator sends to its own pods first. Only when more requests wait than half of its own places could take in one
+//! go is the head of the queue given a slot on a shared pod, at most the container concurrency for each such pod.
 //!
-//! Half, because whoever stands that far in front is served by an own pod within half of a service time, and a shared pod may be
-//! busy with a sibling's request for as long: nobody tells an activator what its siblings do. A request that is sent where
-//! a sibling's runs waits at the pod, where it can no longer change its mind. With two places of its own, an activator that
-//! sent at once would meet its sibling so often that the 99th percentile under Poisson arrivals is 1.6 times that of one ideal
-//! queue; with this rule it is below 1.5 (the test beside this module), and without sharing the activator with fewer pods
-//! has no bound at all.
+//! Half, because whoever stands that far in front is served by an own pod within half of a service time, and a shared
+//! pod may be busy with a sibling's request for as long: nobody tells an activator what its siblings do. A request that
+//! is sent where a sibling's runs waits at the pod, where it can no longer change its mind. With two places of its own,
+//! an activator that sent at once would meet its sibling so often that the 99th percentile under Poisson arrivals is
+//! 1.6 times that of one ideal queue; with this rule it is below 1.5 (the test beside this module), and without sharing
+//! the activator with fewer pods has no bound at all.
 //!
 //! # Where it holds
 //!
-//! Where something at the pod holds the container concurrency (a queue-proxy, whose queue takes ten times that), since as many
-//! requests as there are activators may meet there. Knative's own activators may be among the siblings: they use the
-//! leftover pods that they own as they always do.
+//! Where something at the pod holds the container concurrency (a queue-proxy, whose queue takes ten times that), since
+//! as many requests as there are activators may meet there. Knative's own activators may be among the siblings: they
+//! use the leftover pods that they own as they always do.
 //!
 //! # How
 //!
 //! A slot on a shared pod is reserved first and laid out here; then the breaker gets one place more, which wakes the
-//! head of the queue; whoever is admitted next takes what is laid out. The place goes when the slot is given back, as for
-//! pods that are retired, so shared slots and own places cannot be confused.
+//! head of the queue; whoever is admitted next takes what is laid out. The place goes when the slot is given back, as
+//! for pods that are retired, so shared slots and own places cannot be confused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,8 +75,8 @@ impl Snapshot {
 }
 
 impl Inner {
-    /// Gives the head of the queue a slot on a shared pod, and the next one, while too many wait for own pods. Costs a look at
-    /// the snapshot where there are no shared pods.
+    /// Gives the head of the queue a slot on a shared pod, and the next one, while too many wait for own pods. Costs a
+    /// look at the snapshot where there are no shared pods.
     pub(super) fn lend(&self) {
         loop {
             {

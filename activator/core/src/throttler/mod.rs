@@ -2,24 +2,25 @@
 //!
 //! # The rule
 //!
-//! A request first gets a place in the revision's [breaker](crate::breaker), whose capacity is what this activator's pods can
-//! run ([`assign`], [`capacity`]), then a pod by a [policy](policy) that follows from the container concurrency. With
-//! a container concurrency each pod has as many slots, and no pod ever sees more from this activator.
+//! A request first gets a place in the revision's [breaker](crate::breaker), whose capacity is what this activator's
+//! pods can run ([`assign`], [`capacity`]), then a pod by a [policy](policy) that follows from the container
+//! concurrency. With a container concurrency each pod has as many slots, and no pod ever sees more from this activator.
 //!
 //! # A place means a pod
 //!
 //! Free slots on the assigned pods are never fewer than free and unused places, because every request that holds a
 //! slot holds a place, and the two totals are changed in an order that keeps it so: pods are swapped in before capacity
-//! is raised, and capacity is lowered before pods are swapped out. Only a request that was admitted before its pods were
-//! taken away can find none; it goes to the head of the queue and is woken when there is one again. It never spins.
+//! is raised, and capacity is lowered before pods are swapped out. Only a request that was admitted before its pods
+//! were taken away can find none; it goes to the head of the queue and is woken when there is one again. It never
+//! spins.
 //!
 //! # Odd cases
 //!
-//! - A request on a pod that was taken out keeps its place, and capacity is raised by as many: it ends where it runs, and
-//!   takes nothing from the pods that came. When it ends, that capacity goes with it.
+//! - A request on a pod that was taken out keeps its place, and capacity is raised by as many: it ends where it runs,
+//!   and takes nothing from the pods that came. When it ends, that capacity goes with it.
 //! - A pod that comes back while requests still run on it has kept its count.
-//! - [`Throttler::mark_failed`] takes a pod out at once, until [`Throttler::restore`] or until an update no longer lists it.
-//!   An update that still lists it, made before the failure was known, does not bring it back.
+//! - [`Throttler::mark_failed`] takes a pod out at once, until [`Throttler::restore`] or until an update no longer
+//!   lists it. An update that still lists it, made before the failure was known, does not bring it back.
 //! - Behind a cluster IP there is one destination without slots; capacity is the ready pods' share.
 //! - Shares are computed over all listed pods, and failed ones then left out, so that one activator's bad luck does not
 //!   shift the shares of the others.
@@ -27,9 +28,9 @@
 //!
 //! # Shared pods
 //!
-//! With [`Throttler::set_sharing`] the pods that [`assign`] leaves over are nobody's own ([`lend`]): the head of the queue
-//! is given a slot on one while others wait behind it. Such a slot is taken before the place for it is made, and the
-//! place goes with it, as on a retired pod.
+//! With [`Throttler::set_sharing`] the pods that [`assign`] leaves over are nobody's own ([`lend`]): the head of the
+//! queue is given a slot on one while others wait behind it. Such a slot is taken before the place for it is made, and
+//! the place goes with it, as on a retired pod.
 //!
 //! # Better than Knative
 //!
@@ -169,8 +170,8 @@ impl Throttler {
         self.inner.change(|state| state.activators = activators);
     }
 
-    /// Whether pods that are left over by the division among activators are used by all of them. Only where something at the
-    /// pod holds the container concurrency: two activators may send to one pod at once. Off to begin with.
+    /// Whether pods that are left over by the division among activators are used by all of them. Only where something
+    /// at the pod holds the container concurrency: two activators may send to one pod at once. Off to begin with.
     pub fn set_sharing(&self, sharing: bool) {
         self.inner.change(|state| state.sharing = sharing);
     }

@@ -1,5 +1,5 @@
-//! A request's way through the throttler: it waits for a place, is admitted, and picks a pod. Each state is a value that
-//! gives back what it holds on drop.
+//! A request's way through the throttler: it waits for a place, is admitted, and picks a pod. Each state is a value
+//! that gives back what it holds on drop.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -98,7 +98,8 @@ impl Permit {
         self.slot.destination()
     }
 
-    /// Gives up the pod and keeps the place: for a request of which nothing was sent, to [`pick`](Admitted::pick) again.
+    /// Gives up the pod and keeps the place: for a request of which nothing was sent, to [`pick`](Admitted::pick)
+    /// again.
     pub fn give_up_pod(self) -> Admitted {
         self.admitted
     }

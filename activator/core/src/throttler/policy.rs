@@ -6,8 +6,8 @@
 //! | 1 to 3 | the first with a free slot, in address order | clumps, so that the last pods stay idle and can go |
 //! | 4 and more | round robin over those with a free slot | spreads |
 //!
-//! The last two never exceed the container concurrency, and answer `None` when all are full. An empty list answers `None`,
-//! never panics (Knative's first does).
+//! The last two never exceed the container concurrency, and answer `None` when all are full. An empty list answers
+//! `None`, never panics (Knative's first does).
 //!
 //! Scans do not lock. One that finds all full while slots are free was overtaken by another request that took a slot
 //! it had not reached yet, while one behind it became free; the caller looks again.

@@ -12,16 +12,16 @@
 //!
 //! # Capacity
 //!
-//! Container concurrency for each assigned pod. Behind a cluster IP nothing is assigned: the container concurrency times the
-//! ready pods, divided by the activators, at least 1 where there is any. Without a container concurrency: unlimited
-//! as soon as there is a pod.
+//! Container concurrency for each assigned pod. Behind a cluster IP nothing is assigned: the container concurrency
+//! times the ready pods, divided by the activators, at least 1 where there is any. Without a container concurrency:
+//! unlimited as soon as there is a pod.
 //!
 //! Both are Knative's to the letter, odd cases included, because activators of both makes may share a revision.
 //!
 //! # What is left over
 //!
-//! Five pods on two activators make three and two, so equal load saturates one of them while the other has room. [`Slice`]
-//! names the leftover pods (`shared`) for that reason; [`super::lend`] says who else may use them, and when.
+//! Five pods on two activators make three and two, so equal load saturates one of them while the other has room.
+//! [`Slice`] names the leftover pods (`shared`) for that reason; [`super::lend`] says who else may use them, and when.
 
 use std::ops::Range;
 
@@ -97,8 +97,8 @@ pub struct CapacityInputs {
 pub const UNLIMITED_PLACES: i64 = i32::MAX as i64;
 
 /// Knative's formula, as the number that Knative comes to: [`UNLIMITED_PLACES`] for no limit, and negative for the
-/// combination of no assigned pods and -1 backends. [`Throttler`](super::Throttler) never asks for either by accident: it
-/// knows a closed breaker and an unlimited one from the pods themselves.
+/// combination of no assigned pods and -1 backends. [`Throttler`](super::Throttler) never asks for either by accident:
+/// it knows a closed breaker and an unlimited one from the pods themselves.
 pub fn capacity(inputs: CapacityInputs) -> i64 {
     let concurrency = i64::from(inputs.container_concurrency);
     let mut places = if inputs.assigned > 0 {

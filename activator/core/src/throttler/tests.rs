@@ -87,7 +87,8 @@ fn without_a_limit_all_are_admitted_while_there_is_a_pod() {
     assert_eq!(throttler.load().queued, 1);
 }
 
-/// Goal: what Knative answers with a panic (no limit, admitted, then no pods) waits for the next pod, at the queue's head.
+/// Goal: what Knative answers with a panic (no limit, admitted, then no pods) waits for the next pod, at the queue's
+/// head.
 #[test]
 fn a_request_admitted_just_before_its_pods_vanished_waits_at_the_head() {
     for container_concurrency in [0, 1, 7] {
@@ -378,8 +379,8 @@ proptest! {
     }
 }
 
-/// Goal: slots hold under real parallelism and swaps, and no request is stranded. Method: threads that take, check and give
-/// back while pods come and go; what each pod runs is counted beside the throttler.
+/// Goal: slots hold under real parallelism and swaps, and no request is stranded. Method: threads that take, check and
+/// give back while pods come and go; what each pod runs is counted beside the throttler.
 #[test]
 fn slots_hold_under_parallel_swaps() {
     use std::sync::atomic::{AtomicU32, Ordering};

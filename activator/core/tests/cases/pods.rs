@@ -165,8 +165,8 @@ fn case_10_4_two_activators() {
     assert_eq!(throttler.load().capacity, Capacity::Limited(3), "alone again: all pods");
 }
 
-/// (container concurrency, pods, requests at once) -> the pod of each. The cursor's own rows (lists that are cut under it) stand
-/// beside the policies.
+/// (container concurrency, pods, requests at once) -> the pod of each. The cursor's own rows (lists that are cut under
+/// it) stand beside the policies.
 #[test]
 fn case_10_5_policies() {
     let mut rng = SmallRng::seed_from_u64(5);

@@ -28,8 +28,8 @@ fn admitted(waiting: &mut Waiting) -> Permit<Arc<Breaker>> {
     }
 }
 
-/// Parameters that upstream's constructor aborts on cannot be written here: counts are unsigned, a queue of length 0 is a breaker
-/// that refuses at once, and there is no maximum besides the capacity.
+/// Parameters that upstream's constructor aborts on cannot be written here: counts are unsigned, a queue of length 0 is
+/// a breaker that refuses at once, and there is no maximum besides the capacity.
 #[test]
 fn case_10_6_constructor() {
     let breaker = breaker(0, 1);
@@ -97,7 +97,8 @@ fn case_10_6_semaphore() {
     assert_eq!(semaphore.load().in_flight, 0);
 }
 
-/// Without a limit: closed, waiting ends with the caller's patience; open, everyone runs; opened meanwhile, who waits runs.
+/// Without a limit: closed, waiting ends with the caller's patience; open, everyone runs; opened meanwhile, who waits
+/// runs.
 #[test]
 fn case_10_6_infinite() {
     let infinite = Arc::new(Breaker::new(Capacity::CLOSED, 10));

@@ -10,8 +10,8 @@
 //! 1. `desired = ceil(observed / target)`, for the stable and for the panic window, each raised to
 //!    `floor(r / max_scale_down_rate)` (reachable revisions only) and then cut to `ceil(r · max_scale_up_rate)`.
 //! 2. A non-zero demand is raised to the activation scale, beyond the upper limit if need be.
-//! 3. Panic begins, or goes on, when the panic window's demand is at least `panic_threshold · r`. It ends once more than
-//!    a stable window has passed since it last was.
+//! 3. Panic begins, or goes on, when the panic window's demand is at least `panic_threshold · r`. It ends once more
+//!    than a stable window has passed since it last was.
 //! 4. Stable: the stable window's answer. Panicking: the larger of both, never less than any answer since the panic
 //!    began.
 //! 5. Reachable revisions with a scale-down delay get the largest answer of the delay.

@@ -8,20 +8,20 @@
 //! | | the load is not known yet | the metrics', if that is more than there are; else unknown |
 //! | | the load asks for none, and the answer is 1 | 0: the last pod is the load's to let go |
 //!
-//! A metric never asks for zero, nor against it: an idle processor does not prove that nobody calls, and a busy one does not
-//! call. More than one pod it may ask for without any load (a queue is worked off). What follows on the way to zero
-//! (windows, proof, grace) is [`crate::scale_to_zero`], as for any revision.
+//! A metric never asks for zero, nor against it: an idle processor does not prove that nobody calls, and a busy one
+//! does not call. More than one pod it may ask for without any load (a queue is worked off). What follows on the way to
+//! zero (windows, proof, grace) is [`crate::scale_to_zero`], as for any revision.
 //!
 //! # Behavior
 //!
-//! A behavior that the PodAutoscaler states governs the answers together: stabilization windows and policies apply to the
-//! largest. Without one the load keeps its own pace (its windows, panic and rates), and the metrics have the one that
-//! `autoscaling/v2` fills in: up at once, by 4 pods or 100 % in 15 s; down to the highest of five minutes. The controller's
-//! older rules for objects without a behavior are not used: they limit what one look may add, and looks are not paced
-//! here but come whenever something changes.
+//! A behavior that the PodAutoscaler states governs the answers together: stabilization windows and policies apply to
+//! the largest. Without one the load keeps its own pace (its windows, panic and rates), and the metrics have the one
+//! that `autoscaling/v2` fills in: up at once, by 4 pods or 100 % in 15 s; down to the highest of five minutes. The
+//! controller's older rules for objects without a behavior are not used: they limit what one look may add, and looks
+//! are not paced here but come whenever something changes.
 //!
-//! The memory of a behavior begins with the replicas that are found, and anew with each wake from zero. After a failed look
-//! nothing is remembered.
+//! The memory of a behavior begins with the replicas that are found, and anew with each wake from zero. After a failed
+//! look nothing is remembered.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,13 +7,13 @@
 //! stats ─▶ decider ─▶ load ─────────────────┴─▶ blend ─▶ desired ─▶ bounds ─▶ scale_to_zero
 //! ```
 //!
-//! [`plan`] reads a PodAutoscaler of class KPA with `zeroscale.dev/metrics`, or of class HPA; [`blend`] makes one wish of all
-//! answers. How a metric turns into replicas, and what a behavior allows, are [`crate::hpa`]'s rules, unchanged.
+//! [`plan`] reads a PodAutoscaler of class KPA with `zeroscale.dev/metrics`, or of class HPA; [`blend`] makes one wish
+//! of all answers. How a metric turns into replicas, and what a behavior allows, are [`crate::hpa`]'s rules, unchanged.
 //!
 //! # Not here
 //!
-//! Asking the metrics APIs, the pace of it, and writing replicas. One thing that the controller in Kubernetes looks at is
-//! left out on purpose: whether two autoscalers select the same pods. Here each has a target of its own.
+//! Asking the metrics APIs, the pace of it, and writing replicas. One thing that the controller in Kubernetes looks at
+//! is left out on purpose: whether two autoscalers select the same pods. Here each has a target of its own.
 
 pub mod blend;
 pub mod plan;

@@ -8,17 +8,17 @@
 //!
 //! # Class HPA
 //!
-//! The annotations `metric` and `target` mean what they mean to Knative: `cpu` in percent of the request, `memory` in MiB for
-//! each pod, any other name a metric of the pods, fractions rounded up for `cpu` and dropped for the others. Without a
-//! target it is `cpu` at 80 percent, unless `zeroscale.dev/metrics` says what to measure. `window` is the stabilization
-//! window both ways, unless `zeroscale.dev/behavior` is there. `concurrency` and `rps` are no metrics of pods here: they
-//! are what the load is measured in.
+//! The annotations `metric` and `target` mean what they mean to Knative: `cpu` in percent of the request, `memory` in
+//! MiB for each pod, any other name a metric of the pods, fractions rounded up for `cpu` and dropped for the others.
+//! Without a target it is `cpu` at 80 percent, unless `zeroscale.dev/metrics` says what to measure. `window` is the
+//! stabilization window both ways, unless `zeroscale.dev/behavior` is there. `concurrency` and `rps` are no metrics of
+//! pods here: they are what the load is measured in.
 //!
 //! # The load
 //!
 //! With `zeroscale.dev/metrics` the load counts like one more metric, whatever the class. A PodAutoscaler of class HPA
-//! without it is scaled by its metric alone; of the load it matters whether there is any ([`LoadRole`]). Its target is the
-//! metric's, so the load's is the cluster's default ([`load_annotations`]).
+//! without it is scaled by its metric alone; of the load it matters whether there is any ([`LoadRole`]). Its target is
+//! the metric's, so the load's is the cluster's default ([`load_annotations`]).
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -199,7 +199,8 @@ fn space_grows_with_the_entries() {
 }
 
 proptest! {
-    /// At most 64 entries and 4 KiB, whatever happens; the latest decision or action is always the last entry of its voice.
+    /// At most 64 entries and 4 KiB, whatever happens; the latest decision or action is always the last entry of its
+    /// voice.
     #[test]
     fn a_history_stays_within_its_bounds(
         steps in prop::collection::vec((0_i64..100, 0_i32..4, any::<bool>()), 0..300),

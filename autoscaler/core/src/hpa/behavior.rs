@@ -16,9 +16,9 @@
 //!
 //! # Odd cases, kept
 //!
-//! Percentages are floating-point: 10 % up from 100 is 111. Upwards from 0 a percentage leads nowhere. A limit that lies
-//! behind the current replicas stops, it does not turn back. A policy of unknown type repeats the one before it, or
-//! allows 0; validation admits none.
+//! Percentages are floating-point: 10 % up from 100 is 111. Upwards from 0 a percentage leads nowhere. A limit that
+//! lies behind the current replicas stops, it does not turn back. A policy of unknown type repeats the one before it,
+//! or allows 0; validation admits none.
 
 use std::time::Duration;
 

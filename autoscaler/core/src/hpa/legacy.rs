@@ -6,8 +6,8 @@
 //!
 //! # Odd case, kept
 //!
-//! The stabilized recommendation may exceed the current replicas: a high recommendation that was limited at the time goes
-//! on pushing the scale up for the whole window, though the metrics ask for less by now. Event texts then say "All
+//! The stabilized recommendation may exceed the current replicas: a high recommendation that was limited at the time
+//! goes on pushing the scale up for the whole window, though the metrics ask for less by now. Event texts then say "All
 //! metrics below target" while the target grows. A behavior never does this ([`super::behavior`]).
 
 use std::time::Duration;

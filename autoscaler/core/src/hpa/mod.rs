@@ -44,8 +44,9 @@
 //!
 //! # Not here
 //!
-//! All I/O: watching, the queue and its period, the scale subresource, the metrics APIs, status writes. The conversion to
-//! and from `autoscaling/v1`. The API server's side of updates (what a stored object may keep that a new one may not).
+//! All I/O: watching, the queue and its period, the scale subresource, the metrics APIs, status writes. The conversion
+//! to and from `autoscaling/v1`. The API server's side of updates (what a stored object may keep that a new one may
+//! not).
 
 pub mod behavior;
 pub mod calculator;

@@ -4,8 +4,8 @@
 //! is reconciled all the same, fail as it does upstream. Hence a metric's `kind` is text, its sources are all optional,
 //! and a policy's name is text. [`MetricSpec::source`] is where the rules read it.
 //!
-//! It is read from the API's JSON or YAML as it is written there. A field that there is not is an error: what an API server
-//! has stored has none, and what a person writes by hand should not be half believed.
+//! It is read from the API's JSON or YAML as it is written there. A field that there is not is an error: what an API
+//! server has stored has none, and what a person writes by hand should not be half believed.
 
 use serde::Deserialize;
 

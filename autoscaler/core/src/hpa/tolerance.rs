@@ -2,8 +2,9 @@
 //! included.
 //!
 //! One tolerance of the controller governs both directions; a behavior may replace it in either, if the gate
-//! [`ConfigurableTolerance`](super::options::Gates::configurable_tolerance) is on. With `down` of 1 or more metrics never
-//! shrink anything; with 0 any other ratio than exactly 1 acts. Infinities and what is no number are never within.
+//! [`ConfigurableTolerance`](super::options::Gates::configurable_tolerance) is on. With `down` of 1 or more metrics
+//! never shrink anything; with 0 any other ratio than exactly 1 acts. Infinities and what is no number are never
+//! within.
 
 use super::options::{Gates, Options};
 use super::spec::{Behavior, ScalingRules};

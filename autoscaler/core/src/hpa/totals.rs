@@ -11,11 +11,12 @@
 //!
 //! - Ready pods here are those that run and are ready, on their way out or not. None ready of several: 0 replicas.
 //! - A sum of external values stops at the largest integer with Value; with AverageValue a partial sum below zero also
-//!   counts as the largest integer, even if only a value was below zero: then the answer is the largest number of replicas.
+//!   counts as the largest integer, even if only a value was below zero: then the answer is the largest number of
+//!   replicas.
 //! - An external total as large as that is reported whole, not by replica.
 //! - Replicas may be negative if the value is. Too large ones are the largest integer.
-//! - With no replicas to divide by, what is reported depends upstream on the processor. Here it is the nearest integer to
-//!   an infinity, or 0 for 0 / 0.
+//! - With no replicas to divide by, what is reported depends upstream on the processor. Here it is the nearest integer
+//!   to an infinity, or 0 for 0 / 0.
 
 use super::calculator::{Situation, ValueAnswer, times};
 use super::error::CalculationError;

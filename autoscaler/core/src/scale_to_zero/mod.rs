@@ -2,9 +2,10 @@
 //!
 //! The last pod leaves in three steps, each seen in the PodAutoscaler's Active condition:
 //!
-//! 1. *Active*, nothing desired: one pod is kept until the revision has been active for a stable window. Then it is marked
-//!    inactive, which moves its path to the activators; no replica is touched.
-//! 2. *Inactive*: the activators must be proven to be in the path (a probe of the public Service that an activator answers).
+//! 1. *Active*, nothing desired: one pod is kept until the revision has been active for a stable window. Then it is
+//!    marked inactive, which moves its path to the activators; no replica is touched.
+//! 2. *Inactive*: the activators must be proven to be in the path (a probe of the public Service that an activator
+//!    answers).
 //! 3. Then the last pod goes: once the revision has been inactive for the grace period and the pod retention, or the
 //!    path has led through activators for the grace period and the retention is over.
 //!
@@ -16,20 +17,20 @@
 //!
 //! # Odd cases
 //!
-//! - What is desired was decided a while ago, and an activator cannot be heard now ([`Input::unheard`]): it may carry requests
-//!   that came since. The last pod stays until all were heard again, and nothing was.
+//! - What is desired was decided a while ago, and an activator cannot be heard now ([`Input::unheard`]): it may carry
+//!   requests that came since. The last pod stays until all were heard again, and nothing was.
 //! - Unknown desired scale: nothing changes. A revision that is still activating counts it as its minimum, so that one
 //!   that never becomes ready is given up after the activation timeout.
-//! - A target burst capacity of −1 keeps activators in the path by itself: upstream does not probe then. Standalone does
-//!   ([`Input::probe_needed`]).
-//! - A decider that took over (`warming`) does not know the load yet: the scale is not reduced below the present replicas,
-//!   except to obey a maximum. When its window is full we look again.
+//! - A target burst capacity of −1 keeps activators in the path by itself: upstream does not probe then. Standalone
+//!   does ([`Input::probe_needed`]).
+//! - A decider that took over (`warming`) does not know the load yet: the scale is not reduced below the present
+//!   replicas, except to obey a maximum. When its window is full we look again.
 //! - The activation timeout is armed anew, in full, each time it is waited for.
 //!
 //! # Not here
 //!
-//! The bounds themselves ([`crate::bounds`]), the condition that is set afterwards ([`crate::active`]), the patch, and the
-//! pace of repeated probes.
+//! The bounds themselves ([`crate::bounds`]), the condition that is set afterwards ([`crate::active`]), the patch, and
+//! the pace of repeated probes.
 
 #[cfg(test)]
 mod tests;

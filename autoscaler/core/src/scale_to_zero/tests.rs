@@ -130,7 +130,8 @@ fn the_rows_of_the_reference() {
         assert_eq!((got, outcome.probe), (*expected, ProbeNeed::None), "row {row}: {outcome:?}");
     }
     assert_eq!(decide(&rows[5].1).requeue, Some(secs(3)), "row 6");
-    // A probe that errs and one that finds something else (17, 18) are one verdict: the pod stays, another probe is sent.
+    // A probe that errs and one that finds something else (17, 18) are one verdict: the pod stays, another probe is
+    // sent.
     let outcome = decide(&Input { probe: Verdict::NotInPath, ..off(60) });
     let got = (outcome.want, outcome.patch, outcome.requeue, outcome.probe);
     assert_eq!(got, (Some(0), None, None, ProbeNeed::Retry), "rows 17 and 18");

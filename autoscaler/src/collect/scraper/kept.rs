@@ -1,13 +1,14 @@
 //! One kept HTTP/1.1 connection for each pod, for one small question at a time.
 //!
-//! There may be ten thousand, each used once a second for a moment, so what matters is what one costs while nobody looks:
-//! a socket and an entry in a table, no task, no buffer. A general client has both for each connection, some 14 KiB.
+//! There may be ten thousand, each used once a second for a moment, so what matters is what one costs while nobody
+//! looks: a socket and an entry in a table, no task, no buffer. A general client has both for each connection, some 14
+//! KiB.
 //!
 //! # What is understood
 //!
 //! A final answer with a `Content-Length`, as queue-proxies give. Any other form (chunks, a body that ends with its
-//! connection, an interim answer) is [`Trouble::Foreign`]: whoever asks does it again by means that understand everything.
-//! The body of a failure is not read, its connection not kept.
+//! connection, an interim answer) is [`Trouble::Foreign`]: whoever asks does it again by means that understand
+//! everything. The body of a failure is not read, its connection not kept.
 //!
 //! # Odd cases
 //!
@@ -246,8 +247,8 @@ mod tests {
         (address, connections)
     }
 
-    /// Goal: one connection serves as long as it lives; one that died meanwhile is replaced and nobody notices; a pod that
-    /// is gone is an error.
+    /// Goal: one connection serves as long as it lives; one that died meanwhile is replaced and nobody notices; a pod
+    /// that is gone is an error.
     #[tokio::test]
     async fn a_connection_is_kept_and_replaced() {
         let (address, connections) = pod(3).await;

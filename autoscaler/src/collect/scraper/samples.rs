@@ -1,10 +1,10 @@
 //! As many samples as are needed, from the pods themselves or from their Service.
 //!
-//! What was answered counts even if somebody did not answer: one bad pod must not blind a small revision. Upstream drops
-//! the whole second then. When everybody answers the result is the same.
+//! What was answered counts even if somebody did not answer: one bad pod must not blind a small revision. Upstream
+//! drops the whole second then. When everybody answers the result is the same.
 //!
-//! Each way of asking ends after [`SAMPLE_TIMEOUT`], whoever has not answered by then: many pods that hang, one asked in place
-//! of the other, must not keep what the others have told from being counted.
+//! Each way of asking ends after [`SAMPLE_TIMEOUT`], whoever has not answered by then: many pods that hang, one asked
+//! in place of the other, must not keep what the others have told from being counted.
 
 use super::client::{Http, ScrapeError, Service};
 use autoscaler_core::sample::{self, Candidates};
@@ -36,8 +36,8 @@ pub(super) struct Samples {
     pub(super) hidden: bool,
 }
 
-/// Asks the pods at their addresses, all that are needed at once. When one does not answer, the next candidate is asked in
-/// its place. `through`: see [`Http::pod`].
+/// Asks the pods at their addresses, all that are needed at once. When one does not answer, the next candidate is asked
+/// in its place. `through`: see [`Http::pod`].
 pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, through: Option<&Service>) -> Samples {
     let Candidates { needed, order } = candidates;
     let mut rest = order.into_iter();
@@ -68,8 +68,8 @@ pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, throu
     found
 }
 
-/// Asks the Service in front of `population` pods, again and again, until enough different pods have answered. Those that
-/// are up for `window` come first, younger ones fill up.
+/// Asks the Service in front of `population` pods, again and again, until enough different pods have answered. Those
+/// that are up for `window` come first, younger ones fill up.
 pub(super) async fn from_service(http: &Http, service: &Service, population: usize, window: Duration) -> Samples {
     let needed = sample::sample_size(population);
     let answers = Mutex::new(Answers { needed, cutoff: window.as_secs_f64(), ..Answers::default() });

@@ -281,8 +281,8 @@ async fn the_mesh_mode_decides_who_is_asked() {
     assert!(fixture.heard.lock().is_empty(), "never the pods");
 }
 
-/// Goal: in `auto` pods that all answer as if a mesh hid them are asked through their Service, from then on at once; any
-/// other failure is no sign of a mesh.
+/// Goal: in `auto` pods that all answer as if a mesh hid them are asked through their Service, from then on at once;
+/// any other failure is no sign of a mesh.
 #[tokio::test]
 async fn a_mesh_is_found_by_its_answers() {
     let fixture = Fixture::new(HIDDEN).await;
@@ -381,8 +381,8 @@ async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
     assert_eq!(fixture.health(), CollectionHealth::Healthy);
 }
 
-/// Goal: pods that accept and never answer do not hold a sample up, however many there are to be asked in their place; neither
-/// does a Service that leads to such pods.
+/// Goal: pods that accept and never answer do not hold a sample up, however many there are to be asked in their place;
+/// neither does a Service that leads to such pods.
 /// Method: paused time, which runs on whenever everybody waits.
 #[tokio::test(start_paused = true)]
 async fn pods_that_hang_bound_a_sample() {

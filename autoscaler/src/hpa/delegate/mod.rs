@@ -1,20 +1,20 @@
-//! PodAutoscalers of class `hpa.autoscaling.knative.dev`, as Knative scales them: by a HorizontalPodAutoscaler for each, which
-//! Kubernetes evaluates. There is no decider, no Metric, and no scale to zero.
+//! PodAutoscalers of class `hpa.autoscaling.knative.dev`, as Knative scales them: by a HorizontalPodAutoscaler for
+//! each, which Kubernetes evaluates. There is no decider, no Metric, and no scale to zero.
 //!
 //! # A pass
 //!
-//! 1. The HorizontalPodAutoscaler of the same name is made or put right ([`objects`]). One that somebody else controls is left
-//!    alone and told in the status.
+//! 1. The HorizontalPodAutoscaler of the same name is made or put right ([`objects`]). One that somebody else controls
+//!    is left alone and told in the status.
 //! 2. So is the ServerlessService: mode `Serve`, all activators.
-//! 3. The status says what both say: names of the Services, whether they are ready, current and desired replicas. `Active` is
-//!    always True.
+//! 3. The status says what both say: names of the Services, whether they are ready, current and desired replicas.
+//!    `Active` is always True.
 //!
 //! A class that is missing or another's is none of ours, whatever the cluster's default is.
 //!
 //! # Where we differ from upstream
 //!
-//! - A HorizontalPodAutoscaler that says what it should but for the API server's defaults is not written again. Upstream
-//!   compares before defaults, and so writes the same once more with each pass.
+//! - A HorizontalPodAutoscaler that says what it should but for the API server's defaults is not written again.
+//!   Upstream compares before defaults, and so writes the same once more with each pass.
 //! - Events of Metrics are not watched: a PodAutoscaler of this class has none.
 
 mod objects;

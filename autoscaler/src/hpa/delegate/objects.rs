@@ -7,8 +7,8 @@
 //! | `target`, metric `memory` | memory, AverageValue, whole MiB |
 //! | `target`, any other metric | that metric of the pods, AverageValue, whole |
 //!
-//! `window` becomes the stabilization window both ways. Other annotations of the class KPA have no effect. A PodAutoscaler that
-//! no route leads to has no least scale.
+//! `window` becomes the stabilization window both ways. Other annotations of the class KPA have no effect. A
+//! PodAutoscaler that no route leads to has no least scale.
 
 use crate::hpa::object;
 use crate::reconcile::kpa::objects::owner;

@@ -90,7 +90,8 @@ async fn a_busy_target_grows() {
     assert_eq!((&asked[4].1["spec"]["replicas"], &asked[4].1["metadata"]["resourceVersion"]), (&json!(5), &json!("7")));
 }
 
-/// Goal: after a conflict the scale is read again and the same number written to what it is by then, at most five times.
+/// Goal: after a conflict the scale is read again and the same number written to what it is by then, at most five
+/// times.
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_met_with_a_fresh_read() {
     let (get, put) = (format!("GET {SCALE}"), format!("PUT {SCALE}"));

@@ -1,10 +1,11 @@
-//! Whether somebody else is at work: two controllers that act on one HorizontalPodAutoscaler would fight over its target.
+//! Whether somebody else is at work: two controllers that act on one HorizontalPodAutoscaler would fight over its
+//! target.
 //!
 //! Each write of a status leaves its manager's name and the time in the object's `managedFields`. Another manager than
-//! ourselves that has written the status subresource within the last [`RECENTLY`] is taken for a controller that is alive,
-//! and nothing is done about the object until it has been silent for so long. It writes with every change that it makes, so a
-//! controller that is switched on later is noticed with its first one; one that never changes anything is not, and does no
-//! harm. A person who edits a status by hand stops us as well, for that time.
+//! ourselves that has written the status subresource within the last [`RECENTLY`] is taken for a controller that is
+//! alive, and nothing is done about the object until it has been silent for so long. It writes with every change that
+//! it makes, so a controller that is switched on later is noticed with its first one; one that never changes anything
+//! is not, and does no harm. A person who edits a status by hand stops us as well, for that time.
 //!
 //! API servers without managed fields show nobody.
 

@@ -1,19 +1,19 @@
 //! The HorizontalPodAutoscaler controller in place of Kubernetes' own: one pass over each object every sync period.
 //!
-//! Kubernetes' own is to be switched off (`--controllers=*,-horizontal-pod-autoscaler-controller` of its controller manager);
-//! as long as it is not, nothing is done here ([`foreign`]).
+//! Kubernetes' own is to be switched off (`--controllers=*,-horizontal-pod-autoscaler-controller` of its controller
+//! manager); as long as it is not, nothing is done here ([`foreign`]).
 //!
 //! # Cadence
 //!
 //! An object's key is queued one sync period after the object appears or changes, and again one period after each pass,
-//! however that went: no back-off, no jitter, no hurry after an edit. A second request for a queued key can only make it
-//! earlier. One object is in the hands of one worker at most.
+//! however that went: no back-off, no jitter, no hurry after an edit. A second request for a queued key can only make
+//! it earlier. One object is in the hands of one worker at most.
 //!
 //! # Memory
 //!
 //! Recommendations and changes of an object are kept from one pass to the next, under its UID: an object that was
-//! deleted and made again starts afresh, where upstream's may inherit. A restart forgets them. Selectors are known of all
-//! objects, so that no two act on the same pods; hence one process does all the work, and others stand by.
+//! deleted and made again starts afresh, where upstream's may inherit. A restart forgets them. Selectors are known of
+//! all objects, so that no two act on the same pods; hence one process does all the work, and others stand by.
 //!
 //! # Where we differ from upstream
 //!

@@ -1,11 +1,11 @@
 //! From a kind to its resources, as the API server's discovery tells it.
 //!
 //! A reference names a group and a kind; a path needs a resource and a version. The version in the reference is of no
-//! interest: the group's preferred version is used where it has the resource, else the first that does. A kind that several
-//! resources share has several mappings, in discovery's order.
+//! interest: the group's preferred version is used where it has the resource, else the first that does. A kind that
+//! several resources share has several mappings, in discovery's order.
 //!
-//! Discovery of a group is remembered for [`REMEMBERED`], and asked for again at once when it does not know a kind, so a CRD
-//! that was created a moment ago is found.
+//! Discovery of a group is remembered for [`REMEMBERED`], and asked for again at once when it does not know a kind, so
+//! a CRD that was created a moment ago is found.
 
 use super::rest::{Rest, qualified, segment};
 use super::wording::Failure;

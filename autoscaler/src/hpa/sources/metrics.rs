@@ -8,8 +8,8 @@
 //! | of the namespace | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/metrics/METRIC` |
 //! | an external metric | `/apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC` |
 //!
-//! Selectors that require nothing are left out. VERSION is what the group prefers if it is known here (v1beta2, v1beta1), else
-//! the first known one that the group lists; it is remembered for one sync period.
+//! Selectors that require nothing are left out. VERSION is what the group prefers if it is known here (v1beta2,
+//! v1beta1), else the first known one that the group lists; it is remembered for one sync period.
 
 use super::MetricSource;
 use super::mapping::Mapper;

@@ -10,8 +10,8 @@
 //!
 //! # Where we differ from upstream
 //!
-//! - The questions of one pass are asked side by side, and what several metrics need is asked once (cpu and memory of the
-//!   same pods are one list).
+//! - The questions of one pass are asked side by side, and what several metrics need is asked once (cpu and memory of
+//!   the same pods are one list).
 //! - Each call has [`PATIENCE`]; upstream waits for ever, and a worker with it.
 
 mod mapping;

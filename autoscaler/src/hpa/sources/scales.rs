@@ -1,11 +1,11 @@
 //! The scale subresource of any kind, over REST.
 //!
-//! What is written is what was read, with other replicas: kind, version and `resourceVersion` are the server's, so a write
-//! that comes after somebody else's is a conflict. Upstream converts to the kind that discovery announces, which is the one
-//! that the server answers with.
+//! What is written is what was read, with other replicas: kind, version and `resourceVersion` are the server's, so a
+//! write that comes after somebody else's is a conflict. Upstream converts to the kind that discovery announces, which
+//! is the one that the server answers with.
 //!
-//! Old servers' scales carry their selector as a map of labels, with a text beside it for what a map cannot say; both are
-//! read.
+//! Old servers' scales carry their selector as a map of labels, with a text beside it for what a map cannot say; both
+//! are read.
 
 use super::ScaleSource;
 use super::mapping::{Mapper, Mapping};

@@ -1,8 +1,8 @@
 //! What the metrics APIs answer, as JSON, and what the rules make of it.
 //!
-//! Amounts are rounded up to thousandths, each for itself, before anything is added. `window` of the resource metrics API is
-//! Go's text for a duration; the custom metrics API says whole seconds, as `windowSeconds` in v1beta2 and `window` in
-//! v1beta1.
+//! Amounts are rounded up to thousandths, each for itself, before anything is added. `window` of the resource metrics
+//! API is Go's text for a duration; the custom metrics API says whole seconds, as `windowSeconds` in v1beta2 and
+//! `window` in v1beta1.
 
 use autoscaler_core::hpa::quantity::Quantity;
 use autoscaler_core::hpa::usage::{PodUsage, PodValue};

@@ -26,8 +26,8 @@ fn value(name: &str, value: &str) -> Value {
     json!({"describedObject": {"kind": "Pod", "name": name}, "timestamp": "2023-11-14T22:13:20Z", "value": value})
 }
 
-/// Goal: the version of the reference does not matter, its group does; discovery is asked once; a write carries the version
-/// that was read, and the server's own kind.
+/// Goal: the version of the reference does not matter, its group does; discovery is asked once; a write carries the
+/// version that was read, and the server's own kind.
 #[tokio::test(start_paused = true)]
 async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
     let mock = Mock::default();

@@ -1,7 +1,7 @@
 //! What the API server's answers are called when they are failures: users meet these texts in conditions and events.
 //!
-//! A `Status` object speaks for itself. Anything else, such as the plain text of a path that nobody serves, gets the words
-//! that Kubernetes' own clients put in its place, with the verb and the resource that was asked for.
+//! A `Status` object speaks for itself. Anything else, such as the plain text of a path that nobody serves, gets the
+//! words that Kubernetes' own clients put in its place, with the verb and the resource that was asked for.
 
 use http::StatusCode;
 use serde::Deserialize;

@@ -103,8 +103,8 @@ fn only_the_planes_own_accounts_have_a_part_in_it() {
     }
 }
 
-/// Goal: a token that has expired opens no connection once its good verdict is too old, and one that was refused is asked
-/// about again when that verdict is.
+/// Goal: a token that has expired opens no connection once its good verdict is too old, and one that was refused is
+/// asked about again when that verdict is.
 #[tokio::test(start_paused = true)]
 async fn an_expired_token_is_refused_when_its_verdict_is_too_old() {
     let (reviews, second) = (Reviews::default(), Duration::from_secs(1));

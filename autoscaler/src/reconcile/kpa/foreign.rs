@@ -1,12 +1,12 @@
 //! PodAutoscalers of a class that this controller does not serve.
 //!
-//! In a Knative install they are none of its business. In standalone class HPA is served unless `ZEROSCALE_HPA=off` says
-//! otherwise; nobody else reconciles it there, so then its status says that it is not served, and what to do: silence would
-//! look like a fault. Other foreign classes belong to controllers that
+//! In a Knative install they are none of its business. In standalone class HPA is served unless `ZEROSCALE_HPA=off`
+//! says otherwise; nobody else reconciles it there, so then its status says that it is not served, and what to do:
+//! silence would look like a fault. Other foreign classes belong to controllers that
 //! we do not know, and hear nothing from us.
 //!
-//! A PodAutoscaler that was taken up before its class was edited stays ours: the edit is refused, as any that breaks a rule,
-//! and its former version stays in force ([`Context::accepted`]). Nobody else would take our mark off.
+//! A PodAutoscaler that was taken up before its class was edited stays ours: the edit is refused, as any that breaks a
+//! rule, and its former version stays in force ([`Context::accepted`]). Nobody else would take our mark off.
 
 use super::super::context::Context;
 use super::super::error::Error;

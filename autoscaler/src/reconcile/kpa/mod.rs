@@ -3,8 +3,8 @@
 //!
 //! # Order
 //!
-//! 1. Standalone looks whether it may act at all ([`standalone`]), and marks what it takes up. In a Knative install nothing
-//!    happens before the ServerlessService has named its private Service.
+//! 1. Standalone looks whether it may act at all ([`standalone`]), and marks what it takes up. In a Knative install
+//!    nothing happens before the ServerlessService has named its private Service.
 //! 2. The decider is told what there is to decide, the pod index what there is to count.
 //! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
 //!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an [`outcome`], and **the replicas patch is the first
@@ -17,14 +17,16 @@
 //!
 //! # Where we differ from upstream
 //!
-//! - A write of the ServerlessService's spec does not make `SKSReady` Unknown until its controller has seen it: its own `Ready`
-//!   condition still holds for the Services that exist.
+//! - A write of the ServerlessService's spec does not make `SKSReady` Unknown until its controller has seen it: its own
+//!   `Ready` condition still holds for the Services that exist.
 //! - The mode stays as it is while the scale is unknown (standalone), or a new owner does not know enough.
-//! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a worker.
+//! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
+//!   worker.
 //!
 //! # Not here
 //!
-//! What nobody serves ([`foreign`] says so in the status); the process's own metrics, which are recorded where decisions are.
+//! What nobody serves ([`foreign`] says so in the status); the process's own metrics, which are recorded where
+//! decisions are.
 
 mod conditions;
 pub(crate) mod foreign;
@@ -71,8 +73,8 @@ pub(crate) const HOSTS_OWNED: &str = "HostsOwned";
 /// Activators of a PodAutoscaler whose Services are not there yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
 
-/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA, class HPA is ours where metrics are
-/// looked at, and what was taken up stays ours whatever its class becomes.
+/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA, class HPA is ours where
+/// metrics are looked at, and what was taken up stays ours whatever its class becomes.
 pub(crate) fn is_ours(cx: &Context, object: &PodAutoscaler) -> bool {
     match annotations::CLASS.text(object.annotations()) {
         Some(_) => cx.serves(object) || (cx.is_standalone() && standalone::has_finalizer(object)),
@@ -108,8 +110,8 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
     cx.passes(&cx.world.autoscalers, COMPONENT).over(&object, run).await
 }
 
-/// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written; a pass must
-/// follow.
+/// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written; a
+/// pass must follow.
 ///
 /// # Errors
 /// Whatever kept the replicas from being changed.

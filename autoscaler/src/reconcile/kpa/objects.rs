@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 /// What settings of autoscaling begin with.
 const AUTOSCALING: &str = "autoscaling.knative.dev/";
 
-/// Labels of everything that belongs to a revision: the PodAutoscaler's; in standalone, where nobody else sets them, with
-/// revision, its uid and configuration.
+/// Labels of everything that belongs to a revision: the PodAutoscaler's; in standalone, where nobody else sets them,
+/// with revision, its uid and configuration.
 pub(crate) fn labels(autoscaler: &PodAutoscaler, rules: Rules) -> BTreeMap<String, String> {
     let mut labels = autoscaler.labels().clone();
     if rules == Rules::Standalone {

@@ -127,8 +127,8 @@ impl Pass<'_> {
         })
     }
 
-    /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again; the key comes back
-    /// when it is. Told once.
+    /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again; the key
+    /// comes back when it is. Told once.
     fn is_contested(&self, to: i32) -> bool {
         let (cx, key) = (self.cx, self.key);
         let contest = cx.contests.get(key).map(|contest| *contest).unwrap_or_default();

@@ -4,8 +4,8 @@
 //!
 //! - Pods without a reporter are never scraped and the activators never leave their path: the target burst capacity is
 //!   unlimited whatever annotation or configuration says, and an annotation that says otherwise is named in the status.
-//! - Without an initial-scale annotation the target is taken as it was found: found at zero, it need not start once to count
-//!   as initialized; found running, one ready pod is enough.
+//! - Without an initial-scale annotation the target is taken as it was found: found at zero, it need not start once to
+//!   count as initialized; found running, one ready pod is enough.
 //! - The path is probed before the last pod goes, even where the activators never leave it.
 
 use autoscaler_core::bounds;

@@ -1,19 +1,19 @@
 //! Is an activator in the path? Asked of the public Service itself, before the last pod goes.
 //!
-//! `GET http://SERVICE.NAMESPACE.svc.DOMAIN:80//healthz` (81 for h2c in a Knative install), over a connection of its own,
-//! with the headers that activators answer to with their name. A queue-proxy answers 400, a plain pod whatever it likes: both
-//! mean that requests still reach the pods.
+//! `GET http://SERVICE.NAMESPACE.svc.DOMAIN:80//healthz` (81 for h2c in a Knative install), over a connection of its
+//! own, with the headers that activators answer to with their name. A queue-proxy answers 400, a plain pod whatever it
+//! likes: both mean that requests still reach the pods.
 //!
 //! # Never in a worker's way
 //!
-//! [`Prober::verdict`] returns what is known. When asked to, a task probes at once and then each second, until an activator
-//! answers or [`ROUND`] is over; each probe is bounded by [`PROBE_TIMEOUT`], all of them by [`AT_ONCE_MAX`]. When the round ends,
-//! the revision is reconciled again. One round at a time for each revision.
+//! [`Prober::verdict`] returns what is known. When asked to, a task probes at once and then each second, until an
+//! activator answers or [`ROUND`] is over; each probe is bounded by [`PROBE_TIMEOUT`], all of them by [`AT_ONCE_MAX`].
+//! When the round ends, the revision is reconciled again. One round at a time for each revision.
 //!
 //! # How long a verdict holds
 //!
-//! A good one holds for [`VERDICT_HOLDS`]: longer than the reconcile it leads to, shorter than a path takes to move back
-//! unnoticed. A bad one holds as long as its round, which goes on trying.
+//! A good one holds for [`VERDICT_HOLDS`]: longer than the reconcile it leads to, shorter than a path takes to move
+//! back unnoticed. A bad one holds as long as its round, which goes on trying.
 
 use bytes::Bytes;
 use common::RevisionKey as Key;

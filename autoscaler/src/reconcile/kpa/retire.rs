@@ -60,8 +60,8 @@ pub(crate) async fn run(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>) ->
     leave(cx, key, object).await
 }
 
-/// Steps 4 and 5: nothing of ours stays. All that is done where the Service turned out to be somebody else's; and the end of an
-/// opt-out, where the Service is somebody else's as soon as it is given back.
+/// Steps 4 and 5: nothing of ours stays. All that is done where the Service turned out to be somebody else's; and the
+/// end of an opt-out, where the Service is somebody else's as soon as it is given back.
 ///
 /// # Errors
 /// The API server's.

@@ -1,8 +1,8 @@
 //! What standalone looks at before it scales: is the PodAutoscaler sound, is its target there, is its Service ours?
 //!
-//! Whatever is refused is refused in the status, with the field, the value and the rule, and nothing else is changed. Of an
-//! edit that breaks a rule the former version stays in force. A target is marked as taken up, with the replicas that it was
-//! found with, before anything is made or changed for it.
+//! Whatever is refused is refused in the status, with the field, the value and the rule, and nothing else is changed.
+//! Of an edit that breaks a rule the former version stays in force. A target is marked as taken up, with the replicas
+//! that it was found with, before anything is made or changed for it.
 
 use super::super::api::Bounded;
 use super::super::context::Context;

@@ -1,9 +1,9 @@
 //! Who a Service of the public name belongs to, and how a foreign one is borrowed and given back.
 //!
 //! A Service that we did not make is never touched, unless `zeroscale.dev/adopt-service: "true"` allows to borrow it.
-//! Borrowing takes its selector away, which makes Kubernetes' controllers leave its endpoints to us, and notes the selector
-//! and the borrower in two annotations. Giving it back undoes exactly these three edits, so the Service is then equal to
-//! its former self but for `resourceVersion` and `managedFields`.
+//! Borrowing takes its selector away, which makes Kubernetes' controllers leave its endpoints to us, and notes the
+//! selector and the borrower in two annotations. Giving it back undoes exactly these three edits, so the Service is
+//! then equal to its former self but for `resourceVersion` and `managedFields`.
 //!
 //! # Odd cases
 //!

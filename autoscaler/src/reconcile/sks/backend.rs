@@ -2,17 +2,17 @@
 //!
 //! # Port
 //!
-//! Annotation `port` (a number or the name of a container port), else the container port named `http`, `http1`, `h2c` or
-//! `grpc`, else the only TCP port there is. Anything else is refused. Pods with a queue-proxy, known by a container
+//! Annotation `port` (a number or the name of a container port), else the container port named `http`, `http1`, `h2c`
+//! or `grpc`, else the only TCP port there is. Anything else is refused. Pods with a queue-proxy, known by a container
 //! port named `http-autometric`, are reached at its port as in Knative.
 //!
 //! A port that has a name is handed on by name: during a rollout that moves it, each pod is reached at its own.
 //!
 //! # Readiness
 //!
-//! The readiness probe of the container that has the port, sent by the activator: `httpGet`, `tcpSocket` or `grpc`. What
-//! only the kubelet can do (an exec or a startup probe, another host, TLS) leaves it to Kubernetes. No probe: a TCP connect.
-//! Annotation `probe` overrides.
+//! The readiness probe of the container that has the port, sent by the activator: `httpGet`, `tcpSocket` or `grpc`.
+//! What only the kubelet can do (an exec or a startup probe, another host, TLS) leaves it to Kubernetes. No probe: a
+//! TCP connect. Annotation `probe` overrides.
 
 use super::super::world::facts::Target;
 use common::annotations::{PortReference, ProbeOverride, Settings};

@@ -80,7 +80,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is back.
+    /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is
+    /// back.
     async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete = async |api: Bounded| api.remove::<Endpoints>(&key).await.map_err(Error::api(doing.as_str()));

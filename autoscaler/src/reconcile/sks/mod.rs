@@ -5,18 +5,20 @@
 //! 1. The public Service's standing decides what may be done with it ([`adopt`]).
 //! 2. Private Service: selects the pods, carries the backend annotation ([`services`], [`mod@backend`]).
 //! 3. Public Service: made, put right, or borrowed; a former one, of another name, is given up.
-//! 4. Its EndpointSlices ([`slices`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the slices,
-//!    and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the pods where no
-//!    activator is ready, but not while the last pod is being taken: its proof that activators are in the path came before.
+//! 4. Its EndpointSlices ([`slices`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
+//!    slices, and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the
+//!    pods where no activator is ready, but not while the last pod is being taken: its proof that activators are in the
+//!    path came before.
 //! 5. Status. `ActivatorEndpointsPopulated` says what was written, not what was asked for: it is the clock of the grace
 //!    period, which must not run while pods have the traffic (upstream's does where no activator is ready).
 //!
-//! Every cause comes as an event: mode, pods, activators, an edit, a Service or slice that somebody touched. There is no timer.
+//! Every cause comes as an event: mode, pods, activators, an edit, a Service or slice that somebody touched. There is
+//! no timer.
 //!
 //! # Giving back
 //!
-//! While the PodAutoscaler is being deleted, or may not keep a borrowed Service, and the mode is Serve, the Service gets
-//! its selector back. Our slices stay, with the pods in them, until Kubernetes' own exist; they go with the
+//! While the PodAutoscaler is being deleted, or may not keep a borrowed Service, and the mode is Serve, the Service
+//! gets its selector back. Our slices stay, with the pods in them, until Kubernetes' own exist; they go with the
 //! ServerlessService.
 //!
 //! # Not here
@@ -312,8 +314,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Where the target is gone or the PodAutoscaler makes no sense: there is nothing to lead to, but a borrowed Service is still
-    /// to be given back.
+    /// Where the target is gone or the PodAutoscaler makes no sense: there is nothing to lead to, but a borrowed
+    /// Service is still to be given back.
     async fn give_back_only(&mut self) -> Result<(), Error> {
         if !self.is_retiring() {
             return Ok(());

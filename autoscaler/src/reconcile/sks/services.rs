@@ -1,11 +1,11 @@
 //! The two Services of a revision in standalone, as they should be.
 //!
 //! The private one selects the pods and carries, in one annotation, all that an activator must know. The public one has
-//! no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is ours
-//! are kept as they should be; what else a user sets on it (type, load balancer, node ports) stays.
+//! no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is
+//! ours are kept as they should be; what else a user sets on it (type, load balancer, node ports) stays.
 //!
-//! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a port of
-//! the private Service each, so that their numbers are known, and lead to the pods always.
+//! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a
+//! port of the private Service each, so that their numbers are known, and lead to the pods always.
 
 use super::super::world::facts::Labels;
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};

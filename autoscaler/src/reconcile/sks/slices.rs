@@ -13,19 +13,19 @@
 //!
 //! # Ports
 //!
-//! A port of the Service carries the revision's traffic, or something else (an adopted Service may have a port for metrics).
-//! What is not traffic goes to the pods in every mode, in slices of its own that no switch touches. An EndpointSlice has one
-//! list of ports for all its endpoints, so endpoints are grouped by address family and ports; pods of a rolling update may
-//! well listen on different ones.
+//! A port of the Service carries the revision's traffic, or something else (an adopted Service may have a port for
+//! metrics). What is not traffic goes to the pods in every mode, in slices of its own that no switch touches. An
+//! EndpointSlice has one list of ports for all its endpoints, so endpoints are grouped by address family and ports;
+//! pods of a rolling update may well listen on different ones.
 //!
 //! Activators find themselves in slices labelled as public, by the port named `http` or `http2`, else the only one. So
-//! slices of other ports are not labelled; and where an adopted Service has several ports for its traffic under names of its
-//! own, each gets a slice, of which one is labelled.
+//! slices of other ports are not labelled; and where an adopted Service has several ports for its traffic under names
+//! of its own, each gets a slice, of which one is labelled.
 //!
 //! # Names
 //!
-//! Slices of traffic are numbered, group after group, so that a switch of the path rewrites the first slice in one atomic update
-//! instead of deleting one and creating another.
+//! Slices of traffic are numbered, group after group, so that a switch of the path rewrites the first slice in one
+//! atomic update instead of deleting one and creating another.
 
 use common::names;
 use common_api::Mode;
@@ -317,7 +317,8 @@ pub(crate) enum Write {
 }
 
 /// The writes that turn `existing`, all slices of the public Service, into `desired`: updates first, since one of them
-/// moves the path, deletions last. Slices that others left behind are deleted too: they would go on leading to the pods.
+/// moves the path, deletions last. Slices that others left behind are deleted too: they would go on leading to the
+/// pods.
 pub(crate) fn writes(existing: &[Arc<EndpointSlice>], desired: Vec<EndpointSlice>) -> Vec<Write> {
     let (mut updates, mut creates) = (vec![], vec![]);
     let mut kept = BTreeSet::new();

@@ -105,8 +105,8 @@ pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
     })
 }
 
-/// Goal: replicas that somebody else changes are put right at once, the first times; then a pause lies between, and the history
-/// says why. Another decision is not held up.
+/// Goal: replicas that somebody else changes are put right at once, the first times; then a pause lies between, and the
+/// history says why. Another decision is not held up.
 #[tokio::test]
 async fn who_keeps_changing_the_replicas_is_not_fought_with() {
     let mut f = Fixture::new(Mode::Standalone);
@@ -124,8 +124,8 @@ async fn who_keeps_changing_the_replicas_is_not_fought_with() {
     f.play(vec![patched(3)], async |cx, key| kpa::hurry(cx, key).await).await.expect("another decision");
 }
 
-/// Goal: in a hurry the replicas are all that is written; what is not taken up yet, refused, another's or on its way out waits
-/// for an ordinary pass.
+/// Goal: in a hurry the replicas are all that is written; what is not taken up yet, refused, another's or on its way
+/// out waits for an ordinary pass.
 #[tokio::test]
 async fn in_a_hurry_nothing_but_the_replicas_is_written() {
     let mut f = Fixture::new(Mode::Standalone);
@@ -291,7 +291,8 @@ async fn replicas_changed_by_hand_are_put_right_once() {
     pass(&mut f, vec![]).await.expect("nothing to do");
 }
 
-/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: an activator answers, the pod goes.
+/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: an activator answers, the pod
+/// goes.
 #[tokio::test]
 async fn the_last_pod_goes_when_an_activator_has_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -512,7 +513,8 @@ async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
     }
 }
 
-/// Goal: what was taken up and then given another class still wakes by its former version, says why, and can be deleted.
+/// Goal: what was taken up and then given another class still wakes by its former version, says why, and can be
+/// deleted.
 #[tokio::test]
 async fn a_class_edited_after_the_take_up_is_refused_and_the_former_version_stays() {
     let mut f = Fixture::new(Mode::Standalone).without_engine();

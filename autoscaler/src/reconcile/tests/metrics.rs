@@ -71,7 +71,8 @@ fn edited_status(annotations: Value, replicas: i32) -> Value {
     autoscaler(annotations, status("True", "", 600, replicas, replicas))
 }
 
-/// Goal: class HPA without a HorizontalPodAutoscaler: its metric scales, its target is not the load's, the load wakes it.
+/// Goal: class HPA without a HorizontalPodAutoscaler: its metric scales, its target is not the load's, the load wakes
+/// it.
 #[tokio::test]
 async fn class_hpa_is_scaled_by_its_metric_and_woken_by_its_load() {
     let annotations = json!({

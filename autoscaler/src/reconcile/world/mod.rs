@@ -10,11 +10,11 @@
 //! | Service | those whose public Service it is | the same, and its owner | – |
 //! | EndpointSlice | – | its label's; those whose public Service it is about; all, if about `activator-service` | – |
 //!
-//! Pods are counted behind [`crate::scale::Pods`], and decisions made behind [`crate::scale::Deciders`]: both come over the
-//! attention feed.
+//! Pods are counted behind [`crate::scale::Pods`], and decisions made behind [`crate::scale::Deciders`]: both come over
+//! the attention feed.
 //!
-//! Services and slices are watched in standalone alone. There the watches are not narrowed by labels: a foreign Service of
-//! our name, and slices that others left behind, have none of ours.
+//! Services and slices are watched in standalone alone. There the watches are not narrowed by labels: a foreign Service
+//! of our name, and slices that others left behind, have none of ours.
 
 pub(crate) mod facts;
 pub(crate) mod links;
@@ -144,8 +144,8 @@ impl World {
         }
     }
 
-    /// Asks for all PodAutoscalers, their Metrics, and in standalone all ServerlessServices, to be reconciled when there is
-    /// time: whoever gains a revision begins to collect, whoever loses it stops.
+    /// Asks for all PodAutoscalers, their Metrics, and in standalone all ServerlessServices, to be reconciled when
+    /// there is time: whoever gains a revision begins to collect, whoever loses it stops.
     pub(crate) fn sweep(&self) {
         for key in self.routes.autoscalers.read().iter() {
             self.routes.queues.metrics.add(key.clone(), Lane::Slow);
@@ -193,8 +193,8 @@ where
     });
 }
 
-/// Without the record of who wrote which field, which is the larger half of many objects. A replace without it leaves it
-/// as it is.
+/// Without the record of who wrote which field, which is the larger half of many objects. A replace without it leaves
+/// it as it is.
 fn trimmed<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object
@@ -230,7 +230,8 @@ impl Routes {
         if self.mode == Mode::Knative {
             return Refers { target, ..Refers::default() };
         }
-        // What cannot be read is refused by the reconciler; until it is put right the object claims nothing but its name.
+        // What cannot be read is refused by the reconciler; until it is put right the object claims nothing but its
+        // name.
         let settings = Settings::read(autoscaler.annotations()).unwrap_or_default();
         let of = autoscaler.annotations();
         let claims = annotations::is_kpa(of) || (annotations::is_hpa(of) && self.hpa == Hpa::Engine);

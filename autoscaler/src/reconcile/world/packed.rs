@@ -2,9 +2,9 @@
 //!
 //! Of the thousands of objects of a kind hardly any is looked at at a time: an object is read when something happens to
 //! its revision. In memory it is a hundred small blocks, some 4 KiB; as JSON less than half of that, most of which it
-//! shares with every other object of its kind. So it is held as JSON, compressed (LZ4) against a dictionary, which is the
-//! first object that was packed: what is left of most are their names, uids and times. Taking one out costs some ten
-//! microseconds.
+//! shares with every other object of its kind. So it is held as JSON, compressed (LZ4) against a dictionary, which is
+//! the first object that was packed: what is left of most are their names, uids and times. Taking one out costs some
+//! ten microseconds.
 //!
 //! # Odd cases
 //!

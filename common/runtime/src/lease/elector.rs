@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 const CLAIM: &str = "zeroscale.dev/claim";
 /// Longest wait for the answer to one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for writes under way before a lease is given away or up. If it is not enough, the lease stays in our name:
-/// it is taken up again, or expires.
+/// Longest wait for writes under way before a lease is given away or up. If it is not enough, the lease stays in our
+/// name: it is taken up again, or expires.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait for all leases to be released at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -198,8 +198,8 @@ impl Elector {
     }
 
     /// Sends one write. The future owns what it needs, so that several run at once. What takes the lease from us waits
-    /// until nothing is being written under it; nothing begins any more, since [`Election`] has let go of it already, which
-    /// must have been [published](Self::publish) before the future is polled.
+    /// until nothing is being written under it; nothing begins any more, since [`Election`] has let go of it already,
+    /// which must have been [published](Self::publish) before the future is polled.
     fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, Outcome)> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);

@@ -1,7 +1,8 @@
 //! Ownership by lease: which of several processes acts for which share of the keys.
 //!
-//! There is one `coordination.k8s.io/v1` Lease for each owner bucket, with Knative's names, fields and identity, so that
-//! replicas of either implementation may share them. Every process campaigns for every lease and watches all of them.
+//! There is one `coordination.k8s.io/v1` Lease for each owner bucket, with Knative's names, fields and identity, so
+//! that replicas of either implementation may share them. Every process campaigns for every lease and watches all of
+//! them.
 //!
 //! # Timing
 //!
@@ -104,8 +105,8 @@ impl Ownership {
         self.until(bucket).is_some_and(|until| Instant::now() < until)
     }
 
-    /// Who holds the bucket; `None`: nobody, an identity that cannot be read, or one whose lease has run out as far as can
-    /// be seen from here.
+    /// Who holds the bucket; `None`: nobody, an identity that cannot be read, or one whose lease has run out as far as
+    /// can be seen from here.
     pub fn holder(&self, bucket: usize) -> Option<Holder> {
         let views = self.views.read();
         let view = views.get(bucket)?;
@@ -123,7 +124,8 @@ impl Ownership {
         self.writable_until(bucket).is_some_and(|until| Instant::now() <= until)
     }
 
-    /// Begins a write for the bucket; `None`: it may not be started now. The lease does not change hands while it lasts.
+    /// Begins a write for the bucket; `None`: it may not be started now. The lease does not change hands while it
+    /// lasts.
     pub fn begin_write(&self, bucket: usize) -> Option<WriteGuard> {
         let views = self.views.read(); // Held until the guard counts: an elector that closes the bucket waits for either.
         let until = views.get(bucket)?.until?;

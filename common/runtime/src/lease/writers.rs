@@ -1,14 +1,14 @@
 //! Writes under way for each bucket, so that no lease changes hands beneath one of them.
 //!
 //! A write is begun with a [`WriteGuard`], which is given only while the lease is certain to last for another
-//! [`WRITE_MARGIN`](super::WRITE_MARGIN), and has to be over at [`WriteGuard::deadline`], ahead of the lease's end. Whoever
-//! gives a lease away or up waits until the guards of its bucket are gone. So a former owner's write can land late neither
-//! after a handover nor after an expiry, however slowly the API server answers.
+//! [`WRITE_MARGIN`](super::WRITE_MARGIN), and has to be over at [`WriteGuard::deadline`], ahead of the lease's end.
+//! Whoever gives a lease away or up waits until the guards of its bucket are gone. So a former owner's write can land
+//! late neither after a handover nor after an expiry, however slowly the API server answers.
 //!
 //! # Odd cases
 //!
-//! A write that ended without an answer may still be carried out: until the API server has heard that its caller is gone
-//! ([`CANCEL_MARGIN`]), the guard of a write that was not [answered](WriteGuard::answered) counts on.
+//! A write that ended without an answer may still be carried out: until the API server has heard that its caller is
+//! gone ([`CANCEL_MARGIN`]), the guard of a write that was not [answered](WriteGuard::answered) counts on.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -181,7 +181,8 @@ mod tests {
         }
     }
 
-    /// Goal: a profile is what pprof reads, and names the function that was busy. Method: one thread that does nothing else.
+    /// Goal: a profile is what pprof reads, and names the function that was busy. Method: one thread that does nothing
+    /// else.
     #[tokio::test]
     async fn a_profile_names_what_was_busy() {
         #[inline(never)]

@@ -1,8 +1,8 @@
 //! Names of Services, looked up at the API server: for a plane outside of any pod.
 //!
-//! A plane on a developer's machine, or beside `local api` and `local node`, has no cluster DNS to ask, and often no way
-//! to a ClusterIP either. The addresses given here are those of the Service's ready endpoints themselves, as kube-proxy
-//! would choose among them, in random order.
+//! A plane on a developer's machine, or beside `local api` and `local node`, has no cluster DNS to ask, and often no
+//! way to a ClusterIP either. The addresses given here are those of the Service's ready endpoints themselves, as
+//! kube-proxy would choose among them, in random order.
 //!
 //! Consequence: what a plane learns by calling such a name is true of the EndpointSlices and says nothing about the
 //! cluster's Service proxies, which learn of a change a moment later. In a cluster use DNS.

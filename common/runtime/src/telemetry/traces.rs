@@ -2,8 +2,8 @@
 //!
 //! Sampling as upstream's: a rate of 1 or more takes all, 0 or less none, whatever the caller decided; between them the
 //! caller's decision holds, and traces that begin here are taken at that rate. `stdout` takes all.
-//! `OTEL_TRACES_SAMPLER` beats all of that. Ended spans are batched by OpenTelemetry's SDK and sent by [`super::otlp`], or
-//! written to standard output, one JSON object a line.
+//! `OTEL_TRACES_SAMPLER` beats all of that. Ended spans are batched by OpenTelemetry's SDK and sent by [`super::otlp`],
+//! or written to standard output, one JSON object a line.
 //!
 //! Without a protocol there is no [`Tracing`], no span, and nothing to pay; callers' headers then pass unchanged.
 

@@ -1,7 +1,7 @@
 //! Certificates out of files, followed as they change.
 //!
-//! A mounted Secret changes by a symbolic link that is swapped, so the files are read again every few seconds, which costs
-//! less than it takes to say, and compared. Half a change (a certificate whose key has not come yet) does not fit
+//! A mounted Secret changes by a symbolic link that is swapped, so the files are read again every few seconds, which
+//! costs less than it takes to say, and compared. Half a change (a certificate whose key has not come yet) does not fit
 //! together, is refused, and mended by the next look.
 
 use super::{Identity, PemError, Roots, pem, roots};

@@ -1,5 +1,5 @@
-//! A client that believes whatever certificate it is shown, as the kubelet does in probes over HTTPS: a probe asks whether
-//! somebody answers, tells nobody anything, and the address is that of a pod, which no certificate bears.
+//! A client that believes whatever certificate it is shown, as the kubelet does in probes over HTTPS: a probe asks
+//! whether somebody answers, tells nobody anything, and the address is that of a pod, which no certificate bears.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};

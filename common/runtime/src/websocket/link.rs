@@ -190,7 +190,8 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 Some(Ok(Message::Close(Some(frame)))) if frame.code == CloseCode::Restart => return End::Restarting,
                 Some(Ok(Message::Close(frame))) => return End::Lost(format!("closed by the peer: {frame:?}")),
                 Some(Ok(Message::Ping(_))) => {
-                    // The pong is queued by the library; it leaves with the next flush, which must not wait for a frame.
+                    // The pong is queued by the library; it leaves with the next flush, which must not wait for a
+                    // frame.
                     if let Err(reason) = flush(&mut stream, deadline).await {
                         return End::Lost(reason);
                     }

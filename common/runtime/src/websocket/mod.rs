@@ -9,9 +9,9 @@
 //!   sends but no longer answers is as gone as a silent one.
 //! - An address has 3 s for connect and handshake together.
 //! - After a loss the first attempt is immediate if the link had proven itself with a pong, or if the peer said that it
-//!   restarts (close code 1012; granted once between proofs, so that a peer that only ever says so cannot make us spin).
-//!   Further attempts back off from 100 ms by a factor of 1.3, each lengthened by up to a half, and no wait exceeds
-//!   [`Config::backoff_max`]: upstream starts over after twenty steps, which comes to much the same.
+//!   restarts (close code 1012; granted once between proofs, so that a peer that only ever says so cannot make us
+//!   spin). Further attempts back off from 100 ms by a factor of 1.3, each lengthened by up to a half, and no wait
+//!   exceeds [`Config::backoff_max`]: upstream starts over after twenty steps, which comes to much the same.
 //! - A write error is a loss at once, as is a write that does not finish before the read deadline.
 //!
 //! # TLS
@@ -148,8 +148,8 @@ struct Target {
 }
 
 impl DurableSender {
-    /// Starts a link to the first of `urls` that answers, and keeps it up until `shutdown`, or until every clone is gone.
-    /// On shutdown queued frames are still written, within a second, and the peer is told with a close frame.
+    /// Starts a link to the first of `urls` that answers, and keeps it up until `shutdown`, or until every clone is
+    /// gone. On shutdown queued frames are still written, within a second, and the peer is told with a close frame.
     ///
     /// Must be called within a tokio runtime.
     ///

@@ -1,8 +1,8 @@
 //! `metrics.k8s.io/v1beta1`: what pods and nodes use now, for `kubectl top` and autoscalers.
 //!
-//! It is served once somebody has lent the server a [`UsageTable`]; without one the group does not exist, as on a cluster
-//! without a metrics server. Nothing of it is stored: a pod's metrics are made from the pod's object and the latest
-//! usage, so selectors mean the pod's labels. A pod of which some container was not measured has none.
+//! It is served once somebody has lent the server a [`UsageTable`]; without one the group does not exist, as on a
+//! cluster without a metrics server. Nothing of it is stored: a pod's metrics are made from the pod's object and the
+//! latest usage, so selectors mean the pod's labels. A pod of which some container was not measured has none.
 
 use std::collections::HashMap;
 use std::sync::Arc;

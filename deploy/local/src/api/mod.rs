@@ -1,7 +1,7 @@
 //! An embedded Kubernetes API server: everything that `kube` and `kubectl` need of one, in memory, on loopback.
 //!
-//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, must be allowed by a role
-//! (`rbac`), and is answered by verbs that are the
+//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, must be allowed by a
+//! role (`rbac`), and is answered by verbs that are the
 //! same for all resources: `list`, `watch`, `write`, `patch`, `delete`. What a resource is comes from one table
 //! (`builtin`) or from a CustomResourceDefinition (`crd`). All state is in [`store`]; the `collector` does what
 //! follows from deletions. Controllers for workloads and endpoints are clients like any other and live elsewhere.
@@ -15,9 +15,9 @@
 //!
 //! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
 //! persistence, conversion between versions of a custom resource, CEL; protobuf, but in bodies of the kinds that
-//! `kubectl create` writes ([`protobuf`]; Jobs, CronJobs, quotas and priority classes are not among them). So of what kubectl
-//! knows these fail, and say so: `explain` (there are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`, `port-forward`,
-//! `certificate`.
+//! `kubectl create` writes ([`protobuf`]; Jobs, CronJobs, quotas and priority classes are not among them). So of what
+//! kubectl knows these fail, and say so: `explain` (there are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`,
+//! `port-forward`, `certificate`.
 
 mod address;
 mod apply;

@@ -1,14 +1,15 @@
-//! Bodies in protobuf, as `kubectl create` and `kubectl auth` write them: read into the JSON that everything else works on.
+//! Bodies in protobuf, as `kubectl create` and `kubectl auth` write them: read into the JSON that everything else works
+//! on.
 //!
-//! kubectl asks for JSON but sends the kinds that it knows in Kubernetes' envelope: four bytes of magic, then the kind and
-//! the object. A server that refuses them is of no use to it, since it tries nothing else. So the kinds and fields that it
-//! writes are read, by tables ([`kinds`]); answers are JSON, as ever.
+//! kubectl asks for JSON but sends the kinds that it knows in Kubernetes' envelope: four bytes of magic, then the kind
+//! and the object. A server that refuses them is of no use to it, since it tries nothing else. So the kinds and fields
+//! that it writes are read, by tables ([`kinds`]); answers are JSON, as ever.
 //!
 //! # Odd cases
 //!
 //! - Go writes each field that is no pointer, whatever its value. Zero therefore means absent, unless a table calls the
-//!   field optional; and a field that no table has is passed over if it holds nothing but zeros. One that says something is
-//!   never lost: the body is refused as a whole, by the field's number and its message.
+//!   field optional; and a field that no table has is passed over if it holds nothing but zeros. One that says
+//!   something is never lost: the body is refused as a whole, by the field's number and its message.
 //! - Depth is bounded by the tables', and by [`DEPTH_MAX`] in what is passed over.
 
 mod kinds;

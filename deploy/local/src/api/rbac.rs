@@ -1,7 +1,7 @@
 //! Who may do what: Roles, ClusterRoles and their bindings, evaluated as they stand in the store.
 //!
-//! `system:masters` may do everything. What Kubernetes' bootstrap roles give to everybody is here as code: discovery and
-//! questions about oneself to whoever has a token, health and version to all.
+//! `system:masters` may do everything. What Kubernetes' bootstrap roles give to everybody is here as code: discovery
+//! and questions about oneself to whoever has a token, health and version to all.
 //!
 //! Odd cases: a ClusterRole with an aggregation rule has, besides its own, the rules of all that its selectors match,
 //! without a controller that copies them. A list or watch of one name counts as being about that name.

@@ -232,8 +232,8 @@ async fn an_address_is_free_once_its_service_has_let_go_of_it() {
     server.shutdown().await;
 }
 
-/// Goal: a body in protobuf, as `kubectl create namespace` sends it, is taken like one in JSON, and answered in JSON; a kind
-/// that is not read so is refused, and the answer names it.
+/// Goal: a body in protobuf, as `kubectl create namespace` sends it, is taken like one in JSON, and answered in JSON; a
+/// kind that is not read so is refused, and the answer names it.
 #[tokio::test]
 async fn kubectls_protobuf_is_taken() {
     let (_server, client) = start(options()).await;

@@ -1,7 +1,7 @@
 //! Create and update: from a body to a stored object.
 //!
-//! Every write takes the same way: prepare the state to be stored ([`super::prepare`]), and commit it against the version
-//! that was read. A commit that lost a race starts again from the
+//! Every write takes the same way: prepare the state to be stored ([`super::prepare`]), and commit it against the
+//! version that was read. A commit that lost a race starts again from the
 //! new state, unless the client named a version: then it is told of the conflict.
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Which dependents a controller owns: those that name it, those it adopts, those it lets go.
 //!
 //! An object that its owner's selector no longer matches is released (somebody relabelled it to look at it in peace);
-//! one without a controller that matches is adopted. Both are writes, and take effect when they are answered. An owner or
-//! dependent that is going away is neither adopted nor adopting.
+//! one without a controller that matches is adopted. Both are writes, and take effect when they are answered. An owner
+//! or dependent that is going away is neither adopted nor adopting.
 
 use super::index::{controller_of, owned_by, selects};
 use super::store::ObjectKey;

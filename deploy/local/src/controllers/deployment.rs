@@ -1,9 +1,9 @@
 //! A Deployment: one ReplicaSet for each template it has had, all at zero but the newest.
 //!
 //! The newest template's set is found by comparing templates, or created as `NAME-HASH`. Then either strategy moves the
-//! replicas over: `RollingUpdate` within bounds ([`super::rolling`]), `Recreate` by waiting for the end of every old pod.
-//! Old sets beyond `revisionHistoryLimit` are deleted once the roll is complete. A paused Deployment is scaled, not
-//! rolled. The status is [`super::deployment_status`].
+//! replicas over: `RollingUpdate` within bounds ([`super::rolling`]), `Recreate` by waiting for the end of every old
+//! pod. Old sets beyond `revisionHistoryLimit` are deleted once the roll is complete. A paused Deployment is scaled,
+//! not rolled. The status is [`super::deployment_status`].
 //!
 //! # Not here
 //!
@@ -117,8 +117,8 @@ impl Rollout<'_> {
         if self.is_recreate() {
             return self.desired();
         }
-        // Pods that an old set has yet to delete count too, or there would be too many for a moment. (Upstream counts what
-        // each set should have.)
+        // Pods that an old set has yet to delete count too, or there would be too many for a moment. (Upstream counts
+        // what each set should have.)
         let there = |set: &Arc<ReplicaSet>| replicas_of(set).max(set.status.as_ref().map_or(0, |s| s.replicas));
         let old: i32 = self.old.iter().map(there).sum();
         new_replicas(self.desired(), self.bounds(), current, old.saturating_add(current))

@@ -149,8 +149,8 @@ fn scaling_changes_pods_and_status() {
     assert_eq!((world.pods(), world.status().replicas), (0, None));
 }
 
-/// Goal: a new template replaces every pod, never more than surge above nor more than unavailable below. Method: one pod
-/// becomes ready between rests; bounds are checked after every single step.
+/// Goal: a new template replaces every pod, never more than surge above nor more than unavailable below. Method: one
+/// pod becomes ready between rests; bounds are checked after every single step.
 #[test]
 fn a_new_template_rolls_within_its_bounds() {
     let mut world = World::new(deployment(4, "1"));

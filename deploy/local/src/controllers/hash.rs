@@ -1,8 +1,8 @@
 //! The `pod-template-hash` label: a short name for a pod template.
 //!
-//! FNV-1a over the template's JSON (fields in a fixed order) and the count of collisions so far, spelled in letters that
-//! form no words, as Kubernetes does. The values differ from Kubernetes' own, and need not agree with them: an existing
-//! ReplicaSet is recognised by its template, never by its hash.
+//! FNV-1a over the template's JSON (fields in a fixed order) and the count of collisions so far, spelled in letters
+//! that form no words, as Kubernetes does. The values differ from Kubernetes' own, and need not agree with them: an
+//! existing ReplicaSet is recognised by its template, never by its hash.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 

@@ -4,8 +4,8 @@
 //! Deployment ──owns── ReplicaSet ──owns── Pod ──matched by── Service ──names── EndpointSlices, Endpoints
 //! ```
 //!
-//! A change marks the keys of those that read the changed object, by its labels before and after. Marking too much costs
-//! one comparison; marking too little would lose a change, for nothing is ever looked at again by itself.
+//! A change marks the keys of those that read the changed object, by its labels before and after. Marking too much
+//! costs one comparison; marking too little would lose a change, for nothing is ever looked at again by itself.
 
 use super::store::{Change, ObjectKey, Store};
 use super::write::{Kind, Request};

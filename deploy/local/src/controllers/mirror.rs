@@ -1,5 +1,5 @@
-//! EndpointSlices for Endpoints that somebody wrote by hand for a Service without a selector, so that readers need to know
-//! slices alone.
+//! EndpointSlices for Endpoints that somebody wrote by hand for a Service without a selector, so that readers need to
+//! know slices alone.
 //!
 //! Endpoints labelled `endpointslice.kubernetes.io/skip-mirror: "true"`, those that are a leader election's lock, and
 //! those without a Service are not mirrored. When the reason ends, so do the slices.

@@ -1,5 +1,5 @@
-//! What Kubernetes' controller manager does for workloads: Deployment → ReplicaSet → Pods, and Services → EndpointSlices
-//! and Endpoints; [`horizontal`] is a controller of its own.
+//! What Kubernetes' controller manager does for workloads: Deployment → ReplicaSet → Pods, and Services →
+//! EndpointSlices and Endpoints; [`horizontal`] is a controller of its own.
 //!
 //! All of the rest is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start:
 //! a watch event marks the keys it concerns, each key is planned by a pure function over the index, the plan's writes
@@ -17,8 +17,8 @@
 //!
 //! # Not here
 //!
-//! Leader election (one instance is assumed), Jobs, StatefulSets, DaemonSets, garbage collection and the end of namespaces,
-//! Events. Each module's header lists what it leaves out of its own job.
+//! Leader election (one instance is assumed), Jobs, StatefulSets, DaemonSets, garbage collection and the end of
+//! namespaces, Events. Each module's header lists what it leaves out of its own job.
 
 mod claim;
 mod core_endpoints;

@@ -9,8 +9,8 @@
 //!
 //! # Not here
 //!
-//! Proportional scaling: upstream spreads a change of `replicas` in the middle of a roll over all sets. Here the new set
-//! grows first and the old ones shrink as availability allows, within the same bounds.
+//! Proportional scaling: upstream spreads a change of `replicas` in the middle of a roll over all sets. Here the new
+//! set grows first and the old ones shrink as availability allows, within the same bounds.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -117,8 +117,8 @@ mod tests {
         }
     }
 
-    /// Goal: a roll from one template to another ends, and keeps both bounds at every step, in whatever order pods become
-    /// available. Method: random bounds; after each pass a random number of new pods becomes available.
+    /// Goal: a roll from one template to another ends, and keeps both bounds at every step, in whatever order pods
+    /// become available. Method: random bounds; after each pass a random number of new pods becomes available.
     fn roll(desired: i32, surge: i32, unavailable: i32, progress: &[i32]) -> Result<(), TestCaseError> {
         let bounds = bounds(Some(&IntOrString::Int(surge)), Some(&IntOrString::Int(unavailable)), desired);
         let (mut old, mut new) = (Set { replicas: desired, available: desired }, Set { replicas: 0, available: 0 });

@@ -1,10 +1,10 @@
 //! EndpointSlices: the addresses of a Service, in pieces of at most [`ENDPOINTS_MAX`].
 //!
-//! [`reconcile`] compares what should be there with the slices that are, and changes as few as it can: an endpoint stays
-//! in its slice, new ones fill the room there is, then empty slices are used again with whatever ports are needed, then
-//! new ones are made. One empty slice is kept when there is nothing to say, as in Kubernetes, so that readers see a
-//! Service without endpoints and not a Service unheard of. (Kubernetes would make that one anew; here it is the same
-//! object, which saves a creation on the way back from zero.)
+//! [`reconcile`] compares what should be there with the slices that are, and changes as few as it can: an endpoint
+//! stays in its slice, new ones fill the room there is, then empty slices are used again with whatever ports are
+//! needed, then new ones are made. One empty slice is kept when there is nothing to say, as in Kubernetes, so that
+//! readers see a Service without endpoints and not a Service unheard of. (Kubernetes would make that one anew; here it
+//! is the same object, which saves a creation on the way back from zero.)
 //!
 //! [`plan`] does this for Services with a selector, [`super::mirror`] for Endpoints written by hand.
 //!

@@ -126,7 +126,8 @@ impl<K: Kind> Request<K> {
                     ..DeleteParams::background()
                 };
                 match api.delete(&key.name, &params).await.map(|answer| answer.left()) {
-                    // Whether this was the end or its beginning, the object no longer counts: it has a deletionTimestamp.
+                    // Whether this was the end or its beginning, the object no longer counts: it has a
+                    // deletionTimestamp.
                     Ok(Some(object)) if object.meta().deletion_timestamp.is_some() => {
                         Ok(Answer::Written(Box::new(object)))
                     }

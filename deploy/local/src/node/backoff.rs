@@ -1,7 +1,7 @@
 //! How long a container that ended waits before it is started again.
 //!
-//! The first restart is immediate; each further one waits [`Backoff::first`], doubling up to [`Backoff::most`]. A run of twice
-//! the longest delay forgets what was before, as in the kubelet.
+//! The first restart is immediate; each further one waits [`Backoff::first`], doubling up to [`Backoff::most`]. A run
+//! of twice the longest delay forgets what was before, as in the kubelet.
 
 use std::time::Duration;
 

@@ -31,7 +31,8 @@ use tokio::time::Instant;
 
 /// Pause before a container that could not be configured is tried again: somebody may have created what was missing.
 const CONFIG_RETRY: Duration = Duration::from_secs(10);
-/// When a running program is looked at for listening on every address: late enough to be listening, early enough to tell.
+/// When a running program is looked at for listening on every address: late enough to be listening, early enough to
+/// tell.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How much of a log is searched for the cause of a failure.
 const LOG_TAIL: u64 = 4096;
@@ -58,8 +59,8 @@ struct Outcome {
 }
 
 impl Container {
-    /// Runs the container until its pod stops or its restart policy ends it. `stop` carries the grace period once the pod is
-    /// to stop; a later, shorter one shortens it.
+    /// Runs the container until its pod stops or its restart policy ends it. `stop` carries the grace period once the
+    /// pod is to stop; a later, shorter one shortens it.
     pub(crate) async fn supervise(self, mut restarts: i32, mut stop: watch::Receiver<Option<Duration>>) {
         let mut delays = Restarts::new(self.node.options.restart_backoff);
         loop {
@@ -220,7 +221,8 @@ impl Container {
         }
     }
 
-    /// Looks whether the program listens where it should not; the reason to end it, if it shares a port with another pod.
+    /// Looks whether the program listens where it should not; the reason to end it, if it shares a port with another
+    /// pod.
     async fn look(&self, me: &Occupant) -> Option<String> {
         let (others, listeners) = self.survey(me).await;
         let (message, shared) = listeners::everywhere(me, &others, &listeners)?;

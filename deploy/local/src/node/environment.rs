@@ -3,10 +3,10 @@
 //! In order, a later one winning:
 //!
 //! 1. `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR` of the node's own process; nothing else is inherited;
-//! 2. `PORT` (the container's port), `HOST` and `POD_IP` (the pod's address), `HOSTNAME` (the pod's name), and `K_REVISION`,
-//!    `K_CONFIGURATION`, `K_SERVICE` from the pod's labels, empty where there is no label;
-//! 3. `envFrom`, then `env`: values with `$(NAME)` of what came before in `env` and `envFrom` (`$$(NAME)` stands for itself, an
-//!    unknown name stays as it is), `fieldRef`, `configMapKeyRef`, `secretKeyRef`.
+//! 2. `PORT` (the container's port), `HOST` and `POD_IP` (the pod's address), `HOSTNAME` (the pod's name), and
+//!    `K_REVISION`, `K_CONFIGURATION`, `K_SERVICE` from the pod's labels, empty where there is no label;
+//! 3. `envFrom`, then `env`: values with `$(NAME)` of what came before in `env` and `envFrom` (`$$(NAME)` stands for
+//!    itself, an unknown name stays as it is), `fieldRef`, `configMapKeyRef`, `secretKeyRef`.
 //!
 //! `command` and `args` are expanded the same way over the whole environment.
 //!

@@ -1,8 +1,8 @@
 //! Events about pods: what `kubectl describe` shows when something is wrong.
 //!
-//! Only what a user must know is told: warnings, and why a container was killed. The same event of the same pod is counted up,
-//! not repeated. Events are written by a task of their own from a queue of [`QUEUE_MAX`]; when it is full the newest are
-//! dropped, since an event that comes late helps less than the ones before it. Losing one loses no work.
+//! Only what a user must know is told: warnings, and why a container was killed. The same event of the same pod is
+//! counted up, not repeated. Events are written by a task of their own from a queue of [`QUEUE_MAX`]; when it is full
+//! the newest are dropped, since an event that comes late helps less than the ones before it. Losing one loses no work.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};

@@ -20,7 +20,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Stack of the child until it is another program. What it runs needs a few hundred bytes, the C library's wrappers included.
+/// Stack of the child until it is another program. What it runs needs a few hundred bytes, the C library's wrappers
+/// included.
 const STACK_BYTES: usize = 64 * 1024;
 /// Signals are numbered from 1 to this.
 const SIGNAL_MAX: c_int = 64;
@@ -94,12 +95,15 @@ fn clone_blocked(plan: &Plan, stack: &mut [u8]) -> io::Result<(Pid, OwnedFd)> {
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     // SAFETY:
     // - sigfillset and pthread_sigmask get valid pointers; `before` is written before it is read.
-    // - The child gets the end of `stack`, aligned to 16 bytes, as stacks grow downwards on all platforms that Rust and Linux share;
-    //   nobody else uses that memory.
-    // - The child shares this process's memory. CLONE_VFORK keeps this thread, and with it `plan`, what `plan` points to, `stack` and
-    //   `pidfd`, in place until the child has called execve or _exit. It writes to `plan.error`, an atomic, and to its stack, nowhere else.
-    // - It also shares this thread's thread-local storage, of which its system calls touch errno; this thread stands still meanwhile.
-    // - All signals are blocked, so no handler of this process runs in the child; it gives them their defaults before it unblocks them.
+    // - The child gets the end of `stack`, aligned to 16 bytes, as stacks grow downwards on all platforms that Rust and
+    //   Linux share; nobody else uses that memory.
+    // - The child shares this process's memory. CLONE_VFORK keeps this thread, and with it `plan`, what `plan` points
+    //   to, `stack` and `pidfd`, in place until the child has called execve or _exit. It writes to `plan.error`, an
+    //   atomic, and to its stack, nowhere else.
+    // - It also shares this thread's thread-local storage, of which its system calls touch errno; this thread stands
+    //   still meanwhile.
+    // - All signals are blocked, so no handler of this process runs in the child; it gives them their defaults before
+    //   it unblocks them.
     // - With CLONE_PIDFD the kernel writes the new descriptor to the fifth argument, before the call returns.
     let pid = unsafe {
         libc::sigfillset(all.as_mut_ptr());
@@ -121,10 +125,12 @@ fn clone_blocked(plan: &Plan, stack: &mut [u8]) -> io::Result<(Pid, OwnedFd)> {
     Ok((pid, fd))
 }
 
-/// The child's life: becomes the program, or leaves the error and ends. Only system calls: no allocation, no lock, no panic.
+/// The child's life: becomes the program, or leaves the error and ends. Only system calls: no allocation, no lock, no
+/// panic.
 extern "C" fn child(argument: *mut c_void) -> c_int {
-    // SAFETY: `argument` is the Plan of `start`, which stands still until this function has ended or become the program. Its pointers
-    // are to NUL-terminated texts and NULL-terminated lists of such. All functions called are async-signal-safe.
+    // SAFETY: `argument` is the Plan of `start`, which stands still until this function has ended or become the
+    // program. Its pointers are to NUL-terminated texts and NULL-terminated lists of such. All functions called are
+    // async-signal-safe.
     unsafe {
         let plan = &*argument.cast::<Plan>();
         let mut default: libc::sigaction = std::mem::zeroed();

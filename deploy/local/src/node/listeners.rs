@@ -1,9 +1,9 @@
 //! Who listens where on this machine, and whether that is why a program failed.
 //!
-//! Pods share the machine's network; each has an address of its own, so all may use the same port as long as each listens on
-//! its own address. A program that listens on every address, or on a port of its own choosing, takes that port from all
-//! others, and the next one fails with "address already in use". That is told as what it is, `PortCollision`, with the
-//! culprit's name, instead of as a crash.
+//! Pods share the machine's network; each has an address of its own, so all may use the same port as long as each
+//! listens on its own address. A program that listens on every address, or on a port of its own choosing, takes that
+//! port from all others, and the next one fails with "address already in use". That is told as what it is,
+//! `PortCollision`, with the culprit's name, instead of as a crash.
 //!
 //! The evidence: the kernel's tables of listening sockets (`/proc/self/net/tcp`, `tcp6`), the sockets that each pod's
 //! processes hold (`/proc/PID/fd`), and the end of the failed container's log. Reading it is [`survey`], judging it
@@ -109,8 +109,8 @@ pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener], 
     }
 }
 
-/// What a running container does wrong: listening on every address. The second part says whether another pod does so on the
-/// same port, in which case requests reach either.
+/// What a running container does wrong: listening on every address. The second part says whether another pod does so on
+/// the same port, in which case requests reach either.
 pub(crate) fn everywhere(me: &Occupant, others: &[Occupant], listeners: &[Listener]) -> Option<(String, bool)> {
     let mine = listeners.iter().find(|l| l.group == Some(me.group) && l.is_everywhere())?;
     let port = mine.address.port();

@@ -1,7 +1,7 @@
 //! What containers wrote: one file for each run of a container, standard output and error together in order.
 //!
-//! `DIR/logs/NAMESPACE_POD_UID/CONTAINER/N.log`, N counting restarts. Programs write to the file themselves, so logging costs
-//! this process nothing. The folder goes with the pod.
+//! `DIR/logs/NAMESPACE_POD_UID/CONTAINER/N.log`, N counting restarts. Programs write to the file themselves, so logging
+//! costs this process nothing. The folder goes with the pod.
 //!
 //! # Not here
 //!
@@ -26,8 +26,8 @@ pub struct LogQuery {
     pub previous: bool,
 }
 
-/// The file of the current run of a container, or the one before (`previous`). Several pods of one name, of which all but
-/// the last are gone, are told apart by age.
+/// The file of the current run of a container, or the one before (`previous`). Several pods of one name, of which all
+/// but the last are gone, are told apart by age.
 pub fn path(work_dir: &Path, namespace: &str, pod: &str, container: &str, previous: bool) -> Option<PathBuf> {
     let prefix = format!("{namespace}_{pod}_");
     let folders = std::fs::read_dir(work_dir.join("logs")).ok()?.filter_map(Result::ok);

@@ -173,8 +173,8 @@ impl Drop for Occupying {
 /// Runs a node until `shutdown`, then stops its pods.
 ///
 /// # Errors
-/// The work directory cannot be made, the ranges overlap, or (where asked to check) the API server refuses the pods' addresses or
-/// this machine does not have them.
+/// The work directory cannot be made, the ranges overlap, or (where asked to check) the API server refuses the pods'
+/// addresses or this machine does not have them.
 pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (pods, services) = (options.pod_cidr, options.service_cidr);
     anyhow::ensure!(
@@ -285,7 +285,8 @@ impl Pods {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            // Nothing of it runs here: an earlier process of this node had it. Kept as seen, so that it is removed once.
+            // Nothing of it runs here: an earlier process of this node had it. Kept as seen, so that it is removed
+            // once.
             self.seen.insert(uid.clone(), watch::channel(Seen::Gone).0);
             let api = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
             let shutdown = self.shutdown.clone();

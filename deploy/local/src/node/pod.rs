@@ -8,8 +8,8 @@
 //! - When the pod is deleted its containers are stopped within its grace period, their last states are written, and the
 //!   object is removed.
 //!
-//! A pod that vanishes without a graceful deletion is stopped within [`FORCED_GRACE`]. When the node itself shuts down, the
-//! pod's object is left as it is.
+//! A pod that vanishes without a graceful deletion is stopped within [`FORCED_GRACE`]. When the node itself shuts down,
+//! the pod's object is left as it is.
 //!
 //! # Not here
 //!

@@ -2,16 +2,16 @@
 //!
 //! - Each is the leader of a process group of its own. SIGTERM goes to the leader, as in a container; SIGKILL to the
 //!   group, and what is left of the group is killed when the leader ends.
-//! - Each is killed by the kernel when this process dies, however it dies (`PR_SET_PDEATHSIG`). That signal is tied to the
-//!   *thread* that started the child, so all are started on one thread that lives as long as the process. How, tells
-//!   [`exec`].
+//! - Each is killed by the kernel when this process dies, however it dies (`PR_SET_PDEATHSIG`). That signal is tied to
+//!   the *thread* that started the child, so all are started on one thread that lives as long as the process. How,
+//!   tells [`exec`].
 //! - Ends are seen through a pidfd: no SIGCHLD handler, no race over reused process ids.
 //! - Dropping a [`Process`] kills it.
 //!
 //! # Not here
 //!
-//! Grandchildren when this process is itself killed by SIGKILL: the kernel's signal is not inherited, so `sh -c 'a; b'` may
-//! leave `b` behind. Write `exec b`.
+//! Grandchildren when this process is itself killed by SIGKILL: the kernel's signal is not inherited, so `sh -c 'a; b'`
+//! may leave `b` behind. Write `exec b`.
 
 use super::exec::{self, Started};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid};
@@ -90,8 +90,9 @@ pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<
 
 impl Process {
     fn adopt(started: Started) -> io::Result<Self> {
-        // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always gives the
-        // same number and closes it only when dropped, which AsyncFd, its owner from here on, does after taking it off.
+        // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always gives
+        // the same number and closes it only when dropped, which AsyncFd, its owner from here on, does after taking it
+        // off.
         let fd = unsafe { AsyncFd::register_with_interest(started.fd, Interest::READABLE) }?;
         Ok(Self { pid: started.pid, fd, exit: None })
     }
@@ -145,8 +146,8 @@ impl Process {
         }
     }
 
-    /// Takes the exit status if it has ended. While it is a zombie its group id is not given to anybody else, so what is
-    /// left of the group is killed before.
+    /// Takes the exit status if it has ended. While it is a zombie its group id is not given to anybody else, so what
+    /// is left of the group is killed before.
     fn reap(&mut self) -> io::Result<Option<Exit>> {
         let id = || WaitId::PidFd(self.fd.get_ref().as_fd());
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -251,7 +252,8 @@ mod tests {
         assert_eq!(process.stop(Duration::from_secs(10)).await.expect("an end"), Exit::Signal(15));
     }
 
-    /// Goal: nothing of the group outlives the leader, nor a dropped handle. Method: a background child that would live on.
+    /// Goal: nothing of the group outlives the leader, nor a dropped handle. Method: a background child that would live
+    /// on.
     #[tokio::test]
     async fn the_whole_group_ends_with_its_leader() {
         for by_drop in [false, true] {

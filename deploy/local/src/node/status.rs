@@ -1,8 +1,8 @@
 //! A pod's status from the states of its containers, as the kubelet reports it.
 //!
-//! Ready means: every container is ready, and every readiness gate is True. A container is ready when it has started (its
-//! startup probe, if any, has succeeded) and its readiness probe, if any, says so. Conditions of other writers are kept,
-//! and a condition's transition time changes with its status alone.
+//! Ready means: every container is ready, and every readiness gate is True. A container is ready when it has started
+//! (its startup probe, if any, has succeeded) and its readiness probe, if any, says so. Conditions of other writers are
+//! kept, and a condition's transition time changes with its status alone.
 
 use super::process::Exit;
 use jiff::Timestamp;

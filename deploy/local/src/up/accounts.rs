@@ -1,8 +1,8 @@
 //! Who the planes are: ServiceAccounts with the rights that the manifests give them, and a Pod for each plane.
 //!
-//! Planes run in this process, yet speak to the API server as they would in a cluster: with a token of their own account,
-//! bound to a Pod of their name. So whatever works here works with the roles in `deploy/kubernetes/base`, and a verb that
-//! is missing there is missing here. The Pods are names alone: their scheduler does not exist.
+//! Planes run in this process, yet speak to the API server as they would in a cluster: with a token of their own
+//! account, bound to a Pod of their name. So whatever works here works with the roles in `deploy/kubernetes/base`, and
+//! a verb that is missing there is missing here. The Pods are names alone: their scheduler does not exist.
 //! As the manifests have it, each plane also has a token for the stat link.
 
 use crate::up::{manifests, system};
@@ -53,8 +53,8 @@ fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
     folder.join(format!("{pod}.token"))
 }
 
-/// The way to the API server of the plane `pod`, which runs as `account`; `kube` is an administrator's. Its token for the
-/// stat link is in `folder` afterwards.
+/// The way to the API server of the plane `pod`, which runs as `account`; `kube` is an administrator's. Its token for
+/// the stat link is in `folder` afterwards.
 pub(super) async fn enter(kube: Config, folder: &Path, account: &str, pod: &str) -> anyhow::Result<Client> {
     let administrator = common_runtime::api_server::client(kube.clone())?;
     let pods: Api<Pod> = Api::namespaced(administrator.clone(), system::NAMESPACE);

@@ -35,8 +35,8 @@ pub(crate) struct Cluster {
     pub(crate) services_range: Range,
 }
 
-/// Half of 127.N.0.0/16 for pods, half for Services; N is this test's alone among tests of this process, and far from what
-/// clusters of other processes begin with.
+/// Half of 127.N.0.0/16 for pods, half for Services; N is this test's alone among tests of this process, and far from
+/// what clusters of other processes begin with.
 fn ranges() -> (Range, Range) {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let n = 130 + (std::process::id() % 4) as u8 * 30 + NEXT.fetch_add(1, Ordering::Relaxed);

@@ -31,7 +31,8 @@ async fn a_deployment_wakes_scales_and_sleeps() {
     cluster.stop().await;
 }
 
-/// Goal: a roll keeps the bounds at every moment that a watch can see. Method: 25 % of 4, so at most 5 pods and at least 3 ready.
+/// Goal: a roll keeps the bounds at every moment that a watch can see. Method: 25 % of 4, so at most 5 pods and at
+/// least 3 ready.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_roll_replaces_every_pod_within_its_bounds() {
     let cluster = Cluster::start().await;

@@ -25,8 +25,8 @@ fn says(all: &[HorizontalPodAutoscaler], reasons: &[(&str, &str)]) -> bool {
     reasons.iter().all(says)
 }
 
-/// Goal: through discovery, the scale subresource and the status, over real sockets: a target below its bounds is lifted;
-/// without a metrics API it then stays, and says why; a target that goes is said to be gone.
+/// Goal: through discovery, the scale subresource and the status, over real sockets: a target below its bounds is
+/// lifted; without a metrics API it then stays, and says why; a target that goes is said to be gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_horizontal_pod_autoscaler_is_evaluated() {
     let cluster = Cluster::start().await;
@@ -70,8 +70,8 @@ async fn a_plain_horizontal_pod_autoscaler_is_evaluated() {
     cluster.stop().await;
 }
 
-/// Goal: class HPA end to end, as beside Knative: `autoscaler-hpa` makes both objects under its lease, the controller of the
-/// cluster evaluates, and what it came to is in the PodAutoscaler's status. At the end the lease is given back.
+/// Goal: class HPA end to end, as beside Knative: `autoscaler-hpa` makes both objects under its lease, the controller
+/// of the cluster evaluates, and what it came to is in the PodAutoscaler's status. At the end the lease is given back.
 #[tokio::test(flavor = "multi_thread")]
 async fn class_hpa_is_delegated() {
     const LEASE: &str = "hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.00-of-01";

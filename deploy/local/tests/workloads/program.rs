@@ -1,7 +1,7 @@
 //! The program that pods of these tests run: this very test binary, told to be something else.
 //!
-//! Which one `PROGRAM` says: `hello` is the sample; `everywhere` listens on every address at `PORT`, `stubborn` on a port that is
-//! given to it as `STUBBORN`, whatever `HOST` and `PORT` say.
+//! Which one `PROGRAM` says: `hello` is the sample; `everywhere` listens on every address at `PORT`, `stubborn` on a
+//! port that is given to it as `STUBBORN`, whatever `HOST` and `PORT` say.
 
 use std::io::Write;
 use std::net::TcpListener;

@@ -91,7 +91,8 @@ async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() 
             sleep(Duration::from_millis(20)).await;
             continue;
         }
-        // So often that the holder's version is not the last when it renews. No longer than that: it would lose the lease.
+        // So often that the holder's version is not the last when it renews. No longer than that: it would lose the
+        // lease.
         for lease in leases.list(&ListParams::default()).await? {
             let patches = (0..16).map(|_| {
                 turn += 1;

@@ -1,5 +1,5 @@
-//! What an operator installs: manifests that an API server takes, rights that are enough and no more, and a stat link that
-//! only the planes can use.
+//! What an operator installs: manifests that an API server takes, rights that are enough and no more, and a stat link
+//! that only the planes can use.
 
 mod components;
 mod exposure;

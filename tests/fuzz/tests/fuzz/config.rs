@@ -1,5 +1,5 @@
-//! Config maps and annotations: any keys with any values. What is refused names key and value; what is accepted keeps to the
-//! bounds that the rules rely on.
+//! Config maps and annotations: any keys with any values. What is refused names key and value; what is accepted keeps
+//! to the bounds that the rules rely on.
 
 use common::annotations::{self, Settings};
 use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig};

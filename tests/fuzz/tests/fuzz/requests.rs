@@ -3,8 +3,8 @@
 //! # What must hold
 //!
 //! - Nothing panics.
-//! - Whatever reaches the pod is a whole request to a revision that exists: its host is one that leads there, hop-by-hop
-//!   fields are gone, and there is one `X-Forwarded-For`, with the peer's address at its end.
+//! - Whatever reaches the pod is a whole request to a revision that exists: its host is one that leads there,
+//!   hop-by-hop fields are gone, and there is one `X-Forwarded-For`, with the peer's address at its end.
 //! - The client is answered `200` no more often than the pod was asked.
 //! - The next client is served.
 

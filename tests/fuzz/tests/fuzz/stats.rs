@@ -4,7 +4,8 @@ use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use common::wire;
 use fuzz::{INPUTS, TIME};
 
-/// Goal: no frame panics, and what was understood means the same when it is written again, as for a peer it is forwarded to.
+/// Goal: no frame panics, and what was understood means the same when it is written again, as for a peer it is
+/// forwarded to.
 #[test]
 fn any_frame() {
     bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<u8>>().for_each(|bytes| {
@@ -35,8 +36,8 @@ fn bits(messages: WireStatMessages) -> Vec<Bits> {
 
 type Fields = (String, String, Option<(String, [f64; 5], i64)>);
 
-/// Goal: a frame of ours, with any part of it changed, cut off or repeated, is refused or understood, nothing else; unchanged
-/// it reads as it was written.
+/// Goal: a frame of ours, with any part of it changed, cut off or repeated, is refused or understood, nothing else;
+/// unchanged it reads as it was written.
 #[test]
 fn a_spoilt_frame() {
     let given = bolero::generator::produce::<(Vec<Fields>, Vec<(u16, u8)>, u16)>();

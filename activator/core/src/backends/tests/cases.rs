@@ -1,9 +1,9 @@
 //! Upstream's numbered cases of probing (10.8) and of its watcher (10.9), on this machine.
 //!
-//! Healthy sets and what is published are upstream's; the number of probes is for the event itself, since pacing is ours.
-//! Knowing differences, each marked in its row: a pod is published as soon as it passes, not with the slowest of its round; an
-//! update that repeats the last is not sent; a detour over the cluster IP ends when a pod answers; deleted Endpoints empty the
-//! set.
+//! Healthy sets and what is published are upstream's; the number of probes is for the event itself, since pacing is
+//! ours. Knowing differences, each marked in its row: a pod is published as soon as it passes, not with the slowest of
+//! its round; an update that repeats the last is not sent; a detour over the cluster IP ends when a pod answers;
+//! deleted Endpoints empty the set.
 
 use super::*;
 
@@ -56,8 +56,8 @@ fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answ
     (sent, published)
 }
 
-/// One row: mode and optimisation; healthy before; ready and not ready now; pods that do not answer `queue`; then the pods
-/// that are healthy and those probed for it.
+/// One row: mode and optimisation; healthy before; ready and not ready now; pods that do not answer `queue`; then the
+/// pods that are healthy and those probed for it.
 type Row<'a> = (&'a str, (&'a str, bool), &'a [u8], (&'a [u8], &'a [u8]), &'a [(u8, Answers)], &'a [u8], &'a [u8]);
 
 #[test]

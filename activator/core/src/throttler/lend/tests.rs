@@ -128,8 +128,8 @@ fn failures_change_who_may_be_used() {
     assert!(held.iter().all(|task| !task.is_woken()));
 }
 
-/// Upstream's own case (Knative's table of two activators and three pods), which sharing is off for: one assigned pod, and a
-/// second request waits.
+/// Upstream's own case (Knative's table of two activators and three pods), which sharing is off for: one assigned pod,
+/// and a second request waits.
 #[test]
 fn without_sharing_a_leftover_pod_belongs_to_one() {
     let throttler = throttler(1, 3, 1, false);
@@ -270,9 +270,9 @@ fn both(seed: u64, poisson: bool, sharing: bool) -> ([Vec<f64>; 2], Vec<f64>) {
     (ours, ideal(&mut rng, &arrivals))
 }
 
-/// Goal: 40 requests/s of 50 ms on each of two activators before five pods: evenly spaced, no activator is worse off for its
-/// fewer pods; at random, the 99th percentile stays within 1.5 of one ideal queue's. Without sharing, one activator has no
-/// bound.
+/// Goal: 40 requests/s of 50 ms on each of two activators before five pods: evenly spaced, no activator is worse off
+/// for its fewer pods; at random, the 99th percentile stays within 1.5 of one ideal queue's. Without sharing, one
+/// activator has no bound.
 #[test]
 fn two_activators_share_five_pods_nearly_like_one() {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());

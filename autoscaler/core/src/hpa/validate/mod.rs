@@ -6,8 +6,9 @@
 //!
 //! # Not checked, as upstream
 //!
-//! Whether a target's type names the field that is set: an Object metric with type `Utilization` and a `value` is accepted,
-//! and fails when it is measured. A metric's selector. An upper bound of policies' values (1000 % down) and of tolerances.
+//! Whether a target's type names the field that is set: an Object metric with type `Utilization` and a `value` is
+//! accepted, and fails when it is measured. A metric's selector. An upper bound of policies' values (1000 % down) and
+//! of tolerances.
 
 mod behavior;
 mod metrics;
@@ -21,7 +22,8 @@ use violation::Violations;
 
 /// Every violation of a spec, in upstream's order; empty if it would be accepted.
 ///
-/// `stored_min_was_zero`: an update of an object whose `minReplicas` is 0 already, which may then stay so without the gate.
+/// `stored_min_was_zero`: an update of an object whose `minReplicas` is 0 already, which may then stay so without the
+/// gate.
 pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Violation> {
     let mut found = Violations::default();
     let least = i32::from(!gates.scale_to_zero && !stored_min_was_zero);

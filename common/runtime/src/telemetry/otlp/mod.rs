@@ -9,8 +9,8 @@
 //! An endpoint is a URL; a bare `host:port` means `http://`. `https://` believes the system's authorities, or those in
 //! the file that `OTEL_EXPORTER_OTLP_CERTIFICATE` names. Over HTTP, a URL without a path gets the signal's own.
 //!
-//! Each export has a connection of its own: they are seconds apart. What cannot be sent is said once ([`crate::trouble`])
-//! and dropped; metrics are cumulative, so nothing is lost with them but a point.
+//! Each export has a connection of its own: they are seconds apart. What cannot be sent is said once
+//! ([`crate::trouble`]) and dropped; metrics are cumulative, so nothing is lost with them but a point.
 //!
 //! # Not here
 //!

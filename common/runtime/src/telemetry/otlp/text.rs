@@ -1,5 +1,5 @@
-//! Reads OpenMetrics text: ours, as [`super::super::Metrics::encode`] writes it. That is how metrics that are counted once
-//! leave by two ways.
+//! Reads OpenMetrics text: ours, as [`super::super::Metrics::encode`] writes it. That is how metrics that are counted
+//! once leave by two ways.
 //!
 //! Not here: exemplars, time stamps, info and state sets.
 

@@ -1,7 +1,7 @@
 //! One attempt of a probe: exec, tcpSocket, httpGet or grpc.
 //!
-//! Each attempt makes a connection (or process) of its own, as the kubelet does: a probe that shares a connection would not
-//! notice a listener that is gone. Time limits are the caller's; dropping an attempt ends it.
+//! Each attempt makes a connection (or process) of its own, as the kubelet does: a probe that shares a connection would
+//! not notice a listener that is gone. Time limits are the caller's; dropping an attempt ends it.
 //!
 //! # Not here
 //!
@@ -178,8 +178,8 @@ async fn grpc(address: SocketAddr, service: &str) -> Result<(), String> {
     }
 }
 
-/// Drives a connection for one exchange, here and not in a task, so that it ends with the attempt. When the connection ends
-/// first the exchange knows, and has the answer or the error.
+/// Drives a connection for one exchange, here and not in a task, so that it ends with the attempt. When the connection
+/// ends first the exchange knows, and has the answer or the error.
 async fn driven<T>(exchange: impl Future<Output = T>, connection: impl Future) -> T {
     let driving = async {
         let _ = connection.await; // The exchange has the same error.

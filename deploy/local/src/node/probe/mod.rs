@@ -2,9 +2,9 @@
 //!
 //! Fields mean what they mean in Kubernetes, with two differences that make waking fast:
 //!
-//! - A container that is not ready (or not started) yet is asked at once, and again after a twentieth of the time that it has
-//!   been waited for, at least [`PACE_MIN`] and at most the period. Failures for `failureThreshold` of a startup probe are
-//!   counted in periods gone by, not in answers, so this does not shorten its patience.
+//! - A container that is not ready (or not started) yet is asked at once, and again after a twentieth of the time that
+//!   it has been waited for, at least [`PACE_MIN`] and at most the period. Failures for `failureThreshold` of a startup
+//!   probe are counted in periods gone by, not in answers, so this does not shorten its patience.
 //! - The pod annotation [`PERIOD_ANNOTATION`] replaces `periodSeconds` of all probes of the pod, in milliseconds.
 //!
 //! `initialDelaySeconds` is honoured. Answers and clocks are arguments here; asking is [`check`].

@@ -1,8 +1,8 @@
 //! How much processor time and memory containers use now, for whoever asks.
 //!
-//! Usage is a rate between two looks at `/proc`: a container's first rate counts from its start, when it had used nothing,
-//! later ones from the look before. The kernel counts processor time in ticks of usually 10 ms; a rate over less than
-//! [`WINDOW_MIN`] would be little but rounding, and is not taken.
+//! Usage is a rate between two looks at `/proc`: a container's first rate counts from its start, when it had used
+//! nothing, later ones from the look before. The kernel counts processor time in ticks of usually 10 ms; a rate over
+//! less than [`WINDOW_MIN`] would be little but rounding, and is not taken.
 //!
 //! # Not here
 //!

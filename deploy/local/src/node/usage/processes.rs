@@ -1,7 +1,7 @@
 //! What processes have used, from `/proc`: time on a processor, and memory held.
 //!
-//! A container's processes are those of its process group and all their descendants, so a child that has made a group of
-//! its own still counts. Time of children that have ended is in their parents' (`cutime`, `cstime`); only that of an
+//! A container's processes are those of its process group and all their descendants, so a child that has made a group
+//! of its own still counts. Time of children that have ended is in their parents' (`cutime`, `cstime`); only that of an
 //! orphan, taken in by another process, is lost. Memory is the resident set, what processes share counted for each.
 
 use std::collections::HashMap;

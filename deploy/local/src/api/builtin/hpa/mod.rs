@@ -1,8 +1,8 @@
 //! HorizontalPodAutoscalers: `autoscaling/v2`, and `autoscaling/v1` as a view of it ([`v1`]).
 //!
-//! Defaults and rules are those of `autoscaler-core`, which the controllers work by; here they are put into the server's
-//! words. The feature gates are Kubernetes 1.36's defaults, so `minReplicas: 0` is refused, except where it is stored
-//! already.
+//! Defaults and rules are those of `autoscaler-core`, which the controllers work by; here they are put into the
+//! server's words. The feature gates are Kubernetes 1.36's defaults, so `minReplicas: 0` is refused, except where it is
+//! stored already.
 //!
 //! Not here: the rule that an object metric's reference is not looked at again once a wrong one is stored.
 
