@@ -18,6 +18,8 @@ pub enum BadFrame {
     TooLarge,
     /// The WebSocket protocol forbids it. Its connection was closed.
     Forbidden,
+    /// Its end did not come in time, or too many were as large and had none. Its connection was closed.
+    Unfinished,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

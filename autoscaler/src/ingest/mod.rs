@@ -29,6 +29,7 @@ pub mod counters;
 pub mod mark;
 pub mod peers;
 pub mod stat_server;
+pub mod unfinished;
 
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,8 @@
 //! # Bounds
 //!
 //! [`CONNECTIONS_MAX`] connections, [`FRAME_MAX`] bytes in a frame, [`HEAD_TIMEOUT`] for a TLS handshake and for a
-//! request head. Peers that vanish are found by TCP keep-alive.
+//! request head; what large frames may take together until they are complete, and how long ([`super::unfinished`]).
+//! Peers that vanish are found by TCP keep-alive.
 //!
 //! # Shutdown
 //!
@@ -35,6 +36,7 @@ mod tests;
 use super::admission::{Gate, Peer};
 use super::counters::{BadFrame, Counters};
 use super::mark;
+use super::unfinished::{Budget, Metered, TOTAL_MAX, Unfinished};
 use crate::leadership::Instance;
 use autoscaler_core::forwarding::Forwarded;
 use bytes::Bytes;
@@ -187,7 +189,8 @@ impl StatServer {
         let tasks = TaskTracker::new();
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let (gate, tls) = (self.gate.clone(), self.tls.clone());
-        let server = Server { sink, counters, gate, tls, shutdown, tasks: tasks.clone() };
+        let unfinished = Budget::new(TOTAL_MAX);
+        let server = Server { sink, counters, gate, tls, unfinished, shutdown, tasks: tasks.clone() };
         loop {
             let (stream, peer) = tokio::select! {
                 () = server.shutdown.cancelled() => break,
@@ -213,6 +216,7 @@ struct Server {
     counters: Counters,
     gate: Option<Arc<Gate>>,
     tls: Option<StatServerTls>,
+    unfinished: Arc<Budget>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -330,12 +334,14 @@ impl Server {
             .write_buffer_size(0)
             .max_message_size(Some(FRAME_MAX))
             .max_frame_size(Some(FRAME_MAX));
-        let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(limits)).await;
+        let stream = Metered::new(TokioIo::new(upgraded), self.unfinished.clone());
+        let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits)).await;
         loop {
             let message = tokio::select! {
                 () = self.shutdown.cancelled() => return restart(socket).await,
                 message = socket.next() => message,
             };
+            socket.get_mut().finished();
             match message {
                 Some(Ok(Message::Binary(frame))) => {
                     self.counters.frames.inc();
@@ -368,12 +374,15 @@ fn hostile(error: &WsError) -> Option<BadFrame> {
         WsError::Capacity(_) => Some(BadFrame::TooLarge),
         WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
         WsError::Protocol(_) | WsError::Utf8(_) => Some(BadFrame::Forbidden),
+        WsError::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<Unfinished>()) => {
+            Some(BadFrame::Unfinished)
+        }
         _ => None,
     }
 }
 
 /// Says goodbye and waits for the peer to go, so that a reset cannot overtake the close frame.
-async fn restart(mut socket: WebSocketStream<TokioIo<Upgraded>>) {
+async fn restart(mut socket: WebSocketStream<Metered<TokioIo<Upgraded>>>) {
     let frame = CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() };
     let goodbye = async {
         if socket.close(Some(frame)).await.is_ok() {

@@ -312,3 +312,42 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     });
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }
+
+/// Goal: peers that stop short of a large frame's end take no more than they may together: one too many loses its connection,
+/// and all others end theirs.
+#[tokio::test]
+async fn unfinished_frames_are_bounded_together() {
+    let mut fixture = Fixture::new().await;
+    let fitting = TOTAL_MAX / FRAME_MAX;
+    let mut clients = Vec::new();
+    for _ in 0..=fitting {
+        clients.push(fixture.connect(None).await.into_inner());
+    }
+    let mut frame = vec![0; 14 + FRAME_MAX]; // A mask of zeros leaves everything as it is.
+    frame[..2].copy_from_slice(&[0x82, 0xff]);
+    frame[2..10].copy_from_slice(&u64::try_from(FRAME_MAX).expect("fits").to_be_bytes());
+    let (last, most) = frame.split_last().expect("not empty");
+    let (mut whole, mut cut) = (Vec::new(), 0);
+    for mut client in clients {
+        match within(client.write_all(most)).await {
+            Ok(()) => whole.push(client),
+            Err(_) => cut += 1,
+        }
+    }
+    within(async {
+        while fixture.counters.bad_frames(BadFrame::Unfinished) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut ended = cut;
+    for client in &mut whole {
+        ended += usize::from(within(client.write_all(&[*last])).await.is_err());
+    }
+    for _ in 0..fitting {
+        let (read, _) = within(fixture.frames.recv()).await.expect("a frame");
+        assert_eq!(read.len(), FRAME_MAX);
+    }
+    assert!(ended <= 1, "{ended} lost their connection");
+    assert_eq!(fixture.counters.bad_frames(BadFrame::Unfinished), 1);
+}
