@@ -61,7 +61,7 @@ const IDLE_MAX: Duration = Duration::from_secs(90);
 const IDLE_KEPT: usize = 4;
 
 /// Time between two looks at the idle connections.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// All connections to one address.
 pub(crate) struct Pool {
