@@ -97,12 +97,20 @@ struct LeaseState {
     claimed: Instant,
     /// When the last successful write that made or kept us the holder was sent.
     held: Option<Instant>,
+    /// Until when it is not given away: what an earlier life of ours was writing under it may still be on its way.
+    kept_until: Option<Instant>,
     /// A write is under way.
     busy: bool,
     /// Another write came between: read before writing.
     stale: bool,
     not_before: Instant,
     stagger: Duration,
+}
+
+impl LeaseState {
+    fn is_kept(&self, now: Instant) -> bool {
+        self.kept_until.is_some_and(|until| now < until)
+    }
 }
 
 impl Election {
@@ -114,6 +122,7 @@ impl Election {
             changed: now,
             claimed: now,
             held: None,
+            kept_until: None,
             busy: false,
             stale: false,
             not_before: now,
@@ -145,6 +154,11 @@ impl Election {
     pub fn observe(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
         let held = self.leases.iter().filter(|lease| lease.held.is_some()).count();
         let state = &mut self.leases[lease];
+        if !state.known
+            && let Some(left) = record.as_ref().filter(|record| record.holder == self.me)
+        {
+            state.kept_until = Some(now + left.duration.clamp(DURATION_BOUNDS.0, DURATION_BOUNDS.1));
+        }
         state.known = true;
         if let (Some(old), Some(new)) = (&state.record, &record)
             && older(&new.version, &old.version)
@@ -240,11 +254,13 @@ impl Election {
         step_downs.chain(writes).chain(claim).min()
     }
 
-    /// The writes that give up everything held. Nothing is held afterwards.
-    pub fn release(&mut self) -> Vec<(usize, Op)> {
+    /// The writes that give up everything held, but for what is not to be given away yet: that ends by itself. Nothing is
+    /// held afterwards.
+    pub fn release(&mut self, now: Instant) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for (index, lease) in self.leases.iter_mut().enumerate() {
             if lease.held.take().is_some()
+                && !lease.is_kept(now)
                 && let Some(record) = &lease.record
             {
                 let version = record.version.clone();
@@ -294,7 +310,8 @@ impl Election {
         let claimant = state.record.as_ref()?.claim.as_deref()?;
         let fresh = now <= state.claimed + CLAIM_FRESH;
         let fair = self.count(&self.me) >= self.count(claimant) + 2;
-        (self.balance && claimant != self.me && fresh && fair && self.all_held()).then_some(claimant)
+        let free = !state.is_kept(now);
+        (self.balance && claimant != self.me && fresh && fair && free && self.all_held()).then_some(claimant)
     }
 
     /// The lease to ask for: the last one of the richest holder, if that holds at least two more than we do.

@@ -141,7 +141,7 @@ impl Cluster {
     }
 
     fn leave(&mut self, node: usize) {
-        for (lease, op) in self.nodes[node].election.release() {
+        for (lease, op) in self.nodes[node].election.release(self.now) {
             self.apply(node, lease, &op);
         }
         self.nodes[node].alive = false;
@@ -265,4 +265,32 @@ fn a_restarted_process_resumes_its_own_leases() {
     cluster.nodes.clear();
     cluster.join(&name);
     assert!(cluster.time_to_recover(Duration::from_secs(1)) <= STEP * 3);
+}
+
+/// Goal: a process that starts anew holds what stands in its name at once, but gives none of it away while writes of its
+/// earlier life may be on their way, neither to who is entitled nor at its end.
+#[test]
+fn what_an_earlier_life_left_is_not_given_away_too_soon() {
+    let mut cluster = Cluster::new(4, 1, 7);
+    cluster.run(Duration::from_secs(10));
+    let (name, now) = (cluster.nodes[0].name.clone(), cluster.now);
+    cluster.nodes[0].election = Election::new(name.clone(), 4, TIMING, true, now);
+    cluster.join("as-1_10.0.0.1");
+    let held_by = |cluster: &Cluster, node: usize| {
+        (0..4).filter(|lease| cluster.nodes[node].election.held_until(*lease).is_some()).count()
+    };
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(held_by(&cluster, 0), 4, "they are its own");
+    cluster.run(TIMING.lease_duration - Duration::from_secs(2));
+    assert_eq!((held_by(&cluster, 0), held_by(&cluster, 1)), (4, 0));
+
+    let mut leaver = Election::new(name, 4, TIMING, true, cluster.now);
+    for lease in 0..4 {
+        let record = cluster.store[lease].clone().expect("there is one");
+        leaver.written(lease, record, cluster.now, cluster.now, &mut cluster.rng);
+    }
+    assert_eq!(leaver.release(cluster.now + TIMING.lease_duration - STEP), [], "they end by themselves");
+
+    cluster.run(Duration::from_secs(5));
+    assert_eq!((held_by(&cluster, 0), held_by(&cluster, 1)), (2, 2), "then shares are fair");
 }

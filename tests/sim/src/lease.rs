@@ -125,7 +125,8 @@ impl World {
 
     /// An orderly exit gives everything up first, but for what is still being written under.
     pub(crate) fn release_leases(&mut self, index: usize) {
-        let ops = self.autoscalers[index].election.release();
+        let now = self.instant();
+        let ops = self.autoscalers[index].election.release(now);
         for (lease, op) in ops {
             self.hand_over(index, lease, op);
         }

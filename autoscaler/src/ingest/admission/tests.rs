@@ -1,3 +1,5 @@
+//! Tokens beside a mock API server that reviews them, in paused time.
+
 use super::*;
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;

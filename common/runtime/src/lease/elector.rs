@@ -121,8 +121,12 @@ impl Elector {
             while let Some((lease, sent, outcome)) = writes.next().await {
                 self.settle(lease, sent, outcome);
             }
-            let releases: FuturesUnordered<_> =
-                self.election.release().into_iter().map(|(lease, op)| self.perform(lease, op)).collect();
+            let releases: FuturesUnordered<_> = self
+                .election
+                .release(Instant::now().into_std())
+                .into_iter()
+                .map(|(lease, op)| self.perform(lease, op))
+                .collect();
             self.publish();
             releases.collect::<Vec<_>>().await
         };
