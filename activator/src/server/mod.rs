@@ -152,11 +152,15 @@ impl Server {
                 None => self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener).await) }),
                 Some(lanes) => {
                     let stream = stream.into_std();
+                    // One future: another around it would hold it twice, before it is awaited and meanwhile.
                     let serving = async move {
-                        let stream = TcpStream::from_std(stream?)?; // From now on the lane waits for its input.
-                        connection::serve(stream, client, hyper, listener).await
+                        match stream.and_then(TcpStream::from_std) {
+                            // From now on the lane waits for its input.
+                            Ok(stream) => told(connection::serve(stream, client, hyper, listener).await),
+                            Err(error) => told(Err(error.into())),
+                        }
                     };
-                    self.tasks.spawn_on(async move { told(serving.await) }, lanes.next())
+                    self.tasks.spawn_on(serving, lanes.next())
                 }
             },
             Some(config) => {
