@@ -1,3 +1,5 @@
+//! Bodies as kubectl writes them; what is not read, and what is broken; and noise.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
