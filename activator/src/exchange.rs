@@ -72,6 +72,9 @@ impl Peer {
 
     /// Notes which request is in hand. Over HTTP/2, where several are, it is never asked for.
     pub(crate) fn note(&self, version: Version, body: &RequestBody) {
+        if version == Version::HTTP_2 {
+            return;
+        }
         let asks_only = version == Version::HTTP_11 && body.is_empty();
         self.asks_only.store(asks_only, Ordering::Relaxed);
         if !asks_only {

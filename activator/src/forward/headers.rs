@@ -50,9 +50,12 @@ pub(crate) fn prepare(
     head: &mut request::Parts,
     contract: Contract,
     peer: &Peer,
+    protocol: Protocol,
     upgradable: bool,
 ) -> Result<Option<HeaderValue>, Refusal> {
-    let host = client_host(head)?;
+    // Where HTTP/2 is spoken to a pod that is to know it, a host that the target names stays there.
+    let stays = contract == Contract::Plain && protocol == Protocol::H2c && head.uri.authority().is_some();
+    let host = if stays { None } else { client_host(head)? };
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
     strip_request(&mut head.headers, contract);
     append_forwarded_for(&mut head.headers, peer);
@@ -104,16 +107,14 @@ pub(crate) fn address(
             }
         }
         Protocol::H2c => {
-            let authority = match head.headers.remove(header::HOST).filter(|host| !host.is_empty()) {
-                Some(host) => Authority::try_from(host.as_bytes()),
-                // None was named, or it stands in the target since the pod before this one.
-                None => head.uri.authority().map_or_else(|| Authority::try_from(pod.as_bytes()), |a| Ok(a.clone())),
-            };
-            let authority = authority.map_err(|_| Refusal::Malformed("malformed Host header"))?;
-            let mut target = http::uri::Parts::default();
-            target.authority = Some(authority);
+            let host = head.headers.remove(header::HOST).filter(|host| !host.is_empty());
+            let mut target = std::mem::take(&mut head.uri).into_parts();
+            if host.is_some() || target.authority.is_none() {
+                let authority = Authority::try_from(host.as_ref().unwrap_or(pod).as_bytes());
+                target.authority = Some(authority.map_err(|_| Refusal::Malformed("malformed Host header"))?);
+            } // Else it stands there: its client has named it so, or it does since the pod before this one.
             target.scheme = Some(scheme);
-            target.path_and_query = Some(path_of(&head.uri));
+            target.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
             head.uri = Uri::from_parts(target).map_err(|_| Refusal::Malformed("malformed request target"))?;
             head.version = Version::HTTP_2;
         }
@@ -309,7 +310,7 @@ mod tests {
 
     fn upstream(contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut head = head("/", Version::HTTP_11, given);
-        prepare(&mut head, contract, &peer(), false).expect("well-formed");
+        prepare(&mut head, contract, &peer(), Protocol::Http1, false).expect("well-formed");
         address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1, Scheme::HTTP)
             .expect("addressable");
         fields(&head)
@@ -393,14 +394,14 @@ mod tests {
     fn heads_are_translated_between_protocols() {
         let pod = HeaderValue::from_static("10.0.0.1:80");
         let mut down = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("cookie", "a=1"), ("cookie", "b=2")]);
-        prepare(&mut down, Contract::Plain, &peer(), false).expect("well-formed");
+        prepare(&mut down, Contract::Plain, &peer(), Protocol::Http1, false).expect("well-formed");
         address(&mut down, Contract::Plain, &pod, Protocol::Http1, Scheme::HTTP).expect("addressable");
         assert_eq!(down.uri, "/p?q=1");
         assert_eq!(down.headers["host"], "a.example.com");
         assert_eq!(down.headers["cookie"], "a=1; b=2");
 
         let mut up = head("/p?q=1", Version::HTTP_11, &[("host", "a.example.com:8080")]);
-        prepare(&mut up, Contract::Plain, &peer(), false).expect("well-formed");
+        prepare(&mut up, Contract::Plain, &peer(), Protocol::H2c, false).expect("well-formed");
         address(&mut up, Contract::Plain, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
         assert_eq!(up.uri, "http://a.example.com:8080/p?q=1");
         assert!(!up.headers.contains_key("host"));
@@ -408,10 +409,29 @@ mod tests {
         address(&mut up, Contract::Plain, &other, Protocol::H2c, Scheme::HTTP).expect("addressable");
         assert_eq!(up.uri, "http://a.example.com:8080/p?q=1", "the next pod is told the same host");
         let mut queue_proxy = head("/", Version::HTTP_11, &[("host", "a.example.com")]);
-        prepare(&mut queue_proxy, Contract::QueueProxy, &peer(), false).expect("well-formed");
+        prepare(&mut queue_proxy, Contract::QueueProxy, &peer(), Protocol::H2c, false).expect("well-formed");
         for pod in [pod, other] {
             address(&mut queue_proxy, Contract::QueueProxy, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
             assert_eq!(queue_proxy.uri.authority().map(Authority::as_str), pod.to_str().ok(), "each its own");
+        }
+    }
+
+    /// Goal: HTTP/2 on both sides keeps the target, and believes it rather than the field.
+    #[test]
+    fn a_host_that_the_target_names_stays_there() {
+        let pod = HeaderValue::from_static("10.0.0.1:80");
+        for (contract, expected) in
+            [(Contract::Plain, "https://a.example.com/p?q=1"), (Contract::QueueProxy, "https://10.0.0.1:80/p?q=1")]
+        {
+            let mut through = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("host", "b.example.com")]);
+            prepare(&mut through, contract, &peer(), Protocol::H2c, false).expect("well-formed");
+            for _ in 0..2 {
+                address(&mut through, contract, &pod, Protocol::H2c, Scheme::HTTPS).expect("addressable");
+                assert_eq!((through.uri.to_string().as_str(), through.version), (expected, Version::HTTP_2));
+                assert!(!through.headers.contains_key("host"));
+            }
+            let original = (contract != Contract::Plain).then_some("a.example.com");
+            assert_eq!(through.headers.get("k-original-host").and_then(|host| host.to_str().ok()), original);
         }
     }
 
@@ -419,15 +439,17 @@ mod tests {
     fn an_upgrade_is_kept_only_where_it_can_be_made() {
         let given = [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         let mut kept = head("/", Version::HTTP_11, &given);
-        let protocol = prepare(&mut kept, Contract::Plain, &peer(), true).expect("well-formed").expect("asked for");
+        let protocol = prepare(&mut kept, Contract::Plain, &peer(), Protocol::Http1, true)
+            .expect("well-formed")
+            .expect("asked for");
         assert_eq!(
             (protocol, &kept.headers["connection"]),
             (HeaderValue::from_static("websocket"), &HeaderValue::from_static("Upgrade"))
         );
         let mut refused = head("/", Version::HTTP_11, &given);
-        assert_eq!(prepare(&mut refused, Contract::Plain, &peer(), false).expect("well-formed"), None);
+        assert_eq!(prepare(&mut refused, Contract::Plain, &peer(), Protocol::Http1, false).expect("well-formed"), None);
         assert!(!refused.headers.contains_key("upgrade"));
         let mut h2c = head("/", Version::HTTP_11, &[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")]);
-        assert_eq!(prepare(&mut h2c, Contract::Plain, &peer(), true).expect("well-formed"), None);
+        assert_eq!(prepare(&mut h2c, Contract::Plain, &peer(), Protocol::Http1, true).expect("well-formed"), None);
     }
 }

@@ -102,7 +102,7 @@ impl Prepared {
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();
-        let asked = headers::prepare(&mut head, contract, peer, upgradable)?;
+        let asked = headers::prepare(&mut head, contract, peer, protocol, upgradable)?;
         if body.is_empty() {
             head.headers.remove(TRAILER);
         }
@@ -187,7 +187,6 @@ impl Prepared {
     async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let (mut closed_at_once, mut unprocessed) = (0, 0);
         loop {
-            let lost = pool.lost();
             let connection = match pool.open_http2() {
                 Some(open) => Ok(open),
                 None => connected(Box::pin(pool.http2()), pool.lost()).await,
@@ -201,11 +200,8 @@ impl Prepared {
             let repeatable = self.is_repeatable();
             let copy = HeadCopy::of(&self.head);
             let loan = self.body.lend();
-            let exchange = pin!(connection.exchange(Request::from_parts(self.head, self.body)));
-            let Some(answered) = unless_lost(exchange, lost).await else {
-                return Err(rest.gone(pool, copy.filter(|_| repeatable)));
-            };
-            match answered {
+            // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.
+            match connection.exchange(Request::from_parts(self.head, self.body)).await {
                 Ok(response) => {
                     loan.iter().for_each(|loan| loan.end());
                     return Ok(finish(response.map(|body| PodBody::Http2 { body, _stream: stream })));

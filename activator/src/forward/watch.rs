@@ -488,14 +488,16 @@ struct Task {
 impl Task {
     /// Takes over what is new. Says whether there is nothing to look at.
     fn take_in(&mut self) -> bool {
-        let doubted = {
-            let mut inbox = self.watch.inbox.lock();
-            self.entries.extend(inbox.opened.drain(..).map(Entry::new));
-            inbox.sleeping = self.entries.is_empty();
-            std::mem::take(&mut inbox.doubted)
-        };
+        self.take_opened();
+        let doubted = std::mem::take(&mut self.watch.inbox.lock().doubted);
         doubted.into_iter().for_each(|link| self.ask(link));
         self.entries.is_empty()
+    }
+
+    fn take_opened(&mut self) {
+        let mut inbox = self.watch.inbox.lock();
+        self.entries.extend(inbox.opened.drain(..).map(Entry::new));
+        inbox.sleeping = self.entries.is_empty();
     }
 
     /// Looks at every connection. Says whether the next look is to come soon.
@@ -578,7 +580,8 @@ impl Task {
         tracing::warn!(pod = %link.address, cause, "pod gone");
         self.watch.tell(link.address, |revision, pod| revision.pod_failed(pod, cause));
         link.lose();
-        // Also those of a pool that was there before this one.
+        // Also those of a moment ago, and those of a pool that was there before this one.
+        self.take_opened();
         for entry in self.entries.iter().filter(|entry| entry.watched.link.address == link.address) {
             entry.watched.cut(Broken::Lost);
         }
