@@ -165,7 +165,7 @@ impl Revision {
 
     /// Whether no pod can be sent to.
     pub(crate) fn is_cold(&self) -> bool {
-        self.throttler.load().capacity == Capacity::CLOSED
+        self.throttler.capacity() == Capacity::CLOSED
     }
 
     /// The latest wake-up.

@@ -28,6 +28,8 @@ pub(super) struct Queue {
     /// What to answer instead of letting anyone wait.
     pub(super) refusal: Option<Refusal>,
     pub(super) turned_away: TurnedAway,
+    /// Whether a shelf of [spares](super::spares) may be open. Never while somebody waits.
+    pub(super) spares_out: bool,
 }
 
 /// First and last of a line.

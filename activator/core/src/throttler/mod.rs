@@ -207,9 +207,14 @@ impl Throttler {
         self.inner.change(|state| state.failed.remove(destination))
     }
 
-    /// In flight, queued and capacity at one instant.
+    /// In flight, queued and capacity at one instant. Not for every request: see [`Breaker::load`].
     pub fn load(&self) -> Load {
         self.inner.breaker.load()
+    }
+
+    /// How many requests may run at once.
+    pub fn capacity(&self) -> Capacity {
+        self.inner.breaker.capacity()
     }
 
     /// Refused and abandoned so far.
@@ -241,7 +246,7 @@ impl Inner {
         let snapshot = Arc::new(state.snapshot());
         state.mark_retired(&snapshot.targets);
         let capacity = state.capacity(&snapshot.targets);
-        let lowered = capacity.places() < self.breaker.load().capacity.places();
+        let lowered = capacity.places() < self.breaker.capacity().places();
         if lowered {
             self.breaker.store_capacity(capacity);
         }
