@@ -7,6 +7,7 @@ use crate::tcp_state::SharedSocket;
 use crate::trace::Trace;
 use http::{HeaderValue, Request, Version};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ pub(crate) struct Peer {
     pub(crate) tls: bool,
     /// `for=IP;proto=SCHEME`, for `Forwarded`.
     pub(crate) forwarded: HeaderValue,
-    /// A timer that an exchange before this one needed no longer.
-    pub(crate) timer: SpareTimer,
+    /// Timers that exchanges before this one needed no longer.
+    pub(crate) timers: SpareTimers,
     /// Whether its headers may choose a revision, and its internal headers are believed.
     pub(crate) trusted: bool,
     /// Its socket, while it speaks HTTP/1.
@@ -50,7 +51,7 @@ impl Peer {
             address: SocketAddr::new(ip, address.port()),
             ip: value(ip.to_string()),
             forwarded: value(forwarded),
-            timer: SpareTimer::default(),
+            timers: SpareTimers::default(),
             trusted,
             tls,
             socket: Arc::new(SharedSocket::unset()),
@@ -105,15 +106,19 @@ fn scheme(tls: bool) -> &'static str {
     if tls { "https" } else { "http" }
 }
 
-/// A timer that stays set between the exchanges of a connection: to move it costs less than to make and unset one for
+/// Most timers that a connection keeps: so many exchanges of HTTP/2 are at once in most cases, and each timer keeps
+/// what is left of its last task until it fires.
+const TIMERS_KEPT: usize = 8;
+
+/// Timers that stay set between the exchanges of a connection: to move one costs less than to make and unset one for
 /// each. Between them it may fire, and wakes a task for nothing, once for each revision's timeout.
 #[derive(Debug, Default)]
-pub(crate) struct SpareTimer(Mutex<Option<Pin<Box<Sleep>>>>);
+pub(crate) struct SpareTimers(Mutex<SmallVec<[Pin<Box<Sleep>>; 1]>>);
 
-impl SpareTimer {
+impl SpareTimers {
     /// A timer set to `at`.
     pub(crate) fn take(&self, at: Instant) -> Pin<Box<Sleep>> {
-        let spare = self.0.lock().take();
+        let spare = self.0.lock().pop();
         match spare {
             Some(mut timer) => {
                 timer.as_mut().reset(at);
@@ -123,10 +128,12 @@ impl SpareTimer {
         }
     }
 
-    /// Keeps a timer, if there is none: exchanges of an HTTP/2 connection need several.
+    /// Keeps a timer, if there are not too many.
     pub(crate) fn keep(&self, timer: Pin<Box<Sleep>>) {
-        let surplus = self.0.lock().replace(timer);
-        drop(surplus); // Not under the lock: it leaves the runtime's list of timers.
+        let mut spare = self.0.lock();
+        if spare.len() < TIMERS_KEPT {
+            spare.push(timer);
+        } // Else it is dropped after the lock: it leaves the runtime's list of timers.
     }
 }
 

@@ -124,8 +124,8 @@ pub(crate) fn address(
 
 /// Takes out what concerned only the connection to the pod.
 pub(crate) fn strip_response(headers: &mut HeaderMap) {
-    strip_named(headers);
-    remove_where(headers, |name| is_hop_by_hop(name) && *name != header::TRAILER);
+    let unwanted = names(headers, |name| is_hop_by_hop(name) && *name != header::TRAILER);
+    strip(headers, unwanted);
 }
 
 /// What is wrong with the framing of an HTTP/1.1 response, if anything. RFC 9112 (6.1, 6.3) lets a proxy try its luck with such
@@ -186,22 +186,38 @@ fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
 }
 
 fn strip_request(headers: &mut HeaderMap, contract: Contract) {
-    let trailers = headers.get_all(header::TE).iter().any(|te| {
-        te.as_bytes().split(|b| *b == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-    });
-    strip_named(headers);
-    remove_where(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_internal(name, contract));
+    let unwanted =
+        names(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_internal(name, contract));
+    let trailers = unwanted.contains(&header::TE)
+        && headers.get_all(header::TE).iter().any(|te| {
+            te.as_bytes().split(|b| *b == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        });
+    strip(headers, unwanted);
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
 }
 
-/// Removes the fields that `Connection` names.
-fn strip_named(headers: &mut HeaderMap) {
-    if !headers.contains_key(header::CONNECTION) {
-        return;
+/// Some of a head's names, mostly none.
+type Names = SmallVec<[HeaderName; 4]>;
+
+/// One pass over the names: what it does not find need not be looked for.
+fn names(headers: &HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) -> Names {
+    headers.keys().filter(|name| unwanted(name)).cloned().collect()
+}
+
+/// Removes fields, and those that `Connection` names if it is among them.
+fn strip(headers: &mut HeaderMap, unwanted: Names) {
+    if unwanted.contains(&header::CONNECTION) {
+        strip_named(headers);
     }
-    let named: SmallVec<[HeaderName; 4]> = headers
+    for name in unwanted {
+        headers.remove(name);
+    }
+}
+
+fn strip_named(headers: &mut HeaderMap) {
+    let named: Names = headers
         .get_all(header::CONNECTION)
         .iter()
         .flat_map(|value| value.as_bytes().split(|b| *b == b','))
@@ -209,14 +225,6 @@ fn strip_named(headers: &mut HeaderMap) {
         .filter(|name| *name != header::CONNECTION)
         .collect();
     for name in named {
-        headers.remove(name);
-    }
-}
-
-/// One pass over the names, and removals only where there is something to remove.
-fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let names: SmallVec<[HeaderName; 4]> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
-    for name in names {
         headers.remove(name);
     }
 }

@@ -46,12 +46,12 @@ const SEND_BUFFER_MAX: usize = 1024 * 1024;
 #[derive(Clone)]
 pub(crate) struct Http2 {
     shared: Arc<Shared>,
+    /// Where it is driven. Here, so that other lanes, in passing, do not touch what changes with each request.
+    lane: Option<usize>,
 }
 
 struct Shared {
     sender: Mutex<SendRequest<Bytes>>,
-    /// Where it is driven.
-    lane: Option<usize>,
     state: Arc<State>,
 }
 
@@ -101,14 +101,14 @@ impl Http2 {
             in_flight: AtomicUsize::new(0),
             limit: AtomicUsize::new(sender.current_max_send_streams()),
         };
-        let shared = Arc::new(Shared { sender: Mutex::new(sender), lane: lanes::current(), state: Arc::new(state) });
+        let shared = Arc::new(Shared { sender: Mutex::new(sender), state: Arc::new(state) });
         tokio::spawn(drive(connection, shared.clone()));
-        Ok(Self { shared })
+        Ok(Self { shared, lane: lanes::current() })
     }
 
     /// Whether it is driven where the caller runs.
     pub(crate) fn is_here(&self) -> bool {
-        self.shared.lane == lanes::current()
+        self.lane == lanes::current()
     }
 
     /// Whether both are handles on one connection.

@@ -281,10 +281,10 @@ impl Pool {
     /// may be no more.
     pub(crate) fn open_http2(&self) -> Option<(Http2, Stream)> {
         let mut http2 = self.http2.lock();
-        http2.retain(|connection| !connection.is_closed());
-        let mut here = http2.iter().filter(|connection| connection.is_here());
+        let mut here = http2.iter().filter(|connection| connection.is_here() && !connection.is_closed());
         let with_room = here.find_map(|connection| Some((connection.clone(), connection.try_reserve()?)));
         with_room.or_else(|| {
+            http2.retain(|connection| !connection.is_closed());
             let last = http2.last().filter(|_| http2.len() >= HTTP2_MAX)?;
             Some((last.clone(), last.reserve()))
         })

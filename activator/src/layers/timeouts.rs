@@ -16,8 +16,8 @@
 //!
 //! # Cost
 //!
-//! One timer for each connection whose exchanges have to wait, made when the first does
-//! ([`crate::exchange::SpareTimer`]); it is moved, not made again, and at most once for each idle period.
+//! One timer for each exchange of a connection that has to wait at the same time, made when the first such does
+//! ([`crate::exchange::SpareTimers`]); it is moved, not made again, and at most once for each idle period.
 
 use crate::body::{BodyError, Upload};
 use crate::exchange::{Call, Peer};
@@ -89,7 +89,7 @@ struct BoundClock {
 impl Drop for BoundClock {
     fn drop(&mut self) {
         if let Some(timer) = self.timer.take() {
-            self.peer.timer.keep(timer);
+            self.peer.timers.keep(timer);
         }
     }
 }
@@ -120,7 +120,7 @@ impl BoundClock {
                 Some(timer) => timer,
                 None => {
                     let (at, _) = self.next();
-                    self.timer.insert(self.peer.timer.take(at))
+                    self.timer.insert(self.peer.timers.take(at))
                 }
             };
             std::task::ready!(timer.as_mut().poll(cx));
