@@ -174,7 +174,8 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Streamed { body, .. } => body.is_end_stream(),
+            // What is known already is not asked for: HTTP/2 has to lock its connection for it.
+            Self::Streamed { body, upload, .. } => upload.finished() || body.is_end_stream(),
         }
     }
 

@@ -157,9 +157,10 @@ impl Http2 {
             request.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
         }
         let state = self.shared.state.clone();
-        match self.shared.open(request, body.is_end_stream()) {
+        let ended = body.is_end_stream();
+        match self.shared.open(request, ended) {
             Ok((answer, stream)) => {
-                let upload = (!body.is_end_stream()).then(|| Sending::new(stream, body));
+                let upload = (!ended).then(|| Sending::new(stream, body));
                 Exchange::Sent { answer, upload, state }
             }
             Err(error) => Exchange::Failed(Some(Failed::Unsent(error, body))),
