@@ -13,7 +13,7 @@
 //! handed out from the list of free ones, the last freed first, else from the range's unused rest. At most [`WARM_MAX`]
 //! free blocks keep their pages; the pages of those freed longest ago go back to the kernel, and so do the pages of
 //! those that nobody has needed for a while ([`common_runtime::trim`]), so that a burst of held requests leaves nothing
-//! behind.
+//! behind. Whoever lets go of many that will lie idle says so ([`trim::cooling`]).
 //!
 //! mimalloc is built without huge pages, which would double what an idle process keeps.
 //!
@@ -22,6 +22,7 @@
 //! The range cannot be reserved, or is used up: mimalloc serves those blocks too. Which of the two a block came from
 //! is told by its address.
 
+use common_runtime::trim;
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -91,6 +92,10 @@ unsafe impl GlobalAlloc for Allocator {
         if is_pooled(&layout)
             && let Some(block) = NonNull::new(block)
         {
+            if trim::is_cooling() && self.pool.with(|pool| pool.number(block).is_some()) {
+                cool(block);
+                return self.pool.with(|pool| pool.give_back_cold(block));
+            }
             match self.pool.with(|pool| pool.give_back(block)) {
                 GivenBack::NotOurs => {}
                 GivenBack::Kept => return,
@@ -140,8 +145,8 @@ unsafe impl GlobalAlloc for Allocator {
 
 /// Gives a free block's pages back to the kernel; the addresses stay ours.
 fn cool(block: NonNull<u8>) {
-    // SAFETY: the block is the pool's and in nobody's hands: it was taken out of the free list. Afterwards it reads as
-    // zeroes, which is as good as any content of free memory. A failure leaves it as it was.
+    // SAFETY: the block is the pool's and in nobody's hands: it was taken out of the free list, or is not there yet.
+    // Afterwards it reads as zeroes, which is as good as any content of free memory. A failure leaves it as it was.
     unsafe { libc::madvise(block.as_ptr().cast(), BLOCK, libc::MADV_DONTNEED) };
 }
 
@@ -384,6 +389,18 @@ mod tests {
         let again: BTreeSet<*mut u8> = all.iter().map(|_| take(&allocator)).collect();
         assert_eq!(again, all.iter().copied().collect(), "all are there again, each once");
         again.into_iter().for_each(|block| give(&allocator, block));
+    }
+
+    #[test]
+    fn a_block_that_will_lie_idle_is_cooled_at_once() {
+        let allocator = Allocator::new();
+        let blocks = [take(&allocator), take(&allocator)];
+        // SAFETY: ours, and that long.
+        blocks.iter().for_each(|block| unsafe { block.write_bytes(1, 100) });
+        trim::cooling(|| give(&allocator, blocks[0]));
+        assert_eq!(blocks.map(resident), [0, 1]);
+        assert_eq!(take(&allocator), blocks[0], "it is free");
+        blocks.iter().for_each(|block| give(&allocator, *block));
     }
 
     #[test]

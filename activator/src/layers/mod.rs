@@ -12,6 +12,7 @@
 //! Each is a `tower` service that is always ready: waiting happens inside its future, where the time bounds see it.
 //! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`crate::server::rescue`].
 
+mod compact;
 pub(crate) mod hold;
 pub(crate) mod lookup;
 pub(crate) mod probe;

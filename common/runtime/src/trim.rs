@@ -30,6 +30,8 @@ static ROUND: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     /// The round that this thread has taken part in.
     static DONE: Cell<u32> = const { Cell::new(0) };
+    /// Whether it runs [`cooling`].
+    static COOLING: Cell<bool> = const { Cell::new(false) };
 }
 
 unsafe extern "C" {
@@ -40,6 +42,25 @@ unsafe extern "C" {
 /// For a runtime to call whenever one of its workers has nothing to do: tidies the worker's heap, once a round.
 pub fn tidy_when_idle() {
     when_idle(|| mi_collect(true));
+}
+
+/// Runs `act`, which lets go of buffers that nobody will need soon: an allocator that asks [`is_cooling`] gives their
+/// pages back to the kernel at once.
+pub fn cooling<T>(act: impl FnOnce() -> T) -> T {
+    /// Also when `act` panics.
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            COOLING.set(self.0);
+        }
+    }
+    let _before = Before(COOLING.replace(true));
+    act()
+}
+
+/// Whether the caller runs within [`cooling`]. Allocates nothing.
+pub fn is_cooling() -> bool {
+    COOLING.get()
 }
 
 /// Runs `tidy` if this thread has taken no part in the latest round.
@@ -69,6 +90,13 @@ pub async fn run(mut begun: impl FnMut()) {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn cooling_lasts_as_long_as_what_is_done_within() {
+        assert!(!is_cooling());
+        assert!(cooling(|| cooling(is_cooling) && is_cooling()));
+        assert!(!is_cooling());
+    }
 
     /// Goal: a worker tidies once a round however often it idles, and again in the next.
     #[test]

@@ -1,0 +1,101 @@
+//! Makes the head of a request that has to wait small.
+//!
+//! # Why
+//!
+//! The values and the target of an HTTP/1 head are slices of the buffer that it was read into, and keep all of that:
+//! 8 KiB, of which a page at least was written to, for a few hundred bytes. A copy of what they say costs what it says,
+//! and the buffer's memory goes back to the kernel while the request waits. To keep it for the next connection would
+//! gain nothing: that one has three such buffers and writes to one of them.
+//!
+//! # Not here
+//!
+//! Names, which are copies already. HTTP/2: what was decoded is a copy too. A scheme of the target that is neither
+//! `http` nor `https`: its head stays as it is.
+
+use bytes::{Bytes, BytesMut};
+use common_runtime::trim;
+use http::header::HeaderValue;
+use http::uri::{Authority, PathAndQuery, Uri};
+use http::{Request, Version};
+
+/// Copies what the request's head says, and lets go of what it was read into.
+pub(super) fn compact<B>(request: &mut Request<B>) {
+    if request.version() < Version::HTTP_2 {
+        trim::cooling(|| copy(request));
+    }
+}
+
+fn copy<B>(request: &mut Request<B>) {
+    let target = request.uri();
+    let authority = target.authority().map_or("", Authority::as_str).len();
+    let path = target.path_and_query().map_or("", PathAndQuery::as_str).len();
+    let values: usize = request.headers().values().map(HeaderValue::len).sum();
+    let mut room = BytesMut::with_capacity(authority + path + values);
+    if let Some(target) = copied_target(request.uri(), &mut room) {
+        *request.uri_mut() = target;
+    }
+    for value in request.headers_mut().values_mut() {
+        // Valid as it was before.
+        if let Ok(mut copied) = HeaderValue::from_maybe_shared(in_room(value.as_bytes(), &mut room)) {
+            copied.set_sensitive(value.is_sensitive());
+            *value = copied;
+        }
+    }
+}
+
+fn copied_target(target: &Uri, room: &mut BytesMut) -> Option<Uri> {
+    let mut parts = target.clone().into_parts();
+    if let Some(authority) = &mut parts.authority {
+        *authority = Authority::from_maybe_shared(in_room(authority.as_str().as_bytes(), room)).ok()?;
+    }
+    if let Some(path) = &mut parts.path_and_query {
+        *path = PathAndQuery::from_maybe_shared(in_room(path.as_str().as_bytes(), room)).ok()?;
+    }
+    Uri::from_parts(parts).ok()
+}
+
+/// A copy behind those that are in the room already.
+fn in_room(bytes: &[u8], room: &mut BytesMut) -> Bytes {
+    room.extend_from_slice(bytes);
+    room.split().freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::header::COOKIE;
+
+    /// A request with slices of one buffer, as hyper makes it, and the buffer.
+    fn read(target: &str) -> (Request<()>, Bytes) {
+        let buffer = Bytes::from(format!("{target}first second").into_bytes());
+        let at = target.len();
+        let mut request = Request::new(());
+        *request.uri_mut() = Uri::from_maybe_shared(buffer.slice(..at)).expect("a target");
+        let value = |range| HeaderValue::from_maybe_shared(buffer.slice(range)).expect("text");
+        request.headers_mut().append(COOKIE, value(at..at + 5));
+        request.headers_mut().append(COOKIE, value(at + 6..at + 12));
+        (request, buffer)
+    }
+
+    #[test]
+    fn a_head_says_the_same_and_lets_go_of_its_buffer() {
+        for target in ["/path?query=value", "/", "*", "http://host.example:80/path", "host.example:80"] {
+            let (mut request, buffer) = read(target);
+            let before = request.uri().clone();
+            compact(&mut request);
+            assert_eq!(*request.uri(), before);
+            drop(before);
+            let values: Vec<_> = request.headers().get_all(COOKIE).iter().collect();
+            assert_eq!(values, ["first", "second"], "{target}");
+            assert!(buffer.is_unique(), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_http2_has_decoded_stays() {
+        let (mut request, buffer) = read("/");
+        *request.version_mut() = Version::HTTP_2;
+        compact(&mut request);
+        assert!(!buffer.is_unique());
+    }
+}
