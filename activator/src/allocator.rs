@@ -39,8 +39,8 @@ const PAGE: usize = 4096;
 /// Blocks of the range: 8 GiB of addresses, not of memory.
 const BLOCKS: usize = 1 << 20;
 
-/// Free blocks that keep their pages, at most 2 MiB.
-const WARM_MAX: usize = 256;
+/// Free blocks that keep their pages, at most 512 KiB.
+const WARM_MAX: usize = 64;
 
 /// Turns of waiting for the pool's lock before another thread is let run.
 const SPINS: u32 = 100;
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn blocks_that_nobody_needs_are_cooled() {
         let allocator = Allocator::new();
-        let all: Vec<*mut u8> = (0..100).map(|_| take(&allocator)).collect();
+        let all: Vec<*mut u8> = (0..50).map(|_| take(&allocator)).collect();
         let touch_and_give = |block: &*mut u8| {
             // SAFETY: the block is ours and that long.
             unsafe { block.write_bytes(1, 100) };
@@ -379,7 +379,7 @@ mod tests {
         let warm = || all.iter().map(|block| resident(*block)).sum::<usize>();
         all.iter().for_each(touch_and_give);
         allocator.cool_unneeded();
-        assert_eq!(warm(), 100, "all were in use since the look before");
+        assert_eq!(warm(), 50, "all were in use since the look before");
         let used: Vec<*mut u8> = (0..30).map(|_| take(&allocator)).collect();
         used.iter().for_each(touch_and_give);
         allocator.cool_unneeded();
