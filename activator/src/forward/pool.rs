@@ -27,6 +27,7 @@ use super::tls::{PodIo, PodTls};
 use super::watch::{Link, Lost, Watch, is_silence};
 use activator_core::backends::answer_min;
 use common_runtime::tls::Roots;
+use common_runtime::trim;
 use dashmap::DashMap;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -338,7 +339,8 @@ impl Pool {
             let first = http2.len().min(1);
             http2.extract_if(first.., |connection| connection.is_idle()).collect()
         };
-        drop((old, spare)); // Closing a socket is a system call: not under the lock.
+        // Closing a socket is a system call: not under the lock. Nobody will need their buffers soon.
+        trim::cooling(|| drop((old, spare)));
     }
 }
 
