@@ -154,7 +154,8 @@ where
             drive(connection, drain, |c| c.graceful_shutdown()).await
         }
         Sniffed::Http2 => {
-            let connection = pin!(
+            // Boxed: a connection of HTTP/1 must not carry the room that this one needs.
+            let mut connection = Box::pin(
                 http2::Builder::new(TokioExecutor::new())
                     .timer(TokioTimer::new())
                     .initial_stream_window_size(STREAM_WINDOW)
@@ -163,9 +164,9 @@ where
                     .max_header_list_size(HEADER_LIST_MAX)
                     .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
                     .max_local_error_reset_streams(RESET_BY_US_MAX)
-                    .serve_connection(TokioIo::new(stream), service)
+                    .serve_connection(TokioIo::new(stream), service),
             );
-            drive(connection, drain, |c| c.graceful_shutdown()).await
+            drive(connection.as_mut(), drain, |c| c.graceful_shutdown()).await
         }
     }
 }
