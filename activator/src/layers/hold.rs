@@ -45,9 +45,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
 
-/// What a held request's connection costs besides its head: buffers and task, measured 10 KiB on a fresh connection and
-/// 23 KiB on one that had an answer before (`held` in the benchmarks).
-const HELD_COST: u64 = 24 * 1024;
+/// What a held request's connection costs besides its head: buffers and task, measured 6 KiB on a fresh connection and
+/// 15 KiB on one that had an answer before (`held` in the benchmarks).
+const HELD_COST: u64 = 16 * 1024;
 
 /// Held requests whose heads stay as they were read. More of them are made small: that takes a few microseconds each, which
 /// those need not spend that wait for a moment.

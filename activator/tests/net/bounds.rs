@@ -26,14 +26,14 @@ async fn held_requests_are_bounded_by_count_bytes_and_time() {
     assert_eq!((timed_out.status, timed_out.header("x-zeroscale-reason")), (StatusCode::GATEWAY_TIMEOUT, "timeout"));
     assert!(timed_out.body.contains("300ms"), "{}", timed_out.body);
 
-    let small = Rig::start_with(|options| options.memory_limit = Some(4 * 40_000)).await;
+    let small = Rig::start_with(|options| options.memory_limit = Some(4 * 30_000)).await;
     small.revision(|_| {}).await;
     let mut held = small.raw().await;
     write(&mut held, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     small.until(|load| load.queued == 1).await;
     let full = small.get("app.ns", "/").await;
     assert_eq!((full.status, full.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "memory"));
-    assert!(full.body.contains("40000 bytes"), "{}", full.body);
+    assert!(full.body.contains("30000 bytes"), "{}", full.body);
     small.until(|load| load.queued == 1).await;
 }
 
