@@ -71,6 +71,7 @@ impl Queue {
 
     /// Adds to the end of a line. The breaker's limits keep the slab far below 2^32 entries.
     pub(super) fn push(&mut self, line: Line, waker: Waker) -> u32 {
+        debug_assert!(!self.spares_out, "nobody waits beside spare places");
         let before = self.ends(line).last;
         let slot = self.waiters.insert(Waiter::Waiting { waker, line, before, after: None });
         let key = Key::of_slot(slot);

@@ -75,7 +75,7 @@ impl Admitted {
             let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
                 Targets::ClusterIp(only) => Some(only.reserve()),
-                Targets::Pods(pods) => inner.lent.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor, rng)),
+                Targets::Pods(pods) => inner.lent.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor.0, rng)),
             };
             if let Some(slot) = slot {
                 return Ok(Permit { slot, admitted: self });

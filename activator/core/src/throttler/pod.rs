@@ -10,13 +10,18 @@ use super::Inner;
 use crate::destination::Destination;
 
 /// A destination and its count.
+///
+/// Every request on it changes the count and that of the `Arc` around it. The order of the fields puts both on one
+/// cache line, and what follows keeps the next pod's away from it: two lines, since processors fetch them in pairs.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Pod {
-    pub(super) destination: Destination,
     in_flight: AtomicU32,
     /// Not among those to pick from, and who wants to know when a request on it ends all the same.
     retired: AtomicBool,
     throttler: Weak<Inner>,
+    pub(super) destination: Destination,
+    _apart: [u64; 6],
 }
 
 /// A request's place on a pod, given back on drop.
@@ -27,7 +32,13 @@ pub(super) struct Slot {
 
 impl Pod {
     pub(super) fn new(destination: Destination, throttler: Weak<Inner>) -> Arc<Self> {
-        Arc::new(Self { destination, in_flight: AtomicU32::new(0), retired: AtomicBool::new(false), throttler })
+        Arc::new(Self {
+            in_flight: AtomicU32::new(0),
+            retired: AtomicBool::new(false),
+            throttler,
+            destination,
+            _apart: [0; 6],
+        })
     }
 
     pub(super) fn is_retired(&self) -> bool {
