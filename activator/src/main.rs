@@ -16,7 +16,7 @@ fn main() -> anyhow::Result<()> {
     let tidied = |lane: &mut tokio::runtime::Builder| {
         lane.on_thread_park(trim::tidy_when_idle);
     };
-    let lanes = Lanes::start(cores, tidied).context("no threads for connections")?;
+    let lanes = Lanes::for_cores(cores, tidied).context("no threads for connections")?;
     runtime.enable_all().on_thread_park(trim::tidy_when_idle).build()?.block_on(serve(lanes))
 }
 
