@@ -26,15 +26,18 @@ pub(crate) enum RequestBody {
     Empty,
     /// A few bytes of ours: a probe's.
     Whole(Option<Bytes>),
-    /// Streamed from the client.
-    Streamed {
-        /// The client's side.
-        body: Lent<Incoming>,
-        /// What became of it.
-        upload: Arc<Upload>,
-        /// What it waits for, if anything.
-        gate: Option<Arc<Gate>>,
-    },
+    /// Streamed from the client. Boxed: most requests have none, and each is moved a dozen times on its way.
+    Streamed(Box<Streamed>),
+}
+
+/// A body that comes from the client.
+pub(crate) struct Streamed {
+    /// The client's side.
+    body: Lent<Incoming>,
+    /// What became of it.
+    upload: Arc<Upload>,
+    /// What it waits for, if anything.
+    gate: Option<Arc<Gate>>,
 }
 
 /// Keeps a body from being read until it is opened.
@@ -96,18 +99,18 @@ impl Upload {
 impl RequestBody {
     /// From the server's side of a connection.
     pub(crate) fn new(body: Incoming) -> Self {
-        if body.is_end_stream() {
-            Self::Empty
-        } else {
-            Self::Streamed { body: Lent::new(body), upload: Arc::default(), gate: None }
-        }
+        if body.is_end_stream() { Self::Empty } else { Self::streamed(Lent::new(body), Arc::default()) }
+    }
+
+    fn streamed(body: Lent<Incoming>, upload: Arc<Upload>) -> Self {
+        Self::Streamed(Box::new(Streamed { body, upload, gate: None }))
     }
 
     /// Puts a closed gate before a streamed body.
     pub(crate) fn hold_back(&mut self) -> Option<Arc<Gate>> {
         match self {
             Self::Empty | Self::Whole(_) => None,
-            Self::Streamed { gate, .. } => Some(gate.insert(Arc::default()).clone()),
+            Self::Streamed(streamed) => Some(streamed.gate.insert(Arc::default()).clone()),
         }
     }
 
@@ -115,7 +118,7 @@ impl RequestBody {
     pub(crate) fn lend(&mut self) -> Option<Arc<Loan<Incoming>>> {
         match self {
             Self::Empty | Self::Whole(_) => None,
-            Self::Streamed { body, .. } => Some(body.lend()),
+            Self::Streamed(streamed) => Some(streamed.body.lend()),
         }
     }
 
@@ -123,7 +126,7 @@ impl RequestBody {
     pub(crate) fn again(body: Lent<Incoming>, upload: Arc<Upload>, bytes: usize) -> Self {
         upload.passed.fetch_sub(bytes as u64, Ordering::Relaxed);
         upload.finished.store(false, Ordering::Release);
-        Self::Streamed { body, upload, gate: None }
+        Self::streamed(body, upload)
     }
 
     /// Whether there is nothing to send.
@@ -135,7 +138,7 @@ impl RequestBody {
     pub(crate) fn upload(&self) -> Option<Arc<Upload>> {
         match self {
             Self::Empty | Self::Whole(_) => None,
-            Self::Streamed { upload, .. } => Some(upload.clone()),
+            Self::Streamed(streamed) => Some(streamed.upload.clone()),
         }
     }
 }
@@ -148,7 +151,8 @@ impl Body for RequestBody {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Streamed { body, upload, gate } => {
+            Self::Streamed(streamed) => {
+                let Streamed { body, upload, gate } = &mut **streamed;
                 if let Some(gate) = gate {
                     std::task::ready!(gate.poll_open(cx));
                 }
@@ -175,7 +179,7 @@ impl Body for RequestBody {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_none(),
             // What is known already is not asked for: HTTP/2 has to lock its connection for it.
-            Self::Streamed { body, upload, .. } => upload.finished() || body.is_end_stream(),
+            Self::Streamed(streamed) => streamed.upload.finished() || streamed.body.is_end_stream(),
         }
     }
 
@@ -183,7 +187,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            Self::Streamed { body, .. } => body.size_hint(),
+            Self::Streamed(streamed) => streamed.body.size_hint(),
         }
     }
 }

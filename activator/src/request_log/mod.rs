@@ -71,12 +71,14 @@ where
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let record = self.template.load().as_ref().map(|template| Record {
-            begun: Some(template.begin(&call)),
-            received: call.received,
-            code: 500,
-            size: 0,
-            sink: self.sink.clone(),
+        let record = self.template.load().as_ref().map(|template| {
+            Box::new(Record {
+                begun: Some(template.begin(&call)),
+                received: call.received,
+                code: 500,
+                size: 0,
+                sink: self.sink.clone(),
+            })
         });
         Logged { exchange: self.inner.call(call), record }
     }
@@ -104,7 +106,7 @@ pin_project! {
     pub(crate) struct Logged<F> {
         #[pin]
         exchange: F,
-        record: Option<Record>,
+        record: Option<Box<Record>>,
     }
 }
 
@@ -133,7 +135,7 @@ pin_project! {
     pub(crate) struct LoggedBody<B> {
         #[pin]
         body: B,
-        record: Option<Record>,
+        record: Option<Box<Record>>,
     }
 }
 
