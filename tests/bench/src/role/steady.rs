@@ -1,79 +1,212 @@
 //! A steady load: 64 connections that send by the clock, whether or not the answers come in time.
 //!
-//! One thread for each connection, so that the kernel's own timers pace them; their beats are spread evenly. A request
-//! that could not be sent in time, since the answer before it was late, counts from when it should have been sent.
-#![allow(clippy::disallowed_methods, reason = "threads read the clock for themselves")]
+//! One thread for all of them, which costs about what wrk does, so that half of what wrk gets through is half a load here
+//! too. A thread for each connection would cost more than a proxy, and fill the machine. The connections' beats are
+//! spread evenly, and kept by the kernel's timer. A request that could not be sent in time, since the answer before it
+//! was late, counts from when it should have been sent.
+#![allow(clippy::disallowed_methods, reason = "a thread of its own reads the clock for itself")]
 
 use super::http1_backend::head_length;
 use crate::lab::quantile;
-use anyhow::{Context, ensure};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use anyhow::ensure;
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: u32 = 64;
 
+/// Longest wait for any answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The timer's; connections have their numbers.
+const TIMER: Token = Token(usize::MAX);
+
 /// Sends `rate` requests a second for `seconds`, and prints the 99th percentile of the answers' times in microseconds.
 pub(crate) fn run(address: SocketAddr, host: &str, rate: f64, seconds: f64) -> anyhow::Result<()> {
-    let period = Duration::from_secs_f64(f64::from(CONNECTIONS) / rate);
-    // Later than it takes to connect.
-    let begin = Instant::now() + Duration::from_millis(200);
-    let end = begin + Duration::from_secs_f64(seconds);
-    let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
-    let all: anyhow::Result<Vec<f64>> = std::thread::scope(|scope| {
-        let one = |n| {
-            let request = request.as_bytes();
-            scope.spawn(move || connection(address, request, begin + period * n / CONNECTIONS, period, end))
-        };
-        let threads: Vec<_> = (0..CONNECTIONS).map(one).collect();
-        let mut all = Vec::new();
-        for thread in threads {
-            all.extend(thread.join().ok().context("a thread panicked")??);
-        }
-        Ok(all)
-    });
-    println!("{}", quantile(&all?, 0.99));
+    println!("{}", quantile(&measure(address, host, rate, seconds)?, 0.99));
     Ok(())
 }
 
-/// The times of one connection's answers.
-fn connection(
-    address: SocketAddr,
-    request: &[u8],
-    first: Instant,
-    period: Duration,
-    end: Instant,
-) -> anyhow::Result<Vec<f64>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut times = Vec::new();
-    let mut due = first;
-    while due < end {
-        let early = due.saturating_duration_since(Instant::now());
-        if !early.is_zero() {
-            std::thread::sleep(early);
-        }
-        let start = if early.is_zero() { due } else { Instant::now() };
-        stream.write_all(request)?;
-        read_answer(&mut stream)?;
-        times.push(start.elapsed().as_secs_f64() * 1e6);
-        due += period;
+/// The answers' times in microseconds.
+fn measure(address: SocketAddr, host: &str, rate: f64, seconds: f64) -> anyhow::Result<Vec<f64>> {
+    let period = Duration::from_secs_f64(f64::from(CONNECTIONS) / rate);
+    let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
+    let (mut poll, mut alarm) = (Poll::new()?, Alarm::new()?);
+    poll.registry().register(&mut SourceFd(&alarm.fd.as_raw_fd()), TIMER, Interest::READABLE)?;
+    let mut connections = Vec::new();
+    for n in 0..CONNECTIONS {
+        let mut connection = Connection::open(address)?;
+        poll.registry().register(&mut connection.stream, Token(n as usize), Interest::READABLE)?;
+        connections.push(connection);
     }
-    Ok(times)
+    let begin = Instant::now();
+    let end = begin + Duration::from_secs_f64(seconds);
+    for (connection, n) in connections.iter_mut().zip(0..) {
+        connection.due = begin + period * n / CONNECTIONS;
+    }
+    let mut times = Vec::new();
+    let mut events = Events::with_capacity(1 + CONNECTIONS as usize);
+    loop {
+        let now = Instant::now();
+        let mut next = None;
+        let mut waiting = false;
+        for connection in &mut connections {
+            let due = connection.due;
+            if connection.is_idle() && due <= now && due < end {
+                connection.send(now, request.as_bytes())?;
+            }
+            waiting |= !connection.is_idle();
+            if connection.is_idle() && due < end && next.is_none_or(|next| due < next) {
+                next = Some(due);
+            }
+        }
+        if next.is_none() && !waiting {
+            return Ok(times);
+        }
+        alarm.set(next, now)?;
+        match poll.poll(&mut events, Some(PATIENCE)) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            polled => polled?,
+        }
+        ensure!(!events.is_empty(), "no answer came for {PATIENCE:?}");
+        for event in &events {
+            let Some(connection) = connections.get_mut(event.token().0) else { continue }; // The timer's.
+            if let Some(took) = connection.read_answer()? {
+                times.push(took.as_secs_f64() * 1e6);
+                connection.go_on(period);
+            }
+        }
+    }
 }
 
-/// An answer of the backend's, or the same with other fields.
-fn read_answer(stream: &mut TcpStream) -> anyhow::Result<()> {
-    let mut buffer = [0; 2048];
-    let mut filled = 0;
-    loop {
-        let n = stream.read(&mut buffer[filled..])?;
-        ensure!(n > 0, "closed before the answer was complete");
-        filled += n;
-        if head_length(&buffer[..filled]).is_some_and(|head| filled >= head + super::BODY.len()) {
-            ensure!(buffer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&buffer[..filled]));
-            return Ok(());
+/// A timer to wait for beside sockets, finer than the milliseconds that waiting itself knows.
+struct Alarm {
+    fd: OwnedFd,
+    at: Option<Instant>,
+}
+
+impl Alarm {
+    fn new() -> anyhow::Result<Self> {
+        let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        Ok(Self { fd, at: None })
+    }
+
+    /// Sets it to `at`, or to nothing.
+    fn set(&mut self, at: Option<Instant>, now: Instant) -> anyhow::Result<()> {
+        if self.at != at {
+            let left = at.map(|at| at.saturating_duration_since(now).max(Duration::from_nanos(1)));
+            let it_value = Timespec::try_from(left.unwrap_or_default())?;
+            let once = Itimerspec { it_interval: Timespec::default(), it_value };
+            timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
+            self.at = at;
+        }
+        Ok(())
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// When its next request is to be sent.
+    due: Instant,
+    /// It could not be, since the answer before it was late.
+    overdue: bool,
+    /// From when the one under way counts.
+    since: Option<Instant>,
+    buffer: [u8; 2048],
+    filled: usize,
+}
+
+impl Connection {
+    fn open(address: SocketAddr) -> anyhow::Result<Self> {
+        let stream = std::net::TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let stream = TcpStream::from_std(stream);
+        Ok(Self { stream, due: Instant::now(), overdue: false, since: None, buffer: [0; 2048], filled: 0 })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.since.is_none()
+    }
+
+    fn send(&mut self, now: Instant, request: &[u8]) -> anyhow::Result<()> {
+        // What this thread itself sends late counts from now.
+        self.since = Some(if self.overdue { self.due } else { now });
+        self.filled = 0;
+        ensure!(self.stream.write(request)? == request.len(), "a small request found no room");
+        Ok(())
+    }
+
+    /// The answer has come: the next request is due a period after the one before.
+    fn go_on(&mut self, period: Duration) {
+        self.due += period;
+        self.overdue = self.due <= Instant::now();
+    }
+
+    /// How long the answer took, once it is complete: one of the backend's, or the same with other fields.
+    fn read_answer(&mut self) -> anyhow::Result<Option<Duration>> {
+        loop {
+            match self.stream.read(&mut self.buffer[self.filled..]) {
+                Ok(n) => {
+                    ensure!(n > 0, "closed before the answer was complete");
+                    self.filled += n;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            let answer = &self.buffer[..self.filled];
+            if head_length(answer).is_some_and(|head| answer.len() >= head + super::BODY.len()) {
+                ensure!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(answer));
+                return Ok(self.since.take().map(|since| since.elapsed()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Goal: every beat is a request, and a late answer makes the next one overdue, which counts from its beat.
+    /// Method: a server that answers the first request of each connection after four beats, and all others at once.
+    #[test]
+    fn every_beat_is_sent_and_lateness_counts() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let beat = Duration::from_millis(20);
+        let answer = super::super::http1_backend::answer();
+        let serving = std::thread::spawn(move || {
+            let serve = |mut stream: std::net::TcpStream| {
+                let mut buffer = [0; 1024];
+                let mut pause = beat * 4;
+                while stream.read(&mut buffer).is_ok_and(|n| n > 0) {
+                    std::thread::sleep(std::mem::take(&mut pause));
+                    stream.write_all(answer.as_bytes()).expect("open");
+                }
+            };
+            std::thread::scope(|scope| {
+                for stream in listener.incoming().take(CONNECTIONS as usize) {
+                    scope.spawn(|| serve(stream.expect("accepted")));
+                }
+            });
+        });
+        let beats = 10;
+        let rate = f64::from(CONNECTIONS) / beat.as_secs_f64();
+        let times = measure(address, "a", rate, beat.as_secs_f64() * f64::from(beats)).expect("answered");
+        serving.join().expect("no panic");
+        assert_eq!(times.len() as u32, CONNECTIONS * beats);
+        // The first waits four beats; the three behind it were due one, two and three beats before they could be sent.
+        for (behind, least) in [(0, 4), (1, 3), (2, 2), (3, 1)] {
+            let late = times.iter().filter(|took| **took >= (beat * least).as_secs_f64() * 1e6).count();
+            assert!(late >= (CONNECTIONS * (behind + 1)) as usize, "{late} took {least} beats");
         }
     }
 }
