@@ -154,8 +154,8 @@ impl Revision {
     }
 
     /// What a request needs to be sent.
-    pub(crate) fn live(&self) -> Arc<Live> {
-        self.live.load_full()
+    pub(crate) fn live(&self) -> arc_swap::Guard<Arc<Live>> {
+        self.live.load()
     }
 
     /// Its bounds of time.

@@ -138,8 +138,7 @@ impl Server {
         let peer = Peer::new(address, self.trusts(address.ip()), tls.is_some()).with(self.departures.clone());
         let peer = Arc::new(peer);
         let client = peer.clone();
-        let hyper =
-            rescue::Rescue { chain, peer, mode: self.mode, tunnels: self.tasks.clone(), drain: self.drain.clone() };
+        let hyper = rescue::Rescue::new(chain, peer, self.mode, self.tasks.clone(), self.drain.clone());
         let listener = self.drain.listener();
         let told = move |ended: Result<(), BodyError>| {
             if let Err(error) = ended {

@@ -28,6 +28,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,11 +46,24 @@ const RETRY_AFTER_SECONDS: &str = "1";
 
 /// The chain as hyper calls it, for one connection.
 pub(super) struct Rescue<S> {
-    pub(super) chain: S,
-    pub(super) peer: Arc<Peer>,
-    pub(super) mode: Mode,
-    pub(super) tunnels: TaskTracker,
-    pub(super) drain: Drain,
+    /// The connection's own: a copy for each request would touch counts that all threads share.
+    chain: RefCell<S>,
+    peer: Arc<Peer>,
+    own: Arc<Own>,
+}
+
+/// What a connection's exchanges share.
+struct Own {
+    mode: Mode,
+    tunnels: TaskTracker,
+    drain: Drain,
+}
+
+impl<S> Rescue<S> {
+    /// For the connection of `peer`. `tunnels` counts what becomes of its upgrades.
+    pub(super) fn new(chain: S, peer: Arc<Peer>, mode: Mode, tunnels: TaskTracker, drain: Drain) -> Self {
+        Self { chain: RefCell::new(chain), peer, own: Arc::new(Own { mode, tunnels, drain }) }
+    }
 }
 
 impl<S: Chain> hyper::service::Service<Request<Incoming>> for Rescue<S> {
@@ -60,16 +74,8 @@ impl<S: Chain> hyper::service::Service<Request<Incoming>> for Rescue<S> {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (grpc, version) = (is_grpc(request.headers()), request.version());
         let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
-        let rescued = |exchange, verdict| Rescued {
-            exchange,
-            verdict,
-            grpc,
-            head_only,
-            version,
-            mode: self.mode,
-            tunnels: self.tunnels.clone(),
-            drain: self.drain.clone(),
-        };
+        let rescued =
+            |exchange, verdict| Rescued { exchange, verdict, grpc, head_only, version, own: self.own.clone() };
         match strict::judge(&request) {
             Verdict::Pass => {}
             verdict => return rescued(None, verdict),
@@ -78,7 +84,7 @@ impl<S: Chain> hyper::service::Service<Request<Incoming>> for Rescue<S> {
         self.peer.note(version, request.body());
         let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now() };
         // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
-        rescued(Some(self.chain.clone().call(inbound)), Verdict::Pass)
+        rescued(Some(self.chain.borrow_mut().call(inbound)), Verdict::Pass)
     }
 }
 
@@ -91,9 +97,7 @@ pin_project! {
         grpc: bool,
         head_only: bool,
         version: Version,
-        mode: Mode,
-        tunnels: TaskTracker,
-        drain: Drain,
+        own: Arc<Own>,
     }
 }
 
@@ -119,7 +123,7 @@ where
         let this = self.project();
         let Some(exchange) = this.exchange.as_pin_mut() else {
             return Poll::Ready(match this.verdict {
-                Verdict::Refuse(refusal) => answer(refusal, *this.grpc, *this.version, *this.mode),
+                Verdict::Refuse(refusal) => answer(refusal, *this.grpc, *this.version, this.own.mode),
                 Verdict::Pass | Verdict::Ourselves => Response::new(Reply::own(Bytes::new())),
             });
         };
@@ -127,14 +131,14 @@ where
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
-                    this.tunnels.spawn(tunnel.run(body, this.drain.listener()));
+                    this.own.tunnels.spawn(tunnel.run(body, this.own.drain.listener()));
                 }
                 Response::from_parts(head, Reply::own(Bytes::new()))
             }
             Ok(response) => response.map(|body| Reply::Inner { body }),
             Err(refusal) => {
                 tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
-                answer(&refusal, *this.grpc, *this.version, *this.mode)
+                answer(&refusal, *this.grpc, *this.version, this.own.mode)
             }
         })
     }
