@@ -71,6 +71,8 @@ pub(crate) struct Upload {
     passed: AtomicU64,
     finished: AtomicBool,
     broken: AtomicBool,
+    /// Somebody asks when it moved.
+    followed: AtomicBool,
     moved: Mutex<Option<Instant>>,
 }
 
@@ -90,7 +92,12 @@ impl Upload {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// When its last frame was handed on.
+    /// From now on it is noted when it moves.
+    pub(crate) fn follow(&self) {
+        self.followed.store(true, Ordering::Relaxed);
+    }
+
+    /// When its last frame was handed on, if it is [followed](Self::follow).
     pub(crate) fn moved(&self) -> Option<Instant> {
         *self.moved.lock()
     }
@@ -161,7 +168,9 @@ impl Body for RequestBody {
                     Some(Ok(frame)) => {
                         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                         upload.passed.fetch_add(bytes, Ordering::Relaxed);
-                        *upload.moved.lock() = Some(Instant::now());
+                        if upload.followed.load(Ordering::Relaxed) {
+                            *upload.moved.lock() = Some(Instant::now());
+                        }
                         if body.is_end_stream() {
                             upload.finished.store(true, Ordering::Release);
                         }

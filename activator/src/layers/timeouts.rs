@@ -63,6 +63,7 @@ where
     fn call(&mut self, call: Call) -> Self::Future {
         let bounds = call.revision.bounds();
         let upload = bounds.idle.and_then(|_| call.request.body().upload());
+        upload.iter().for_each(|upload| upload.follow());
         let clock = BoundClock {
             bounds,
             started: call.received,

@@ -142,6 +142,40 @@ async fn time_bounds_leave_alone_what_moves() {
     futures::future::join_all(checks).await;
 }
 
+/// Goal: an upload that moves keeps the idle bound away, although nothing of an answer does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
+    let checks = PAIRS.map(|pair| async move {
+        let pod = Pod::start(|request: Request<Incoming>| async move {
+            let body = request.into_body().collect().await.expect("whole").to_bytes();
+            Response::new(rig::full(body))
+        })
+        .await;
+        let rig = Rig::start().await;
+        rig.revision(|backend| {
+            backend.protocol = pair.pod;
+            backend.idle_timeout_ms = 600;
+        })
+        .await;
+        rig.pods(&[pod.address]).await;
+        rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+        let (upload, body) = streamed();
+        let sending = async {
+            // Twice the bound, a piece at a time.
+            for _ in 0..12 {
+                upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            drop(upload);
+        };
+        let (response, ()) = tokio::join!(pair.send(&rig, Request::post("/"), body), sending);
+        assert_eq!(response.status(), 200, "{pair:?}");
+        let whole = response.into_body().collect().await.expect("whole").to_bytes();
+        assert_eq!(whole.len(), 12, "{pair:?}");
+    });
+    futures::future::join_all(checks).await;
+}
+
 /// Goal: a hundred uploads to a revision that sleeps do not slow down one to a revision that is awake, on the same
 /// connection.
 #[tokio::test]
