@@ -29,6 +29,12 @@ fn poll_once(acquire: &mut Acquire<Arc<Breaker>>) -> bool {
     Future::poll(std::pin::Pin::new(acquire), &mut context).is_ready()
 }
 
+/// What another thread does: takes a place, waiting for it if need be, and gives it back.
+fn takes_its_turn(breaker: &Arc<Breaker>) -> impl FnOnce() + use<> {
+    let breaker = Arc::clone(breaker);
+    move || drop(acquire(&breaker).expect("room in the queue"))
+}
+
 fn idle(breaker: &Breaker, capacity: u32) {
     let expected = Load { in_flight: 0, queued: 0, capacity: Capacity::Limited(capacity) };
     assert_eq!(breaker.load(), expected, "every place came back and nobody waits");
@@ -38,10 +44,7 @@ fn idle(breaker: &Breaker, capacity: u32) {
 fn two_requests_share_one_place() {
     loom::model(|| {
         let breaker = breaker(1, 1);
-        let other = thread::spawn({
-            let breaker = Arc::clone(&breaker);
-            move || drop(acquire(&breaker).expect("room in the queue"))
-        });
+        let other = thread::spawn(takes_its_turn(&breaker));
         let permit = acquire(&breaker).expect("room in the queue");
         assert_eq!(breaker.load().in_flight, 1, "never two");
         drop(permit);
@@ -74,10 +77,7 @@ fn a_grant_to_one_who_leaves_is_passed_on() {
         let permit = acquire(&breaker).expect("a free place");
         let mut leaves = Acquire::new(Arc::clone(&breaker));
         assert!(!poll_once(&mut leaves));
-        let stays = thread::spawn({
-            let breaker = Arc::clone(&breaker);
-            move || drop(acquire(&breaker).expect("room in the queue"))
-        });
+        let stays = thread::spawn(takes_its_turn(&breaker));
         let gives_back = thread::spawn(move || drop(permit));
         drop(leaves);
         stays.join().expect("no panic");
@@ -92,10 +92,7 @@ fn a_returning_request_and_a_newcomer_both_get_their_turn() {
     loom::model(|| {
         let breaker = breaker(1, 2); // The one that returns stands in line too.
         let permit = acquire(&breaker).expect("a free place");
-        let newcomer = thread::spawn({
-            let breaker = Arc::clone(&breaker);
-            move || drop(acquire(&breaker).expect("room in the queue"))
-        });
+        let newcomer = thread::spawn(takes_its_turn(&breaker));
         drop(block_on(permit.requeue()).expect("waiting is allowed"));
         newcomer.join().expect("no panic");
         idle(&breaker, 1);
@@ -154,10 +151,7 @@ fn a_spare_reaches_a_request_that_is_about_to_wait() {
     for lane in [0, 1] {
         loom::model(move || {
             let breaker = with_spares(1, 1);
-            let other = on(lane, {
-                let breaker = Arc::clone(&breaker);
-                move || drop(acquire(&breaker).expect("room in the queue"))
-            });
+            let other = on(lane, takes_its_turn(&breaker));
             if let Some(permit) = breaker.try_acquire() {
                 assert_eq!(breaker.load().in_flight, 1, "never two");
                 drop(permit);
@@ -175,10 +169,7 @@ fn a_place_given_back_to_a_shelf_is_not_lost_to_a_waiter() {
     loom::model(|| {
         let breaker = with_spares(2, 1);
         let [one, other] = [(); 2].map(|()| acquire(&breaker).expect("a free place"));
-        let waits = on(1, {
-            let breaker = Arc::clone(&breaker);
-            move || drop(acquire(&breaker).expect("room in the queue"))
-        });
+        let waits = on(1, takes_its_turn(&breaker));
         drop(one);
         waits.join().expect("no panic");
         drop(other);
@@ -251,10 +242,7 @@ fn a_returning_request_gets_its_turn_beside_spares() {
     loom::model(|| {
         let breaker = with_spares(2, 2); // The one that returns stands in line too.
         let permit = acquire(&breaker).expect("a free place");
-        let other = on(1, {
-            let breaker = Arc::clone(&breaker);
-            move || drop(acquire(&breaker).expect("room in the queue"))
-        });
+        let other = on(1, takes_its_turn(&breaker));
         drop(block_on(permit.requeue()).expect("waiting is allowed"));
         other.join().expect("no panic");
         idle(&breaker, 2);
