@@ -21,6 +21,7 @@ mod exchange;
 mod explain;
 mod forward;
 mod gather;
+mod http1;
 mod http2;
 mod lanes;
 mod layers;

@@ -90,9 +90,7 @@ async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts
     if address == pool.address && pool.tls.is_none() {
         match protocol {
             Protocol::Http1 => {
-                if let Ok(connection) = Http1::new(stream).await {
-                    pool.put_fresh(connection);
-                }
+                pool.put_fresh(Http1::new(stream));
             }
             Protocol::H2c => {
                 if let Ok(Ok(connection)) =
@@ -143,22 +141,20 @@ async fn http(
             Some((stream, took)) => {
                 let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
                 let Ok(Ok(stream)) = secured.await else { return Outcome::Unanswered };
-                match Http1::new(stream).await {
-                    Ok(connection) => (connection, Some(took)),
-                    Err(_) => return Outcome::Unanswered,
-                }
+                (Http1::new(stream), Some(took))
             }
             None => return Outcome::Unanswered,
         },
     };
-    let mut request = Request::new(RequestBody::Empty);
+    let mut request = Request::new(());
     match path.parse() {
         Ok(uri) => *request.uri_mut() = uri,
         Err(_) => return Outcome::Refuted, // Nobody answers on what is no path.
     }
     request.headers_mut().extend(fields);
+    let (head, ()) = request.into_parts();
     let answer = async {
-        let response = connection.exchange(request, pool).await.ok()?;
+        let response = connection.exchange(&head, &mut RequestBody::Empty, pool).await.ok()?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
         Some((status, body))

@@ -1,4 +1,5 @@
-//! A request's head, kept in case it must be sent once more.
+//! The head of a request that goes over HTTP/2, kept in case it must be sent once more: `h2` uses up the one that it
+//! is given.
 //!
 //! Nearly every request is kept so and nearly none is sent again, so what counts is what keeping costs: one allocation
 //! for all fields, and no counting of references.

@@ -27,7 +27,6 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -42,22 +41,14 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// common use (64 KiB).
 const SURE_ROOM: usize = 32 * 1024;
 
-/// When the peer is known to have taken what was written.
-#[derive(Clone, Debug)]
-pub(crate) enum Taken {
-    /// When something comes back: HTTP/2, whose peers always read.
-    OnRead,
-    /// When the exchange is over, which the owner says here: HTTP/1.1.
-    OnMark(Arc<AtomicBool>),
-}
-
 /// A connection to a pod.
 #[derive(Debug)]
 pub(crate) struct PodStream {
     stream: Moored,
     /// From the connect's start to its answer, as the kernel saw it.
     pub(crate) round_trip: Duration,
-    taken: Taken,
+    /// What comes back says that the peer has taken all that was written: HTTP/2, whose peers always read.
+    read_says_taken: bool,
     /// Bytes written that the peer may not have taken.
     pending: usize,
     /// The last write took all that was offered.
@@ -76,11 +67,10 @@ impl PodStream {
         let keepalive =
             TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let taken = Taken::OnRead;
         let mut stream = Self {
             stream: Moored::new(stream),
             round_trip,
-            taken,
+            read_says_taken: true,
             pending: 0,
             all_written: true,
             bounded: false,
@@ -108,11 +98,14 @@ impl PodStream {
         self.watched.clone()
     }
 
-    /// Has an exchange's end mean that all was taken. Returns the mark to set then.
-    pub(crate) fn taken_on_mark(&mut self) -> Arc<AtomicBool> {
-        let mark = Arc::new(AtomicBool::new(false));
-        self.taken = Taken::OnMark(mark.clone());
-        mark
+    /// From now on only [`PodStream::taken`] says that the peer has taken all that was written: HTTP/1.1.
+    pub(crate) fn takes_until_told(&mut self) {
+        self.read_says_taken = false;
+    }
+
+    /// The peer has taken all that was written: it has answered. The next write fails if the connection is no more.
+    pub(crate) fn taken(&mut self) {
+        let _ = self.all_taken();
     }
 
     fn set_bounded(&mut self, bounded: bool) -> io::Result<()> {
@@ -142,10 +135,7 @@ impl PodStream {
         if !self.stream.is_here() {
             self.come_here()?;
         }
-        match &self.taken {
-            Taken::OnMark(mark) if mark.swap(false, Ordering::Relaxed) => self.all_taken(),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn after_write(&mut self, written: &Poll<io::Result<usize>>, offered: usize) -> io::Result<()> {
@@ -186,9 +176,9 @@ impl AsyncRead for PodStream {
             return Poll::Ready(broken.map_or(read, Err));
         }
         if let Some(watched) = &self.watched {
-            watched.read(buffer.filled().len() - before)?;
+            watched.read();
         }
-        if matches!(self.taken, Taken::OnRead) {
+        if self.read_says_taken {
             self.all_taken()?;
         }
         Poll::Ready(Ok(()))

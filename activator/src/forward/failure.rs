@@ -1,6 +1,7 @@
 //! Why a pod brought no answer, and what that says of the pod.
 
 use super::Prepared;
+use super::http1::Http1Error;
 use super::pool::Pool;
 use crate::body::Upload;
 use crate::refusal::Refusal;
@@ -50,13 +51,16 @@ pub(super) trait Break: Error {
     fn is_close(&self) -> bool;
 }
 
-impl Break for hyper::Error {
+impl Break for Http1Error {
     fn io(&self) -> Option<&io::Error> {
-        self.source().and_then(|source| source.downcast_ref())
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
     }
 
     fn is_close(&self) -> bool {
-        self.is_incomplete_message() || self.is_closed()
+        matches!(self, Self::Closed)
     }
 }
 

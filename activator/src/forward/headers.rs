@@ -128,20 +128,6 @@ pub(crate) fn strip_response(headers: &mut HeaderMap) {
     strip(headers, unwanted);
 }
 
-/// What is wrong with the framing of an HTTP/1.1 response, if anything. RFC 9112 (6.1, 6.3) lets a proxy try its luck with such
-/// a response, but whoever reads it in another way takes a part of it for the next one.
-pub(crate) fn framing_problem(headers: &HeaderMap) -> Option<&'static str> {
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let coding = codings.next()?;
-    if headers.contains_key(header::CONTENT_LENGTH) {
-        Some("its answer has both Content-Length and Transfer-Encoding")
-    } else if codings.next().is_some() || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
-        Some("its answer has a Transfer-Encoding other than chunked")
-    } else {
-        None
-    }
-}
-
 /// The protocol of a 101 response, if it is the one that was asked for.
 pub(crate) fn agreed_upgrade(headers: &HeaderMap, requested: &HeaderValue) -> Option<HeaderValue> {
     let protocol = headers.get(header::UPGRADE)?;

@@ -40,7 +40,7 @@ mod watch;
 use crate::body::{RequestBody, Upload};
 use crate::loan::Loan;
 use crate::refusal::Refusal;
-use crate::server::tunnel::Tunnel;
+use crate::server::tunnel::{PodEnd, Tunnel};
 use crate::trace::{AtPod, Trace};
 use common::backend::Protocol;
 use copy::HeadCopy;
@@ -53,11 +53,11 @@ use http::{Method, Request, Response, StatusCode, Version, request};
 use http1::{Failed, Http1Body};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use parking_lot::Mutex;
 pub(crate) use pod_body::PodBody;
 use pool::Pool;
 use std::future::Future;
 use std::io::ErrorKind;
-use std::pin::pin;
 use std::sync::Arc;
 use watch::Lost;
 
@@ -145,6 +145,7 @@ impl Prepared {
 
     async fn send_http1(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let mut closed_at_once = 0;
+        let upload = self.body.upload();
         loop {
             let lost = pool.lost();
             let connection = match pool.idle() {
@@ -156,30 +157,25 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let reused = connection.reused;
-            let copy = if self.is_repeatable() { HeadCopy::of(&self.head) } else { None };
-            let rest = self.rest();
-            let exchange = pin!(connection.exchange(Request::from_parts(self.head, self.body), pool));
-            let Some(answered) = unless_lost(exchange, lost).await else { return Err(rest.gone(pool, copy)) };
-            match answered {
-                Ok(response) => return finish_http1(pool, response),
-                Err(Failed { unsent: Some(request), error }) => {
-                    self = rest.with(request);
-                    closed_at_once += usize::from(!reused);
-                    if closed_at_once == CLOSED_AT_ONCE_MAX {
-                        return Err(self.unsent(&error));
-                    }
+            let exchange = connection.exchange(&self.head, &mut self.body, pool);
+            let Failed { error, unsent } = match unless_lost(exchange, lost).await {
+                Some(Ok(response)) => return finish_http1(pool, response),
+                Some(Err(failed)) => failed,
+                None => return Err(self.gone(pool)),
+            };
+            if unsent {
+                closed_at_once += usize::from(!reused);
+                if closed_at_once == CLOSED_AT_ONCE_MAX {
+                    return Err(self.unsent(&error));
                 }
-                Err(Failed { error, .. }) => match copy {
-                    Some(head) if is_stale(&error) => {
-                        self = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
-                        let evidence = evidence_of(&error, reused);
-                        if !reused || evidence != Evidence::None {
-                            let evidence = if evidence == Evidence::None { Evidence::Out } else { evidence };
-                            return Err(self.repeatable(&error, evidence));
-                        }
-                    }
-                    _ => return Err(broken(pool, &error, rest.upload(), evidence_of(&error, reused))),
-                },
+            } else if self.is_repeatable() && is_stale(&error) {
+                let evidence = evidence_of(&error, reused);
+                if !reused || evidence != Evidence::None {
+                    let evidence = if evidence == Evidence::None { Evidence::Out } else { evidence };
+                    return Err(self.repeatable(&error, evidence));
+                }
+            } else {
+                return Err(broken(pool, &error, upload.as_deref(), evidence_of(&error, reused)));
             }
         }
     }
@@ -249,14 +245,14 @@ impl Prepared {
             Err(error) => return Err(self.unreachable(pool, &error)),
         };
         let asked = self.upgrade.take();
-        let rest = self.rest();
-        let exchange = pin!(connection.upgrade(Request::from_parts(self.head, self.body)));
+        let upload = self.body.upload();
+        let exchange = connection.exchange(&self.head, &mut self.body, pool);
         let mut response = match unless_lost(exchange, lost).await {
             Some(Ok(response)) => response,
             Some(Err(Failed { error, .. })) => {
-                return Err(broken(pool, &error, rest.upload(), evidence_of(&error, false)));
+                return Err(broken(pool, &error, upload.as_deref(), evidence_of(&error, false)));
             }
-            None => return Err(rest.gone(pool, None)),
+            None => return Err(self.gone(pool)),
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return finish_http1(pool, response);
@@ -265,12 +261,13 @@ impl Prepared {
         let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
             return Err(unasked(pool, response.headers(), &String::from_utf8_lossy(requested.as_bytes())));
         };
-        let pod = hyper::upgrade::on(&mut response);
         headers::strip_response(response.headers_mut());
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         response.headers_mut().insert(UPGRADE, protocol);
-        response.extensions_mut().insert(Tunnel { client, pod });
-        Ok(response.map(|_| PodBody::Tunnel))
+        let (mut head, body) = response.into_parts();
+        let pod = body.into_tunnel().map(|pod| Box::new(pod) as PodEnd);
+        head.extensions.insert(Tunnel { client, pod: Arc::new(Mutex::new(pod)) });
+        Ok(Response::from_parts(head, PodBody::Tunnel))
     }
 
     /// Whether a lost copy of the request does no harm (RFC 9110, 9.2.2, as far as upstream goes).
@@ -299,6 +296,16 @@ impl Prepared {
 
     fn repeatable(self: Box<Self>, error: &impl Break, evidence: Evidence) -> Failure {
         Failure::Elsewhere { cause: cause_of(error), request: self, may_have_run: true, evidence }
+    }
+
+    /// The pod was found gone while its answer was waited for.
+    fn gone(self: Box<Self>, pool: &Pool) -> Failure {
+        let cause = "it answers neither bytes nor a connect".to_owned();
+        if self.is_repeatable() {
+            Failure::Elsewhere { request: self, cause, may_have_run: true, evidence: Evidence::Out }
+        } else {
+            Failure::Final { refusal: Refusal::Pod { dest: pool.address, cause }, evidence: Evidence::Out }
+        }
     }
 
     fn rest(&self) -> Rest {
@@ -332,20 +339,6 @@ impl Rest {
         let (body, bytes) = loan.reclaim().await?;
         Some(RequestBody::again(body, upload.clone(), bytes))
     }
-
-    /// The pod was found gone while its answer was waited for. `copy` is the head of a repeatable request.
-    fn gone(self, pool: &Pool, copy: Option<HeadCopy>) -> Failure {
-        let cause = "it answers neither bytes nor a connect".to_owned();
-        match copy {
-            Some(head) => Failure::Elsewhere {
-                request: self.with(Request::from_parts(head.into_parts(), RequestBody::Empty)),
-                cause,
-                may_have_run: true,
-                evidence: Evidence::Out,
-            },
-            None => Failure::Final { refusal: Refusal::Pod { dest: pool.address, cause }, evidence: Evidence::Out },
-        }
-    }
 }
 
 /// What `exchange` brings, unless the pod is lost meanwhile. It stays where it is, and is not moved in here.
@@ -374,14 +367,10 @@ fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
 /// Makes an HTTP/1.1 pod's response fit for the client.
 ///
 /// # Errors
-/// Where it ends is in doubt, or it is none but a change of the protocol that nobody asked for.
+/// It is none but a change of the protocol that nobody asked for.
 fn finish_http1(pool: &Pool, response: Response<Http1Body>) -> Result<Response<PodBody>, Failure> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(unasked(pool, response.headers(), ""));
-    }
-    if let Some(problem) = headers::framing_problem(response.headers()) {
-        let refusal = Refusal::Pod { dest: pool.address, cause: problem.to_owned() };
-        return Err(Failure::Final { refusal, evidence: Evidence::None });
     }
     Ok(finish(response.map(PodBody::Http1)))
 }

@@ -245,8 +245,7 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn dial_http1(&self) -> io::Result<Box<Http1>> {
-        let stream = self.dial().await?;
-        Http1::new(stream).await.map_err(io::Error::other)
+        Ok(Http1::new(self.dial().await?))
     }
 
     /// An HTTP/2 connection with a place on it: one that has room, or a new one.

@@ -100,9 +100,6 @@ pub(crate) struct Watched {
     socket: SharedSocket,
     writes: AtomicU32,
     reads: AtomicU32,
-    received: AtomicU64,
-    /// How much may be received before reads fail: a pod that sends without end would keep its reader busy without end.
-    received_max: AtomicU64,
     /// The last bytes were ours.
     waiting: AtomicBool,
     /// Something that was to be written found no room.
@@ -116,7 +113,6 @@ pub(crate) struct Watched {
 enum Broken {
     Silent = 1,
     Lost = 2,
-    Flood = 3,
 }
 
 /// All connections to pods, and who is to be told about which address.
@@ -260,40 +256,10 @@ impl Watched {
         self.waiting.store(true, Ordering::Relaxed);
     }
 
-    /// From now on at most so many bytes may be read; none: any number.
-    pub(crate) fn bound_reads(&self, bytes: Option<u64>) {
-        let max = bytes.map_or(u64::MAX, |bytes| self.received().saturating_add(bytes));
-        self.received_max.store(max, Ordering::Relaxed);
-    }
-
     /// Something was read, by the owner.
-    ///
-    /// # Errors
-    /// It is more than may be.
-    pub(crate) fn read(&self, bytes: usize) -> io::Result<()> {
-        self.received.store(self.received() + bytes as u64, Ordering::Relaxed);
+    pub(crate) fn read(&self) {
         self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.waiting.store(false, Ordering::Relaxed);
-        if self.received() > self.received_max.load(Ordering::Relaxed) {
-            self.cut_flood();
-            return self.why_broken().map_or(Ok(()), Err);
-        }
-        Ok(())
-    }
-
-    /// Bytes read so far.
-    pub(crate) fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
-
-    /// Gives up on a pod that sends and sends, and never an answer.
-    pub(crate) fn cut_flood(&self) {
-        self.cut(Broken::Flood);
-    }
-
-    /// How often it was written to.
-    pub(crate) fn writes(&self) -> u32 {
-        self.writes.load(Ordering::Relaxed)
     }
 
     /// Whether all that its owner had to write could be written.
@@ -339,9 +305,6 @@ impl Watched {
             why if why == Broken::Silent as u8 => {
                 Some(io::Error::new(ErrorKind::TimedOut, "what was sent is not acknowledged"))
             }
-            why if why == Broken::Flood as u8 => {
-                Some(io::Error::new(ErrorKind::InvalidData, "too much came before an answer"))
-            }
             _ => Some(io::Error::new(ErrorKind::HostUnreachable, "pod gone: it answers neither bytes nor a connect")),
         }
     }
@@ -366,8 +329,6 @@ impl Watch {
             socket: SharedSocket::new(stream),
             writes: AtomicU32::new(0),
             reads: AtomicU32::new(0),
-            received: AtomicU64::new(0),
-            received_max: AtomicU64::new(u64::MAX),
             waiting: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             broken: AtomicU8::new(0),

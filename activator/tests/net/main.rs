@@ -22,4 +22,5 @@ mod tls;
 mod tls_life;
 mod tools;
 mod tracing;
+mod uploads;
 mod waking;

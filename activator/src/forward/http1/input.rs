@@ -1,0 +1,134 @@
+//! What was read from a pod and not looked at yet.
+//!
+//! Answers are small in most cases and passed on as soon as they are read, so all connections of a thread read into one
+//! buffer, from which each takes what it got; the buffer is used again when nobody has any of it. Who finds more than
+//! fits reads into buffers of its own, larger each time, and goes back when less comes.
+
+use bytes::BytesMut;
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::AsyncRead;
+use tokio_util::io::poll_read_buf;
+
+/// A thread's buffer, and how much of it must be left for another read, in bytes.
+const SHARED: usize = 8 * 1024;
+const SHARED_MIN: usize = 4 * 1024;
+
+/// The largest buffer of one connection, in bytes.
+const OWN_MAX: usize = 64 * 1024;
+
+thread_local! {
+    static BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
+}
+
+/// One connection's input.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    /// What was read.
+    pub(super) bytes: BytesMut,
+    /// How much is offered to the next read; zero: what the thread's buffer has.
+    offered: usize,
+}
+
+impl Input {
+    /// Reads more. Says how many bytes; none: the pod has ended its side.
+    pub(super) fn poll_more<R: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut R,
+    ) -> Poll<io::Result<usize>> {
+        if self.offered == 0 && self.bytes.is_empty() {
+            return self.poll_shared(cx, io);
+        }
+        self.bytes.reserve(self.offered.max(SHARED_MIN));
+        let room = self.bytes.capacity() - self.bytes.len();
+        let read = ready!(poll_read_buf(Pin::new(io), cx, &mut self.bytes))?;
+        if read == room {
+            self.offered = (2 * room).min(OWN_MAX);
+        } else if read < room / 4 {
+            self.offered = if self.offered > SHARED { self.offered / 2 } else { 0 };
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    fn poll_shared<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, io: &mut R) -> Poll<io::Result<usize>> {
+        let mut buffer = BUFFER.take().unwrap_or_default();
+        if buffer.capacity() < SHARED_MIN {
+            buffer.reserve(SHARED);
+        }
+        let room = buffer.capacity();
+        let read = poll_read_buf(Pin::new(io), cx, &mut buffer);
+        self.bytes = buffer.split();
+        BUFFER.set(Some(buffer));
+        if let Poll::Ready(Ok(read)) = read
+            && read == room
+        {
+            self.offered = 2 * SHARED;
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_test::{assert_ready_ok, task};
+
+    /// Goal: everything that is read is there, once and in order, whether it is little or much.
+    /// Method: a source of known bytes; what was read is taken at once, or grows.
+    #[test]
+    fn what_is_read_is_there_in_order() {
+        for takes in [true, false] {
+            let source: Vec<u8> = (0..300_000_u32).flat_map(u32::to_ne_bytes).collect();
+            let (mut rest, mut input, mut seen) = (source.as_slice(), Input::default(), Vec::new());
+            let mut largest = 0;
+            loop {
+                let read = task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut rest)));
+                if read == 0 {
+                    break;
+                }
+                largest = largest.max(read);
+                if takes {
+                    seen.extend_from_slice(&input.bytes.split());
+                }
+            }
+            seen.extend_from_slice(&input.bytes);
+            assert!(seen == source, "{} of {}", seen.len(), source.len());
+            assert!(largest >= OWN_MAX, "{largest}");
+        }
+    }
+
+    /// Goal: two connections of a thread do not see each other's bytes, however long these are kept.
+    #[test]
+    fn bytes_that_are_kept_stay_as_they_are() {
+        let mut kept = Vec::new();
+        for round in 0..1000_u32 {
+            let (source, mut input) = (round.to_ne_bytes().repeat(round as usize % 500 + 1), Input::default());
+            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut source.as_slice())));
+            if round % 3 == 0 {
+                kept.push((input.bytes.split().freeze(), source));
+            }
+        }
+        assert!(kept.iter().all(|(bytes, source)| bytes == source));
+    }
+
+    /// Goal: after a large answer, small ones are read into the common buffer again.
+    #[test]
+    fn a_connection_that_reads_little_has_no_buffer_of_its_own() {
+        let (large, mut input) = (vec![0; 1 << 20], Input::default());
+        let mut rest = large.as_slice();
+        for _ in 0..10 {
+            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut rest)));
+            input.bytes.clear();
+        }
+        assert_eq!(input.offered, OWN_MAX);
+        for _ in 0..10 {
+            let mut little = [1, 2, 3].as_slice();
+            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut little)));
+            assert_eq!(input.bytes.split(), [1, 2, 3].as_slice());
+        }
+        assert_eq!(input.offered, 0);
+    }
+}

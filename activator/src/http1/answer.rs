@@ -1,0 +1,207 @@
+//! The head of an answer.
+
+use super::Malformed;
+use super::decoder::Decoder;
+use bytes::BytesMut;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode, Version};
+use hyper::ext::ReasonPhrase;
+use smallvec::SmallVec;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Largest head, in bytes (upstream's is 10 MiB).
+pub(crate) const HEAD_MAX: usize = 400 * 1024;
+
+/// Most fields in a head.
+const FIELDS_MAX: usize = 256;
+
+/// An answer's head, and what follows it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Status, fields, and the words beside the status if they are not the usual ones.
+    pub(crate) head: Response<()>,
+    /// How its body is read.
+    pub(crate) body: Decoder,
+    /// Whether another request may follow on the connection.
+    pub(crate) keep_alive: bool,
+}
+
+/// What came first.
+#[derive(Debug)]
+pub(crate) enum Head {
+    /// The answer.
+    Final(Answer),
+    /// One on the way: 1xx, except 101.
+    Interim(StatusCode),
+}
+
+/// Takes a head from the front of `input`; none while it is incomplete, which leaves `input` as it is. `method` is
+/// that of the request.
+///
+/// # Errors
+/// It is no head, too large a one, or leaves in doubt where its body ends.
+pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
+    let mut fields = [MaybeUninit::uninit(); FIELDS_MAX];
+    let mut parsed = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let length = match parser.parse_response_with_uninit_headers(&mut parsed, input, &mut fields) {
+        Ok(httparse::Status::Complete(length)) if length <= HEAD_MAX => length,
+        Ok(httparse::Status::Partial) if input.len() <= HEAD_MAX => return Ok(None),
+        Ok(_) => return Err(Malformed("the head of its answer is too large")),
+        Err(error) => return Err(Malformed(problem_of(error))),
+    };
+    let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(Malformed("the status of its answer is none"))?;
+    let version = if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
+    let unusual = parsed.reason.filter(|reason| status.canonical_reason() != Some(reason));
+    let reason = unusual.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
+    // Values share the bytes, which are cut off only after this.
+    let places: SmallVec<[Place; 24]> = parsed.headers.iter().map(|field| Place::of(field, input)).collect();
+    let bytes = input.split_to(length).freeze();
+    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Some(Head::Interim(status)));
+    }
+    let mut headers = HeaderMap::with_capacity(places.len());
+    for Place { name, value } in places {
+        let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| Malformed("a field of its answer has no name"))?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice(value));
+        headers.append(name, value.map_err(|_| Malformed("a field of its answer has no valid value"))?);
+    }
+    let body = Decoder::of(status, version, method, &headers)?;
+    let keep_alive = is_kept_alive(version, &headers) && !body.ends_with_connection();
+    let mut head = Response::new(());
+    (*head.status_mut(), *head.version_mut(), *head.headers_mut()) = (status, version, headers);
+    if let Some(reason) = reason {
+        head.extensions_mut().insert(reason);
+    }
+    Ok(Some(Head::Final(Answer { head, body, keep_alive })))
+}
+
+/// Where a field stands in a head.
+struct Place {
+    name: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Place {
+    fn of(field: &httparse::Header<'_>, head: &[u8]) -> Self {
+        let place = |part: &[u8]| {
+            let start = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
+            // An empty value may stand nowhere.
+            if part.is_empty() { 0..0 } else { start..start + part.len() }
+        };
+        Self { name: place(field.name.as_bytes()), value: place(field.value) }
+    }
+}
+
+/// RFC 9112, 9.3: the word of the version, unless `Connection` says another.
+fn is_kept_alive(version: Version, headers: &HeaderMap) -> bool {
+    let says = |word: &[u8]| {
+        let values = headers.get_all(header::CONNECTION).iter();
+        let mut tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+        tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(word))
+    };
+    !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
+}
+
+fn problem_of(error: httparse::Error) -> &'static str {
+    match error {
+        httparse::Error::Status => "its answer has no status",
+        httparse::Error::Version => "its answer is not HTTP/1",
+        httparse::Error::TooManyHeaders => "its answer has too many fields",
+        _ => "the head of its answer is malformed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8], method: &Method) -> Result<Option<Head>, Malformed> {
+        read_head(&mut BytesMut::from(bytes), method)
+    }
+
+    fn answer(bytes: &[u8]) -> Answer {
+        match read(bytes, &Method::GET) {
+            Ok(Some(Head::Final(answer))) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_head_is_taken_off_and_the_rest_stays() {
+        let mut input = BytesMut::from(
+            b"HTTP/1.1 200 Fine\r\nServer: \r\nSet-Cookie: a=1\r\nset-cookie:b=\xe4 \r\n\r\nbody".as_slice(),
+        );
+        let Ok(Some(Head::Final(answer))) = read_head(&mut input, &Method::GET) else { panic!("{input:?}") };
+        assert_eq!((answer.head.status(), answer.head.version()), (StatusCode::OK, Version::HTTP_11));
+        assert_eq!(
+            answer.head.extensions().get::<ReasonPhrase>().map(ReasonPhrase::as_bytes),
+            Some(b"Fine".as_slice())
+        );
+        let cookies: Vec<&[u8]> =
+            answer.head.headers().get_all("set-cookie").iter().map(HeaderValue::as_bytes).collect();
+        assert_eq!(cookies, [b"a=1".as_slice(), b"b=\xe4"]);
+        assert_eq!(answer.head.headers()["server"], "");
+        assert_eq!(input, "body");
+    }
+
+    #[test]
+    fn a_part_of_a_head_is_left_where_it_is() {
+        let whole = b"HTTP/1.1 204 No Content\r\nx: y\r\n\r\n";
+        for length in 0..whole.len() {
+            let mut input = BytesMut::from(&whole[..length]);
+            assert!(matches!(read_head(&mut input, &Method::GET), Ok(None)), "{length}");
+            assert_eq!(input, whole[..length]);
+        }
+        assert!(answer(whole).head.extensions().is_empty(), "the usual words are not kept");
+    }
+
+    #[test]
+    fn an_answer_on_the_way_is_told_apart() {
+        for (status, interim) in [(100, true), (103, true), (101, false), (200, false)] {
+            let bytes = format!("HTTP/1.1 {status} X\r\nlink: </a>\r\n\r\n");
+            let is_interim = matches!(read(bytes.as_bytes(), &Method::GET), Ok(Some(Head::Interim(_))));
+            assert_eq!(is_interim, interim, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_if_nobody_says_otherwise_and_the_body_has_an_end() {
+        for (head, kept) in [
+            ("HTTP/1.1 204 X", true),
+            ("HTTP/1.1 204 X\r\nconnection: x, Close", false),
+            ("HTTP/1.1 204 X\r\nconnection: close\r\nconnection: keep-alive", false),
+            ("HTTP/1.0 204 X", false),
+            ("HTTP/1.0 204 X\r\nconnection: Keep-Alive", true),
+            ("HTTP/1.1 200 X", false),
+            ("HTTP/1.1 200 X\r\ncontent-length: 0", true),
+        ] {
+            assert_eq!(answer(format!("{head}\r\n\r\n").as_bytes()).keep_alive, kept, "{head}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused() {
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(FIELDS_MAX + 1));
+        let large = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(HEAD_MAX));
+        let rows: [(&[u8], &str); 8] = [
+            (b"HTTP/2.0 200 OK\r\n\r\n", "its answer is not HTTP/1"),
+            (b"SSH-2.0-OpenSSH\r\n", "its answer is not HTTP/1"),
+            (b"HTTP/1.1 2x0 OK\r\n\r\n", "its answer has no status"),
+            (b"HTTP/1.1 099 OK\r\n\r\n", "the status of its answer is none"),
+            (b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n", "the head of its answer is malformed"),
+            (b"HTTP/1.1 200 OK\r\na: b\r\n folded\r\n\r\n", "the head of its answer is malformed"),
+            (many.as_bytes(), "its answer has too many fields"),
+            (large.as_bytes(), "the head of its answer is too large"),
+        ];
+        for (bytes, problem) in rows {
+            let refused = read(bytes, &Method::GET).expect_err(problem);
+            assert_eq!(refused.0, problem, "{}", String::from_utf8_lossy(&bytes[..bytes.len().min(60)]));
+        }
+        // Nor is it waited for without end.
+        assert!(read(&large.as_bytes()[..HEAD_MAX], &Method::GET).is_ok_and(|head| head.is_none()));
+        assert!(read(&large.as_bytes()[..=HEAD_MAX], &Method::GET).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! Answers as hyper's client reads them and as they are read here: whoever differs must say why.
+//!
+//! Answers are put together from usual and unusual pieces, some bytes are changed, and the whole is cut into parts;
+//! all of it follows from a seed, which a failure names.
+
+use super::{Decoder, Head, Malformed, read_head};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const LINES: [&str; 8] = [
+    "HTTP/1.1 200 OK",
+    "HTTP/1.1 200 Fine",
+    "HTTP/1.0 200 OK",
+    "HTTP/1.1 204 No Content",
+    "HTTP/1.1 304 Not Modified",
+    "HTTP/1.1 500",
+    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK",
+    "HTTP/1.1 103 Early\r\nlink: </a>\r\n\r\nHTTP/1.1 404 Not Found",
+];
+
+const FIELDS: [&str; 12] = [
+    "content-length: 5",
+    "Content-Length: 5, 5",
+    "content-length: 0",
+    "content-length: 05",
+    "transfer-encoding: chunked",
+    "Transfer-Encoding: Chunked",
+    "connection: close",
+    "x-a: b",
+    "x-a:\tb \t",
+    "x-empty:",
+    "trailer: x-sum",
+    "set-cookie: a=\"\u{e4}\"",
+];
+
+const BODIES: [&str; 7] = [
+    "",
+    "hello",
+    "hello, world",
+    "5\r\nhello\r\n0\r\n\r\n",
+    "5;a=b\r\nhello\r\n2 \r\n, \r\n0\r\nx-sum: 1\r\n\r\n",
+    "005\r\nhello\r\n0\r\n\r\nrest",
+    "5\r\nhello\r\n",
+];
+
+/// What was read: status, fields, body, trailers.
+type Read = (StatusCode, HeaderMap, Vec<u8>, Option<HeaderMap>);
+
+fn answer(rng: &mut SmallRng) -> Vec<u8> {
+    let mut text = LINES.choose(rng).copied().unwrap_or_default().to_owned();
+    for _ in 0..rng.random_range(0..4) {
+        text += "\r\n";
+        text += FIELDS.choose(rng).copied().unwrap_or_default();
+    }
+    text += "\r\n\r\n";
+    text += BODIES.choose(rng).copied().unwrap_or_default();
+    let mut bytes = text.into_bytes();
+    if rng.random_bool(0.3) {
+        let at = rng.random_range(0..bytes.len());
+        match rng.random_range(0..3) {
+            0 => bytes[at] = *b"\r\n\0 ;:,a0\xff".choose(rng).unwrap_or(&0),
+            1 => drop(bytes.remove(at)),
+            _ => bytes.truncate(at),
+        }
+    }
+    bytes
+}
+
+async fn by_hyper(parts: &[&[u8]]) -> Option<Read> {
+    let (client, mut pod) = tokio::io::duplex(1 << 16);
+    let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.expect("a connection");
+    let driver = tokio::spawn(connection);
+    let exchange = async {
+        let response: Response<_> = sender.send_request(Request::new(Empty::<Bytes>::new())).await.ok()?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.ok()?;
+        let trailers = body.trailers().cloned();
+        Some((head.status, head.headers, body.to_bytes().to_vec(), trailers))
+    };
+    let says = async {
+        let mut request = [0; 256];
+        assert_ne!(pod.read(&mut request).await.expect("open"), 0);
+        for part in parts {
+            if pod.write_all(part).await.is_err() {
+                break; // It has heard enough.
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(pod);
+    };
+    let (read, ()) = tokio::join!(exchange, says);
+    driver.abort();
+    read
+}
+
+/// What is not read in full has no answer, and why.
+fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
+    const CLOSED: Malformed = Malformed("closed");
+    let mut input = BytesMut::new();
+    let mut parts = parts.iter();
+    let answer = loop {
+        match read_head(&mut input, &Method::GET)? {
+            Some(Head::Final(answer)) => break answer,
+            Some(Head::Interim(_)) => {}
+            None => input.extend_from_slice(parts.next().ok_or(CLOSED)?),
+        }
+    };
+    let (mut decoder, mut data, mut trailers) = (answer.body, Vec::new(), None);
+    loop {
+        while let Some(frame) = decoder.decode(&mut input)? {
+            match frame.into_data() {
+                Ok(bytes) => data.extend_from_slice(&bytes),
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        match parts.next() {
+            _ if decoder.is_done() => break,
+            Some(part) => input.extend_from_slice(part),
+            None if decoder.ends_with_connection() => break,
+            None => return Err(CLOSED),
+        }
+    }
+    assert!(decoder.is_done() || decoder == Decoder::UntilClose);
+    let (head, ()) = answer.head.into_parts();
+    Ok((head.status, head.headers, data, trailers))
+}
+
+/// What is refused here and not by hyper: where the body ends is in doubt.
+const REFUSED_HERE: [&str; 2] = [
+    "its answer has both Content-Length and Transfer-Encoding",
+    "its answer has a Transfer-Encoding other than chunked",
+];
+
+#[tokio::test]
+async fn answers_are_read_as_hyper_reads_them() {
+    let (mut same, mut neither) = (0, 0);
+    for seed in 0..4_000 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let bytes = answer(&mut rng);
+        let part = *[1, 3, 17, 1000].choose(&mut rng).unwrap_or(&1);
+        let parts: Vec<&[u8]> = bytes.chunks(part).collect();
+        let shown = || format!("seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
+        match (by_hyper(&parts).await, here(&parts)) {
+            (Some(theirs), Ok(ours)) => {
+                assert_eq!(ours, theirs, "{}", shown());
+                same += 1;
+            }
+            (None, Err(_)) => neither += 1,
+            (Some(theirs), Err(problem)) => {
+                assert!(REFUSED_HERE.contains(&problem.0), "{problem}, but hyper read {theirs:?}; {}", shown());
+            }
+            (None, Ok(ours)) => panic!("hyper refused what was read as {ours:?}; {}", shown()),
+        }
+    }
+    assert!(same > 1_000 && neither > 300, "{same} the same, {neither} by neither");
+}

@@ -1,0 +1,357 @@
+//! Where an answer's body ends, and what is its data.
+
+use super::Malformed;
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode, Version};
+use http_body::{Frame, SizeHint};
+
+/// Longest line with a chunk's size and what may follow it, in bytes.
+const SIZE_LINE_MAX: usize = 4 * 1024;
+
+/// Largest trailers, in bytes, and most fields of them.
+const TRAILERS_MAX: usize = 16 * 1024;
+const TRAILER_FIELDS_MAX: usize = 100;
+
+/// A body as it comes in (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decoder {
+    /// So many bytes are to come.
+    Length(u64),
+    /// In chunks.
+    Chunked(Chunk),
+    /// Until the connection ends.
+    UntilClose,
+    /// It is over.
+    Done,
+}
+
+/// What comes next of a body in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chunk {
+    /// A chunk's size.
+    Size,
+    /// So many bytes of a chunk, at least one.
+    Data(u64),
+    /// The line end behind a chunk.
+    End,
+    /// What follows the last chunk.
+    Trailers,
+}
+
+impl Decoder {
+    /// Of an answer with this head, to a request of this method.
+    ///
+    /// # Errors
+    /// Where the body ends is in doubt. RFC 9112 lets a proxy try its luck with some of these answers, but whoever
+    /// reads one in another way takes a part of it for the next one.
+    pub(crate) fn of(
+        status: StatusCode,
+        version: Version,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Self, Malformed> {
+        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+        let coding = codings.next();
+        let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter().peekable();
+        if let Some(coding) = coding {
+            if lengths.peek().is_some() {
+                return Err(Malformed("its answer has both Content-Length and Transfer-Encoding"));
+            }
+            if codings.next().is_some() || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                return Err(Malformed("its answer has a Transfer-Encoding other than chunked"));
+            }
+        }
+        let has_none =
+            matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        if has_none || *method == Method::HEAD {
+            return Ok(Self::Done);
+        }
+        if coding.is_some() {
+            if version == Version::HTTP_10 {
+                return Err(Malformed("its answer is of HTTP/1.0 and has a Transfer-Encoding"));
+            }
+            return Ok(Self::Chunked(Chunk::Size));
+        }
+        if lengths.peek().is_none() {
+            return Ok(Self::UntilClose);
+        }
+        match one_length(lengths).ok_or(Malformed("the Content-Length of its answer is none"))? {
+            0 => Ok(Self::Done),
+            length => Ok(Self::Length(length)),
+        }
+    }
+
+    /// Whether nothing more is to come.
+    pub(crate) fn is_done(&self) -> bool {
+        *self == Self::Done
+    }
+
+    /// Whether the connection's end is the body's end.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        *self == Self::UntilClose
+    }
+
+    /// Takes all of a body of known length, if `input` begins with it and it is not empty.
+    pub(crate) fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
+        match self {
+            Self::Length(left) if *left <= input.len() as u64 => {
+                let whole = take(input, left);
+                *self = Self::Done;
+                whole
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes data or trailers from the front of `input`; none if there are none yet, or no more.
+    ///
+    /// # Errors
+    /// The chunks are malformed, or what belongs to them is too long.
+    pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame<Bytes>>, Malformed> {
+        match self {
+            Self::Length(left) => {
+                let data = take(input, left);
+                if *left == 0 {
+                    *self = Self::Done;
+                }
+                Ok(data.map(Frame::data))
+            }
+            Self::UntilClose => Ok((!input.is_empty()).then(|| Frame::data(input.split().freeze()))),
+            Self::Chunked(_) => self.decode_chunks(input),
+            Self::Done => Ok(None),
+        }
+    }
+
+    fn decode_chunks(&mut self, input: &mut BytesMut) -> Result<Option<Frame<Bytes>>, Malformed> {
+        let mut data = None;
+        while let Self::Chunked(next) = self {
+            let after = match next {
+                Chunk::Size => read_size(input)?,
+                Chunk::Data(_) if data.is_some() => None, // In a frame of its own.
+                Chunk::Data(left) => {
+                    data = take(input, left).map(Frame::data);
+                    (*left == 0).then_some(Chunk::End)
+                }
+                Chunk::End => match input.first_chunk() {
+                    Some(b"\r\n") => {
+                        input.advance(2);
+                        Some(Chunk::Size)
+                    }
+                    Some(_) => return Err(Malformed("a chunk of its answer is longer than it says")),
+                    None => None,
+                },
+                Chunk::Trailers if data.is_some() && !input.starts_with(b"\r\n") => None,
+                Chunk::Trailers => match read_trailers(input)? {
+                    Some(trailers) => {
+                        *self = Self::Done;
+                        let trailers = (!trailers.is_empty()).then(|| Frame::trailers(trailers));
+                        return Ok(data.or(trailers));
+                    }
+                    None => None,
+                },
+            };
+            match after {
+                Some(after) => *next = after,
+                None => break,
+            }
+        }
+        Ok(data)
+    }
+
+    /// Bytes of data that are to come, as far as is known.
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Done => SizeHint::with_exact(0),
+            Self::Length(left) => SizeHint::with_exact(*left),
+            Self::Chunked(_) | Self::UntilClose => SizeHint::default(),
+        }
+    }
+}
+
+/// Up to `left` bytes from the front of `input`, if there are any.
+fn take(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
+    let length = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
+    *left -= length as u64;
+    (length > 0).then(|| input.split_to(length).freeze())
+}
+
+/// What follows a chunk's size, which it takes off with all of its line.
+fn read_size(input: &mut BytesMut) -> Result<Option<Chunk>, Malformed> {
+    const PROBLEM: Malformed = Malformed("its answer has no size where a chunk begins");
+    if !input.first().is_none_or(u8::is_ascii_hexdigit) {
+        return Err(PROBLEM);
+    }
+    match httparse::parse_chunk_size(input) {
+        Ok(httparse::Status::Complete((length, size))) if length <= SIZE_LINE_MAX => {
+            input.advance(length);
+            Ok(Some(if size == 0 { Chunk::Trailers } else { Chunk::Data(size) }))
+        }
+        Ok(httparse::Status::Partial) if input.len() <= SIZE_LINE_MAX => Ok(None),
+        Ok(_) => Err(Malformed("the line before a chunk of its answer is too long")),
+        Err(_) => Err(PROBLEM),
+    }
+}
+
+/// The fields up to the empty line, which it takes off.
+fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
+    const PROBLEM: Malformed = Malformed("the trailers of its answer are malformed");
+    let mut fields = [httparse::EMPTY_HEADER; TRAILER_FIELDS_MAX];
+    let (length, trailers) = match httparse::parse_headers(input, &mut fields) {
+        Ok(httparse::Status::Complete((length, fields))) if length <= TRAILERS_MAX => {
+            let mut trailers = HeaderMap::with_capacity(fields.len());
+            for field in fields {
+                let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| PROBLEM)?;
+                trailers.append(name, HeaderValue::from_bytes(field.value).map_err(|_| PROBLEM)?);
+            }
+            (length, trailers)
+        }
+        Ok(httparse::Status::Partial) if input.len() <= TRAILERS_MAX => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(Malformed("the trailers of its answer are too large"));
+        }
+        Err(_) => return Err(PROBLEM),
+    };
+    input.advance(length);
+    Ok(Some(trailers))
+}
+
+/// The length that all of these say, in digits alone. One field may hold several, if they say the same (RFC 9112, 6.3).
+pub(super) fn one_length<'a>(lengths: impl Iterator<Item = &'a HeaderValue>) -> Option<u64> {
+    let mut said = None;
+    for length in lengths.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')) {
+        let length = length.trim_ascii();
+        let digits = str::from_utf8(length).ok().filter(|_| length.iter().all(u8::is_ascii_digit))?;
+        let length: u64 = digits.parse().ok()?;
+        if *said.get_or_insert(length) != length {
+            return None;
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn the_head_tells_where_the_body_ends() {
+        const LENGTH: (&str, &str) = ("content-length", "5");
+        const CHUNKED: (&str, &str) = ("transfer-encoding", "Chunked");
+        let chunked = Ok(Decoder::Chunked(Chunk::Size));
+        type Row<'a> = (u16, Version, Method, &'a [(&'static str, &'static str)], Result<Decoder, &'a str>);
+        let rows: [Row<'_>; 16] = [
+            (200, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Length(5))),
+            (200, Version::HTTP_11, Method::GET, &[LENGTH, LENGTH], Ok(Decoder::Length(5))),
+            (200, Version::HTTP_11, Method::GET, &[("content-length", "5, 5")], Ok(Decoder::Length(5))),
+            (200, Version::HTTP_11, Method::GET, &[("content-length", "0")], Ok(Decoder::Done)),
+            (200, Version::HTTP_11, Method::GET, &[CHUNKED], chunked),
+            (200, Version::HTTP_11, Method::GET, &[], Ok(Decoder::UntilClose)),
+            (200, Version::HTTP_10, Method::GET, &[LENGTH], Ok(Decoder::Length(5))),
+            (200, Version::HTTP_11, Method::HEAD, &[LENGTH], Ok(Decoder::Done)),
+            (204, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Done)),
+            (304, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Done)),
+            (101, Version::HTTP_11, Method::GET, &[], Ok(Decoder::Done)),
+            (200, Version::HTTP_10, Method::GET, &[CHUNKED], Err("HTTP/1.0")),
+            (200, Version::HTTP_11, Method::GET, &[LENGTH, CHUNKED], Err("both")),
+            (200, Version::HTTP_11, Method::HEAD, &[CHUNKED, CHUNKED], Err("other than chunked")),
+            (200, Version::HTTP_11, Method::GET, &[("transfer-encoding", "gzip, chunked")], Err("other than chunked")),
+            (200, Version::HTTP_11, Method::GET, &[LENGTH, ("content-length", "6")], Err("Content-Length")),
+        ];
+        for (status, version, method, fields, expected) in rows {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let decoder = Decoder::of(status, version, &method, &headers(fields));
+            match expected {
+                Ok(expected) => assert_eq!(decoder, Ok(expected), "{status} {version:?} {method} {fields:?}"),
+                Err(problem) => {
+                    assert!(decoder.is_err_and(|error| error.0.contains(problem)), "{status} {method} {fields:?}");
+                }
+            }
+        }
+        for length in ["", "+5", "-5", "5x", "0x5", "5,", "5 6", "99999999999999999999"] {
+            let decoder =
+                Decoder::of(StatusCode::OK, Version::HTTP_11, &Method::GET, &headers(&[("content-length", length)]));
+            assert!(decoder.is_err(), "{length:?}");
+        }
+    }
+
+    /// Data, trailers if any, what is left over, and the state after that.
+    type Decoded = (Vec<u8>, Option<HeaderMap>, Vec<u8>, Decoder);
+
+    /// What comes out if `bytes` come in parts of this length.
+    fn decoded(bytes: &[u8], part: usize) -> Result<Decoded, Malformed> {
+        let mut decoder = Decoder::Chunked(Chunk::Size);
+        let (mut input, mut data, mut trailers) = (BytesMut::new(), Vec::new(), None);
+        for bytes in bytes.chunks(part) {
+            input.extend_from_slice(bytes);
+            while let Some(frame) = decoder.decode(&mut input)? {
+                assert!(trailers.is_none(), "nothing follows trailers");
+                match frame.into_data() {
+                    Ok(bytes) => data.extend_from_slice(&bytes),
+                    Err(frame) => trailers = frame.into_trailers().ok(),
+                }
+            }
+        }
+        Ok((data, trailers, input.to_vec(), decoder))
+    }
+
+    /// Goal: chunks say the same however they are cut.
+    #[test]
+    fn chunks_are_read_in_whatever_parts_they_come() {
+        let bytes = b"3\r\nabc\r\nA ;ext=\"1\"\r\n0123456789\r\n00\r\nx-sum: 1\r\nx-sum: 2\r\n\r\nrest";
+        for part in 1..=bytes.len() {
+            let (data, trailers, rest, decoder) = decoded(bytes, part).expect("well-formed");
+            assert_eq!((data.as_slice(), decoder), (b"abc0123456789".as_slice(), Decoder::Done), "{part}");
+            assert_eq!(trailers.map(|trailers| trailers.get_all("x-sum").iter().count()), Some(2), "{part}");
+            assert_eq!(rest, b"rest", "{part}");
+        }
+        let (data, trailers, rest, decoder) = decoded(b"1\r\na\r\n0\r\n\r\n", 100).expect("well-formed");
+        assert_eq!((data, trailers, rest, decoder), (vec![b'a'], None, Vec::new(), Decoder::Done));
+    }
+
+    /// Goal: a body whose end is there with its last data is known to be over, which gives its connection back early.
+    #[test]
+    fn the_end_is_seen_with_the_last_data() {
+        let mut decoder = Decoder::Chunked(Chunk::Size);
+        let mut input = BytesMut::from("1\r\na\r\n1\r\nb\r\n0\r\n\r\n");
+        assert!(decoder.decode(&mut input).is_ok_and(|frame| frame.is_some()));
+        assert!(!decoder.is_done());
+        assert!(decoder.decode(&mut input).is_ok_and(|frame| frame.is_some()));
+        assert!(decoder.is_done() && input.is_empty());
+        let mut decoder = Decoder::Length(2);
+        let mut input = BytesMut::from("abc");
+        assert!(decoder.decode(&mut input).is_ok_and(|frame| frame.is_some()));
+        assert!(decoder.is_done() && input == "c");
+    }
+
+    #[test]
+    fn malformed_chunks_are_refused_in_whatever_parts_they_come() {
+        let long_line = format!("1;{}\r\n", "x".repeat(SIZE_LINE_MAX));
+        let large = format!("0\r\na: {}\r\n\r\n", "b".repeat(TRAILERS_MAX));
+        let many = format!("0\r\n{}\r\n", "a: b\r\n".repeat(TRAILER_FIELDS_MAX + 1));
+        let rows: [&[u8]; 12] = [
+            b"\r\n",
+            b"x\r\n",
+            b";ext\r\n",
+            b"-1\r\na\r\n",
+            b"1 1\r\na\r\n",
+            b"1\ra\r\n",
+            b"1\nab\r\n",
+            b"11111111111111111\r\na",
+            b"1\r\nab\r\n",
+            b"0\r\nno field\r\n\r\n",
+            long_line.as_bytes(),
+            large.as_bytes(),
+        ];
+        for bytes in rows.into_iter().chain([many.as_bytes()]) {
+            for part in [1, bytes.len()] {
+                let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
+                assert!(decoded(bytes, part).is_err(), "{shown:?} in parts of {part}");
+            }
+        }
+    }
+}

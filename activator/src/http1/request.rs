@@ -1,0 +1,131 @@
+//! A request's head as bytes, and how its body is framed behind it.
+
+use super::decoder::one_length;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, TRAILER, TRANSFER_ENCODING};
+use http::request;
+use http_body::Body;
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    /// So many bytes are still to be written.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+}
+
+/// Writes `head`, and the field that tells where `body` ends: the one that it has is not relied on.
+pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u8>) -> Coding {
+    let told = || one_length(head.headers.get_all(CONTENT_LENGTH).iter());
+    let coding = match body.size_hint().exact() {
+        _ if body.is_end_stream() => Coding::Length(0),
+        Some(length) => Coding::Length(length),
+        None => told().map_or(Coding::Chunked, Coding::Length),
+    };
+    to.extend_from_slice(head.method.as_str().as_bytes());
+    to.push(b' ');
+    to.extend_from_slice(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+    to.extend_from_slice(b" HTTP/1.1\r\n");
+    let mut has_length = false;
+    for (name, value) in &head.headers {
+        match *name {
+            CONTENT_LENGTH => has_length = true,
+            TRANSFER_ENCODING => {}
+            _ => write_field(name, value.as_bytes(), to),
+        }
+    }
+    match coding {
+        Coding::Chunked => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        Coding::Length(0) if !has_length => {}
+        Coding::Length(length) => write_field(&CONTENT_LENGTH, length.to_string().as_bytes(), to),
+    }
+    to.extend_from_slice(b"\r\n");
+    coding
+}
+
+/// Writes one field.
+pub(super) fn write_field(name: &HeaderName, value: &[u8], to: &mut Vec<u8>) {
+    to.extend_from_slice(name.as_str().as_bytes());
+    to.extend_from_slice(b": ");
+    to.extend_from_slice(value);
+    to.extend_from_slice(b"\r\n");
+}
+
+/// The trailers that a head announces. Others are not sent: a receiver may take them for nothing, or for fields of the
+/// head.
+pub(super) fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
+    let names = headers.get_all(TRAILER).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::RequestBody;
+    use bytes::Bytes;
+    use http::Request;
+    use http_body_util::{Empty, StreamBody};
+
+    fn head(method: &str, uri: &str, fields: &[(&str, &str)]) -> request::Parts {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).expect("valid").into_parts().0
+    }
+
+    /// A body of unknown length.
+    fn endless() -> impl Body {
+        StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>())
+    }
+
+    fn written(head: &request::Parts, body: &impl Body) -> (String, Coding) {
+        let mut bytes = Vec::new();
+        let coding = write_head(head, body, &mut bytes);
+        (String::from_utf8(bytes).expect("text"), coding)
+    }
+
+    #[test]
+    fn a_body_is_framed_by_what_it_is() {
+        let whole = RequestBody::Whole(Some(Bytes::from_static(b"body")));
+        let nothing: Empty<Bytes> = Empty::new();
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, Coding);
+        let of_unknown: [Row<'_>; 4] = [
+            (&[], "transfer-encoding: chunked\r\n", Coding::Chunked),
+            (&[("content-length", "5")], "content-length: 5\r\n", Coding::Length(5)),
+            (&[("content-length", "5x")], "transfer-encoding: chunked\r\n", Coding::Chunked),
+            (&[("transfer-encoding", "gzip")], "transfer-encoding: chunked\r\n", Coding::Chunked),
+        ];
+        for (fields, framing, coding) in of_unknown {
+            // Whatever the method: a body that nobody announces would be taken for the next request.
+            for method in ["POST", "GET"] {
+                let seen = written(&head(method, "/", fields), &endless());
+                assert_eq!(seen, (format!("{method} / HTTP/1.1\r\n{framing}\r\n"), coding), "{fields:?}");
+            }
+        }
+        for (fields, framing) in
+            [([].as_slice(), "content-length: 4\r\n"), (&[("content-length", "9")], "content-length: 4\r\n")]
+        {
+            let seen = written(&head("POST", "/", fields), &whole);
+            assert_eq!(seen, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(4)), "{fields:?}");
+        }
+        for (fields, framing) in [([].as_slice(), ""), (&[("content-length", "9")], "content-length: 0\r\n")] {
+            let seen = written(&head("POST", "/", fields), &nothing);
+            assert_eq!(seen, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(0)), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn target_and_fields_are_written_as_they_are() {
+        let head = head("GET", "/a%20b?c=d&e", &[("host", "app.ns"), ("x-twice", "1"), ("x-twice", "")]);
+        let nothing: Empty<Bytes> = Empty::new();
+        let (bytes, _) = written(&head, &nothing);
+        assert_eq!(bytes, "GET /a%20b?c=d&e HTTP/1.1\r\nhost: app.ns\r\nx-twice: 1\r\nx-twice: \r\n\r\n");
+    }
+
+    #[test]
+    fn trailers_are_announced_by_name() {
+        let head = head("POST", "/", &[("trailer", "X-Sum, x-more"), ("trailer", "x y,x-last")]);
+        assert_eq!(announced(&head.headers), ["x-sum", "x-more", "x-last"]);
+    }
+}
