@@ -4,7 +4,7 @@
 //! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the
 //! pod has said that it wants it.
 
-use crate::loan::{Lent, Loan};
+use crate::loan::Lent;
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
@@ -121,19 +121,41 @@ impl RequestBody {
         }
     }
 
-    /// Sends it on a journey from which it can come back, if it is streamed.
-    pub(crate) fn lend(&mut self) -> Option<Arc<Loan<Incoming>>> {
-        match self {
-            Self::Empty | Self::Whole(_) => None,
-            Self::Streamed(streamed) => Some(streamed.body.lend()),
+    /// Sends it on a journey from which it can come back.
+    pub(crate) fn lend(&mut self) {
+        if let Self::Streamed(streamed) = self {
+            streamed.body.lend();
         }
     }
 
-    /// Takes up an upload that has come back, of which so many bytes will be handed on once more.
-    pub(crate) fn again(body: Lent<Incoming>, upload: Arc<Upload>, bytes: usize) -> Self {
-        upload.passed.fetch_sub(bytes as u64, Ordering::Relaxed);
-        upload.finished.store(false, Ordering::Release);
-        Self::streamed(body, upload)
+    /// It need not come back: its answer has begun.
+    pub(crate) fn end_loan(&mut self) {
+        if let Self::Streamed(streamed) = self {
+            streamed.body.end();
+        }
+    }
+
+    /// Whether all of it can be sent again.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(bytes) => bytes.is_some(),
+            Self::Streamed(streamed) => streamed.body.is_whole(),
+        }
+    }
+
+    /// The body as it was before its journey, if that can be. What was handed on of it will be once more.
+    pub(crate) fn again(self) -> Option<Self> {
+        match self {
+            Self::Streamed(streamed) => {
+                let Streamed { body, upload, .. } = *streamed;
+                let (body, bytes) = body.reclaim()?;
+                upload.passed.fetch_sub(bytes as u64, Ordering::Relaxed);
+                upload.finished.store(false, Ordering::Release);
+                Some(Self::streamed(body, upload))
+            }
+            other => other.is_whole().then_some(other),
+        }
     }
 
     /// Whether there is nothing to send.

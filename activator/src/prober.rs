@@ -179,7 +179,7 @@ async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Ti
             .header(USER_AGENT, headers::USER_AGENT_ACTIVATOR)
             .body(RequestBody::Whole(Some(health_request(service))))
             .ok()?;
-        let response = connection.exchange(request).await.ok()?;
+        let response = connection.reserve().exchange(request).await.ok()?;
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
         Some((connection, is_serving(&body)))
     };

@@ -42,7 +42,7 @@ const STREAMS_ASSUMED: usize = 100;
 /// Bytes of one stream that wait to be written.
 const SEND_BUFFER_MAX: usize = 1024 * 1024;
 
-/// A handle on the connection. When there is none left, and no stream, the connection is closed.
+/// A handle on the connection. When there is none left, and no place on it, the connection is closed.
 #[derive(Clone)]
 pub(crate) struct Http2 {
     shared: Arc<Shared>,
@@ -52,11 +52,7 @@ pub(crate) struct Http2 {
 
 struct Shared {
     sender: Mutex<SendRequest<Bytes>>,
-    state: Arc<State>,
-}
-
-/// What is known of the connection without asking it.
-pub(crate) struct State {
+    // What is known of the connection without asking it.
     answered: AtomicBool,
     closed: AtomicBool,
     in_flight: AtomicUsize,
@@ -66,20 +62,20 @@ pub(crate) struct State {
 
 /// A request's place on a connection, given back on drop.
 pub(crate) struct Stream {
-    state: Arc<State>,
+    shared: Arc<Shared>,
 }
 
 /// Why an exchange brought no response.
 pub(crate) enum Failed {
     /// The connection takes no more; the body was not touched.
     Unsent(h2::Error, RequestBody),
-    /// Something may have been sent.
-    Broken(h2::Error),
+    /// Something may have been sent. With the body, if all of it is there [again](RequestBody::again).
+    Broken(h2::Error, Option<RequestBody>),
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.state.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.shared.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -95,13 +91,13 @@ impl Http2 {
             .enable_push(false)
             .handshake(stream.into())
             .await?;
-        let state = State {
+        let shared = Arc::new(Shared {
             answered: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             limit: AtomicUsize::new(sender.current_max_send_streams()),
-        };
-        let shared = Arc::new(Shared { sender: Mutex::new(sender), state: Arc::new(state) });
+            sender: Mutex::new(sender),
+        });
         tokio::spawn(drive(connection, shared.clone()));
         Ok(Self { shared, lane: lanes::current() })
     }
@@ -111,57 +107,65 @@ impl Http2 {
         self.lane == lanes::current()
     }
 
-    /// Whether both are handles on one connection.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+    /// Whether `stream` is a place on it.
+    pub(crate) fn is_of(&self, stream: &Stream) -> bool {
+        Arc::ptr_eq(&self.shared, &stream.shared)
     }
 
     /// Whether no further request can be sent.
     pub(crate) fn is_closed(&self) -> bool {
-        self.shared.state.closed.load(Ordering::Acquire)
-    }
-
-    /// Whether an answer came over it before.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.shared.state.answered.load(Ordering::Relaxed)
+        self.shared.closed.load(Ordering::Acquire)
     }
 
     /// Whether nothing is under way on it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.shared.state.in_flight.load(Ordering::Acquire) == 0
+        self.shared.in_flight.load(Ordering::Acquire) == 0
     }
 
     /// A place, if the pod permits one more.
     pub(crate) fn try_reserve(&self) -> Option<Stream> {
-        let state = &self.shared.state;
-        let limit = state.limit.load(Ordering::Acquire);
-        state
+        let limit = self.shared.limit.load(Ordering::Acquire);
+        self.shared
             .in_flight
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1))
             .ok()
-            .map(|_| Stream { state: state.clone() })
+            .map(|_| Stream { shared: self.shared.clone() })
     }
 
     /// A place, whatever the pod permits: the request then waits for one of the others to end.
     pub(crate) fn reserve(&self) -> Stream {
-        let state = self.shared.state.clone();
-        state.in_flight.fetch_add(1, Ordering::AcqRel);
-        Stream { state }
+        self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
+        Stream { shared: self.shared.clone() }
+    }
+}
+
+impl Stream {
+    /// Whether an answer came over its connection before.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// An answer has come.
+    pub(crate) fn answered(&self) {
+        if !self.has_answered() {
+            self.shared.answered.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Sends `request`; the future waits for the response's head. Dropping it resets the stream.
     pub(crate) fn exchange(&self, request: Request<RequestBody>) -> Exchange {
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
         let mut request = Request::from_parts(head, ());
+        body.lend();
         if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || means_a_body(request.method())) {
-            request.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+            request.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
-        let state = self.shared.state.clone();
         let ended = body.is_end_stream();
         match self.shared.open(request, ended) {
             Ok((answer, stream)) => {
-                let upload = (!ended).then(|| Sending::new(stream, body));
-                Exchange::Sent { answer, upload, state }
+                let upload =
+                    if ended { Outgoing::Over(Some(body)) } else { Outgoing::Going(Sending::new(stream, body)) };
+                Exchange::Sent { answer, upload }
             }
             Err(error) => Exchange::Failed(Some(Failed::Unsent(error, body))),
         }
@@ -179,7 +183,7 @@ impl Shared {
         let mut sender = self.sender.lock();
         let opened = sender.send_request(request, ended);
         if opened.is_err() {
-            self.state.closed.store(true, Ordering::Release);
+            self.closed.store(true, Ordering::Release);
         } else if sender.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
             // This handle insists on waiting for that stream's turn; others may queue as well.
             let another = sender.clone();
@@ -191,15 +195,14 @@ impl Shared {
     fn look(&self) {
         let mut sender = self.sender.lock();
         if let Poll::Ready(Err(_)) = sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
-            self.state.closed.store(true, Ordering::Release);
+            self.closed.store(true, Ordering::Release);
         }
-        self.state.limit.store(sender.current_max_send_streams(), Ordering::Release);
+        self.limit.store(sender.current_max_send_streams(), Ordering::Release);
     }
 }
 
 /// Drives a connection to its end.
 async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Shared>) {
-    let state = shared.state.clone();
     let shared = Arc::downgrade(&{ shared });
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
@@ -209,7 +212,9 @@ async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Shared>) {
         polled
     });
     let ended = ended.await;
-    state.closed.store(true, Ordering::Release);
+    if let Some(shared) = shared.upgrade() {
+        shared.closed.store(true, Ordering::Release);
+    }
     if let Err(error) = ended {
         tracing::debug!(%error, "HTTP/2 connection to a pod ended");
     }
@@ -221,13 +226,47 @@ pub(crate) enum Exchange {
     Sent {
         /// The response's head.
         answer: ResponseFuture,
-        /// What is left of the request's body.
-        upload: Option<Sending<RequestBody>>,
-        /// The connection's.
-        state: Arc<State>,
+        /// The request's body.
+        upload: Outgoing,
     },
     /// It has none.
     Failed(Option<Failed>),
+}
+
+/// A request's body while its answer is waited for.
+pub(crate) enum Outgoing {
+    /// On its way.
+    Going(Sending<RequestBody>),
+    /// All of it has gone, or nobody wants it. Kept if it can be sent again.
+    Over(Option<RequestBody>),
+}
+
+impl Outgoing {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        // How sending ended tells the answer, too.
+        if let Self::Going(sending) = self
+            && Pin::new(&mut *sending).poll(cx).is_ready()
+            && let Self::Going(sending) = std::mem::replace(self, Self::Over(None))
+        {
+            *self = Self::Over(Some(sending.into_body()).filter(RequestBody::is_whole));
+        }
+    }
+
+    /// There is no answer. The body, if it can be sent again.
+    fn failed(&mut self) -> Option<RequestBody> {
+        match std::mem::replace(self, Self::Over(None)) {
+            Self::Going(sending) => Some(sending.into_body()).filter(RequestBody::is_whole),
+            Self::Over(body) => body,
+        }
+    }
+
+    /// The answer has begun. If not everything has gone, both go on, independently of each other.
+    fn answered(&mut self) {
+        if let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) {
+            sending.body_mut().end_loan();
+            tokio::spawn(sending);
+        }
+    }
 }
 
 impl Future for Exchange {
@@ -236,17 +275,13 @@ impl Future for Exchange {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Failed(failed) => failed.take().map_or(Poll::Pending, |failed| Poll::Ready(Err(failed))),
-            Self::Sent { answer, upload, state } => {
-                // How sending ended tells the answer, too.
-                if upload.as_mut().is_some_and(|upload| Pin::new(upload).poll(cx).is_ready()) {
-                    *upload = None;
-                }
-                let answered = ready!(Pin::new(answer).poll(cx)).map_err(Failed::Broken)?;
-                state.answered.store(true, Ordering::Relaxed);
-                if let Some(upload) = upload.take() {
-                    // The pod has begun to answer before it has everything; both go on, independently of each other.
-                    tokio::spawn(upload);
-                }
+            Self::Sent { answer, upload } => {
+                upload.poll(cx);
+                let answered = match ready!(Pin::new(answer).poll(cx)) {
+                    Ok(answered) => answered,
+                    Err(error) => return Poll::Ready(Err(Failed::Broken(error, upload.failed()))),
+                };
+                upload.answered();
                 let length = told_length(answered.headers());
                 Poll::Ready(Ok(answered.map(|stream| Received::new(stream, length))))
             }

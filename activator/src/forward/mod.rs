@@ -38,7 +38,6 @@ pub(crate) mod tls;
 mod watch;
 
 use crate::body::{RequestBody, Upload};
-use crate::loan::Loan;
 use crate::refusal::Refusal;
 use crate::server::tunnel::{PodEnd, Tunnel};
 use crate::trace::{AtPod, Trace};
@@ -51,7 +50,6 @@ use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http1::{Failed, Http1Body};
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 pub(crate) use pod_body::PodBody;
@@ -183,23 +181,22 @@ impl Prepared {
     async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let (mut closed_at_once, mut unprocessed) = (0, 0);
         loop {
-            let connection = match pool.open_http2() {
+            let stream = match pool.open_http2() {
                 Some(open) => Ok(open),
                 None => connected(Box::pin(pool.http2()), pool.lost()).await,
             };
-            let (connection, stream) = match connection {
-                Ok(connection) => connection,
+            let stream = match stream {
+                Ok(stream) => stream,
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
-            let worked = connection.has_answered();
+            let worked = stream.has_answered();
             let rest = self.rest();
             let repeatable = self.is_repeatable();
             let copy = HeadCopy::of(&self.head);
-            let loan = self.body.lend();
             // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.
-            match connection.exchange(Request::from_parts(self.head, self.body)).await {
+            match stream.exchange(Request::from_parts(self.head, self.body)).await {
                 Ok(response) => {
-                    loan.iter().for_each(|loan| loan.end());
+                    stream.answered();
                     return Ok(finish(response.map(|body| PodBody::Http2 { body, _stream: stream })));
                 }
                 Err(http2::Failed::Unsent(error, body)) => {
@@ -210,10 +207,10 @@ impl Prepared {
                         return Err(self.unsent(&error));
                     }
                 }
-                Err(http2::Failed::Broken(error)) => match copy {
+                Err(http2::Failed::Broken(error, body)) => match copy {
                     Some(head) if is_unprocessed(&error) => {
                         unprocessed += 1;
-                        let Some(body) = rest.body_again(loan).await else {
+                        let Some(body) = body.and_then(RequestBody::again) else {
                             return Err(broken(pool, &error, rest.upload(), Evidence::None));
                         };
                         self = rest.with(Request::from_parts(head.into_parts(), body));
@@ -221,7 +218,7 @@ impl Prepared {
                             return Err(self.unsent(&error));
                         }
                         if error.is_go_away() {
-                            pool.leave_http2(&connection); // It takes no more streams.
+                            pool.leave_http2(&stream); // It takes no more streams.
                         }
                     }
                     Some(head) if repeatable && is_stale(&error) => {
@@ -331,13 +328,6 @@ impl Rest {
         let (head, body) = request.into_parts();
         let Self { contract, protocol, passthrough, .. } = self;
         Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough })
-    }
-
-    /// The body that was lent, once more.
-    async fn body_again(&self, loan: Option<Arc<Loan<Incoming>>>) -> Option<RequestBody> {
-        let (Some(loan), Some(upload)) = (loan, &self.upload) else { return Some(RequestBody::Empty) };
-        let (body, bytes) = loan.reclaim().await?;
-        Some(RequestBody::again(body, upload.clone(), bytes))
     }
 }
 

@@ -248,11 +248,11 @@ impl Pool {
         Ok(Http1::new(self.dial().await?))
     }
 
-    /// An HTTP/2 connection with a place on it: one that has room, or a new one.
+    /// A place on an HTTP/2 connection: one that has room, or a new one.
     ///
     /// # Errors
     /// The pod could not be connected to.
-    pub(crate) async fn http2(&self) -> io::Result<(Http2, Stream)> {
+    pub(crate) async fn http2(&self) -> io::Result<Stream> {
         if let Some(found) = self.open_http2() {
             return Ok(found);
         }
@@ -265,8 +265,8 @@ impl Pool {
         let stream = self.dial().await?;
         let connection = Http2::new(stream).await.map_err(io::Error::other)?;
         let place = connection.reserve();
-        self.put_http2(connection.clone());
-        Ok((connection, place))
+        self.put_http2(connection);
+        Ok(place)
     }
 
     /// Takes in an HTTP/2 connection.
@@ -279,20 +279,20 @@ impl Pool {
 
     /// A place on the first connection of the caller's lane that has room. On the last of any lane whether or not, where there
     /// may be no more.
-    pub(crate) fn open_http2(&self) -> Option<(Http2, Stream)> {
+    pub(crate) fn open_http2(&self) -> Option<Stream> {
         let mut http2 = self.http2.lock();
         let mut here = http2.iter().filter(|connection| connection.is_here() && !connection.is_closed());
-        let with_room = here.find_map(|connection| Some((connection.clone(), connection.try_reserve()?)));
+        let with_room = here.find_map(Http2::try_reserve);
         with_room.or_else(|| {
             http2.retain(|connection| !connection.is_closed());
             let last = http2.last().filter(|_| http2.len() >= HTTP2_MAX)?;
-            Some((last.clone(), last.reserve()))
+            Some(last.reserve())
         })
     }
 
-    /// New requests take another HTTP/2 connection than this one, on which others may still run.
-    pub(crate) fn leave_http2(&self, left: &Http2) {
-        self.http2.lock().retain(|connection| !connection.is_same(left));
+    /// New requests take another HTTP/2 connection than that of `left`, on which others may still run.
+    pub(crate) fn leave_http2(&self, left: &Stream) {
+        self.http2.lock().retain(|connection| !connection.is_of(left));
     }
 
     /// Closes every idle connection, because the pod failed or is no more. What is in flight runs on.

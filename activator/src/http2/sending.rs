@@ -13,11 +13,12 @@ use std::task::{Context, Poll, ready};
 pin_project! {
     /// Sends a body, as far as the receiver has room, and ends when it has ended, or when nobody wants it any more.
     ///
-    /// A part is asked for when the one before has gone, so that what has no room stays where it comes from.
+    /// A part is asked for when the one before has gone, so that what has no room stays where it comes from. The last one
+    /// is here, and need not wait for room here: `h2` sends it when there is some.
     pub(crate) struct Sending<B> {
         stream: SendStream<Bytes>,
-        // A part that waits for room, and whether it is the last.
-        waiting: Option<(Bytes, bool)>,
+        // A part that waits for room.
+        waiting: Option<Bytes>,
         #[pin]
         body: B,
     }
@@ -28,6 +29,16 @@ impl<B> Sending<B> {
     pub(crate) fn new(stream: SendStream<Bytes>, body: B) -> Self {
         Self { stream, waiting: None, body }
     }
+
+    /// What is sent.
+    pub(crate) fn body_mut(&mut self) -> &mut B {
+        &mut self.body
+    }
+
+    /// What was sent, as far as it was.
+    pub(crate) fn into_body(self) -> B {
+        self.body
+    }
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
@@ -36,15 +47,12 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
-            if let Some((part, last)) = this.waiting.take() {
+            if let Some(part) = this.waiting.take() {
                 if has_room(this.stream, cx)?.is_pending() {
-                    *this.waiting = Some((part, last));
+                    *this.waiting = Some(part);
                     return Poll::Pending;
                 }
-                this.stream.send_data(part, last)?;
-                if last {
-                    return Poll::Ready(Ok(()));
-                }
+                this.stream.send_data(part, false)?;
             }
             let Poll::Ready(frame) = this.body.as_mut().poll_frame(cx) else {
                 // Whoever has reset the stream waits for nothing, and this body's sender is to know.
@@ -52,12 +60,13 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
             };
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(part))) => {
+                    if this.body.is_end_stream() {
+                        return Poll::Ready(this.stream.send_data(part, true));
+                    }
                     if !part.is_empty() {
                         // A claim on one byte is one on all that is sent then; on more, it would keep others waiting.
                         this.stream.reserve_capacity(1);
-                        *this.waiting = Some((part, this.body.is_end_stream()));
-                    } else if this.body.is_end_stream() {
-                        return Poll::Ready(this.stream.send_data(part, true));
+                        *this.waiting = Some(part);
                     }
                 }
                 Some(Ok(Err(frame))) => {
@@ -82,6 +91,7 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
 fn has_room(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
     while stream.capacity() == 0 {
         match stream.poll_capacity(cx) {
+            Poll::Ready(Some(Ok(room))) if room > 0 => break,
             Poll::Ready(Some(room)) => {
                 room?;
             }
