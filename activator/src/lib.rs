@@ -35,6 +35,7 @@ mod registry;
 mod request_log;
 mod revision;
 mod run;
+mod series;
 mod server;
 mod stats;
 mod tcp_state;

@@ -1,7 +1,8 @@
 //! What the activator counts, under upstream's names.
 //!
-//! Handles are registered once for each revision and held by it; a request touches atomics and, at its end, a few
-//! histograms, which it finds by method, status, version and scheme: few combinations in practice.
+//! Handles are registered once for each revision and held by it; a request touches atomics and, when it is answered and
+//! at its end, histograms, which it finds by method, status, version and scheme ([`crate::series`]): few combinations in
+//! practice.
 //!
 //! | metric | type |
 //! |---|---|
@@ -35,20 +36,21 @@
 
 use crate::cold_start::ColdStart;
 use crate::discovery::Spec;
+use crate::revision::Revision;
+use crate::series::{Measure, Side, Sides};
 use common_runtime::telemetry;
 use http::{Method, StatusCode, Version};
-use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-type Labels = Vec<(&'static str, String)>;
+/// Names and values.
+pub(crate) type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// Upstream's buckets for durations of requests, seconds.
@@ -72,9 +74,9 @@ pub(crate) struct Metrics {
     queued: Family<Labels, Gauge>,
     active: Family<Labels, Gauge>,
     /// Duration, size of the request, size of the response.
-    server: [Histograms; 3],
+    server: Sides<3>,
     /// Duration, size of the request.
-    client: [Histograms; 2],
+    client: Sides<2>,
     held: Histograms,
     cold_start: Histograms,
     /// Whether the stat link is up.
@@ -103,17 +105,22 @@ impl Kind {
         };
         Self { method, version, tls }
     }
-}
 
-/// Histograms of one kind and status.
-type Series<const N: usize> = (Kind, StatusCode, [Histogram; N]);
-
-/// Histograms of one side of exchanges, by kind and status.
-struct Side<const N: usize> {
-    families: [Histograms; N],
-    base: Labels,
-    forgotten: AtomicBool,
-    seen: RwLock<SmallVec<[Series<N>; 2]>>,
+    /// The labels of its series with `status`, after `base`.
+    pub(crate) fn labels(&self, base: &Labels, status: StatusCode) -> Labels {
+        let version = match self.version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2.0",
+            _ => "1.1",
+        };
+        let mut labels = base.clone();
+        labels.push(("http_request_method", self.method.as_str().to_owned()));
+        labels.push(("http_response_status_code", status.as_u16().to_string()));
+        labels.push(("network_protocol_name", "http".to_owned()));
+        labels.push(("network_protocol_version", version.to_owned()));
+        labels.push(("url_scheme", if self.tls { "https" } else { "http" }.to_owned()));
+        labels
+    }
 }
 
 /// Exchanges that no revision answers for.
@@ -128,27 +135,33 @@ pub(crate) struct RevisionMetrics {
     /// The last reported average.
     pub(crate) concurrency: Gauge<f64, AtomicU64>,
     /// Requests held.
-    pub(crate) queued: Gauge,
+    queued: Gauge,
     /// Requests at a pod.
-    pub(crate) active: Gauge,
+    active: Gauge,
     held: Histogram,
-    server: Side<3>,
-    client: Side<2>,
+    server: Arc<Side<3>>,
+    client: Arc<Side<2>>,
     forgotten: AtomicBool,
 }
 
 impl Metrics {
     /// Registers all families.
     pub(crate) fn new(registry: &telemetry::Metrics) -> Self {
-        let duration: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS);
-        let size: fn() -> Histogram = || Histogram::new(SIZE_BUCKETS);
         let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
-        let seconds = |name: &str, help: &str, new| {
-            registry.register_with_unit(name, help, Unit::Seconds, Family::new_with_constructor(new))
+        let seconds = |name: &str, help: &str| {
+            registry.register_with_unit(name, help, Unit::Seconds, Family::new_with_constructor(cold_start))
         };
-        let bytes = |name: &str, help: &str| {
-            registry.register_with_unit(name, help, Unit::Bytes, Family::new_with_constructor(size))
-        };
+        let duration = |name, help| Measure { name, help, unit: Unit::Seconds, bounds: &DURATION_BUCKETS };
+        let size = |name, help| Measure { name, help, unit: Unit::Bytes, bounds: &SIZE_BUCKETS };
+        let server = [
+            duration("http_server_request_duration", "From a request's head to the end of its response"),
+            size("http_server_request_body_size", "Bodies of requests"),
+            size("http_server_response_body_size", "Bodies of responses"),
+        ];
+        let client = [
+            duration("http_client_request_duration", "From the hand-over to a pod to its response's head"),
+            size("http_client_request_body_size", "Bodies of requests to pods, of a length that was told"),
+        ];
         let peer = vec![("peer", "autoscaler".to_owned())];
         let link: Family<Labels, Gauge> = Family::default();
         let errors: Family<Labels, Counter> = Family::default();
@@ -160,17 +173,10 @@ impl Metrics {
             ),
             queued: registry.register("kn_revision_request_queued", "Requests held", Family::default()),
             active: registry.register("kn_revision_request_active", "Requests at a pod", Family::default()),
-            server: [
-                seconds("http_server_request_duration", "From a request's head to the end of its response", duration),
-                bytes("http_server_request_body_size", "Bodies of requests"),
-                bytes("http_server_response_body_size", "Bodies of responses"),
-            ],
-            client: [
-                seconds("http_client_request_duration", "From the hand-over to a pod to its response's head", duration),
-                bytes("http_client_request_body_size", "Bodies of requests to pods, of a length that was told"),
-            ],
-            held: seconds("zeroscale_held", "How long requests waited for a place", cold_start),
-            cold_start: seconds("zeroscale_cold_start_phase", "Phases of cold starts", cold_start),
+            server: Sides::register(registry, server),
+            client: Sides::register(registry, client),
+            held: seconds("zeroscale_held", "How long requests waited for a place"),
+            cold_start: seconds("zeroscale_cold_start_phase", "Phases of cold starts"),
             link_reachable: registry
                 .register("kn_activator_stats_conn_reachable", "Whether the connection to the autoscaler is up", link)
                 .get_or_create_owned(&peer),
@@ -194,8 +200,8 @@ impl Metrics {
             queued: self.queued.get_or_create_owned(&revision),
             active: self.active.get_or_create_owned(&revision),
             held: self.held.get_or_create_owned(&revision),
-            server: Side::new(&self.server, &all),
-            client: Side::new(&self.client, &all),
+            server: self.server.side(all.clone()),
+            client: self.client.side(all.clone()),
             forgotten: AtomicBool::new(false),
             families: self.clone(),
             revision,
@@ -205,7 +211,7 @@ impl Metrics {
 
     /// The handles of exchanges that no revision answers for.
     pub(crate) fn unknown(&self) -> Unknown {
-        Unknown(Arc::new(Side::new(&self.server, &Vec::new())))
+        Unknown(self.server.side(Vec::new()))
     }
 }
 
@@ -228,8 +234,8 @@ impl RevisionMetrics {
         for phase in PHASES {
             self.families.cold_start.remove(&self.phase(phase));
         }
-        self.server.forget();
-        self.client.forget();
+        self.families.server.remove(&self.server);
+        self.families.client.remove(&self.client);
     }
 
     /// Records a finished exchange, seen from the client. Bodies in bytes.
@@ -267,65 +273,6 @@ impl RevisionMetrics {
     }
 }
 
-impl<const N: usize> Side<N> {
-    fn new(families: &[Histograms; N], base: &Labels) -> Self {
-        Self {
-            families: families.clone(),
-            base: base.clone(),
-            forgotten: AtomicBool::new(false),
-            seen: RwLock::default(),
-        }
-    }
-
-    /// Observes each value; what is no number was not measured.
-    fn observe(&self, kind: &Kind, status: StatusCode, values: [f64; N]) {
-        let put = |histograms: &[Histogram; N]| {
-            for (histogram, value) in histograms.iter().zip(values) {
-                if !value.is_nan() {
-                    histogram.observe(value);
-                }
-            }
-        };
-        if let Some((.., histograms)) = self.seen.read().iter().find(|(k, s, _)| k == kind && *s == status) {
-            return put(histograms);
-        }
-        let mut seen = self.seen.write();
-        if self.forgotten.load(Ordering::Acquire) {
-            return;
-        }
-        let labels = self.labels(kind, status);
-        let histograms = self.families.each_ref().map(|family| family.get_or_create_owned(&labels));
-        put(&histograms);
-        seen.push((kind.clone(), status, histograms));
-    }
-
-    fn forget(&self) {
-        let mut seen = self.seen.write();
-        self.forgotten.store(true, Ordering::Release);
-        for (kind, status, _) in seen.drain(..) {
-            let labels = self.labels(&kind, status);
-            for family in &self.families {
-                family.remove(&labels);
-            }
-        }
-    }
-
-    fn labels(&self, kind: &Kind, status: StatusCode) -> Labels {
-        let version = match kind.version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2.0",
-            _ => "1.1",
-        };
-        let mut labels = self.base.clone();
-        labels.push(("http_request_method", kind.method.as_str().to_owned()));
-        labels.push(("http_response_status_code", status.as_u16().to_string()));
-        labels.push(("network_protocol_name", "http".to_owned()));
-        labels.push(("network_protocol_version", version.to_owned()));
-        labels.push(("url_scheme", if kind.tls { "https" } else { "http" }.to_owned()));
-        labels
-    }
-}
-
 /// As OpenTelemetry has it: `_OTHER` for what HTTP does not define.
 pub(crate) fn method_name(method: &Method) -> &str {
     if is_standard(method) { method.as_str() } else { "_OTHER" }
@@ -346,19 +293,42 @@ fn is_standard(method: &Method) -> bool {
     .contains(method)
 }
 
-/// A gauge that is one higher for as long as this lives.
-pub(crate) struct Raised(Gauge);
+/// A request that is held, as long as this lives.
+pub(crate) struct Queued(Gauge);
 
-impl Raised {
-    /// Raises it.
-    pub(crate) fn new(gauge: &Gauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
+impl Queued {
+    /// One more.
+    pub(crate) fn new(metrics: &RevisionMetrics) -> Self {
+        metrics.queued.inc();
+        Self(metrics.queued.clone())
     }
 }
 
-impl Drop for Raised {
+impl Drop for Queued {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+/// A request that is at a pod, as long as this lives. It keeps the revision, which every request has in hand, where a
+/// gauge's handle would be one count more that all cores share.
+pub(crate) struct Active(Arc<Revision>);
+
+impl Active {
+    /// One more.
+    pub(crate) fn new(revision: Arc<Revision>) -> Self {
+        revision.metrics.active.inc();
+        Self(revision)
+    }
+
+    /// Whose request it is.
+    pub(crate) fn revision(&self) -> &Arc<Revision> {
+        &self.0
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.metrics.active.dec();
     }
 }

@@ -25,7 +25,7 @@ use crate::cold_start::ColdStart;
 use crate::exchange::Call;
 use crate::forward::pool::{Pool, Pools};
 use crate::forward::{Evidence, Failure, PodBody, Prepared};
-use crate::metrics::{Kind, Raised};
+use crate::metrics::{Active, Kind, Queued};
 use crate::options::OnColdStart;
 use crate::refusal::Refusal;
 use crate::revision::Revision;
@@ -56,12 +56,18 @@ const UNTOUCHED_MAX: u64 = 32;
 /// Pods that one request is tried on.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Holds and sends.
-#[derive(Clone)]
+/// Holds and sends. Each copy's requests count references of their own: one count for all would be written by every core.
 pub(crate) struct Hold {
     shared: Arc<Shared>,
 }
 
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::new(Shared::clone(&self.shared)) }
+    }
+}
+
+#[derive(Clone)]
 struct Shared {
     pools: Arc<Pools>,
     budget: Arc<HeldBytes>,
@@ -72,7 +78,7 @@ struct Shared {
 /// What an admitted request occupies.
 pub(crate) struct Place {
     _permit: Permit,
-    _active: Raised,
+    _active: Active,
     _trace: Option<Box<AtPod>>,
 }
 
@@ -122,10 +128,11 @@ fn exchange(
         let protocol = live.protocol_for(request.version());
         let prepared = Prepared::new(request, live.contract, protocol, &peer, live.passthrough.clone())?;
         drop(live);
+        let woken = cold.then(|| revision.clone());
         // Boxed, so that a request that waits above does not carry the room that sending needs.
-        let sending = Box::pin(send(&shared, &revision, admitted, prepared, trace));
+        let sending = Box::pin(send(&shared, Active::new(revision), admitted, prepared, trace));
         let (response, released) = sending.await?;
-        if cold {
+        if let Some(revision) = woken {
             shared.report_cold_start(&revision, received, released);
         }
         Ok(response)
@@ -147,7 +154,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<(Admitted, bool), Ref
     if shared.budget.requests() > UNTOUCHED_MAX {
         compact(&mut call.request);
     }
-    let _queued = Raised::new(&call.revision.metrics.queued);
+    let _queued = Queued::new(&call.revision.metrics);
     let since = Instant::now();
     let admitted = match call.peer.departure(call.request.version(), call.request.body()) {
         None => acquire.await,
@@ -164,12 +171,12 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<(Admitted, bool), Ref
 /// Sends to one pod after the other, until one has taken it. Returns also when the one that answered was given it.
 async fn send(
     shared: &Shared,
-    revision: &Arc<Revision>,
+    active: Active,
     mut admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
 ) -> Result<(Response<Guarded<PodBody, Place>>, Instant), Refusal> {
-    let active = Raised::new(&revision.metrics.active);
+    let revision = active.revision();
     let (method, version, length) = prepared.kind();
     let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
     let mut attempts = 1;
