@@ -27,6 +27,7 @@ use arc_swap::ArcSwap;
 use common::RevisionKey;
 use common::host;
 use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
@@ -53,7 +54,7 @@ pub(crate) struct Parts {
 /// All revisions.
 pub(crate) struct Registry {
     parts: Parts,
-    by_key: DashMap<Box<str>, Arc<Revision>>,
+    by_key: DashMap<Box<str>, Arc<Revision>, RandomState>,
     hosts: ArcSwap<Hosts>,
     namespaces: DashMap<IpAddr, Arc<str>>,
     state: Mutex<State>,
@@ -73,7 +74,7 @@ struct State {
 #[derive(Default)]
 struct Hosts {
     /// Everything that can be looked up without further thought.
-    plain: HashMap<Box<str>, Arc<Revision>>,
+    plain: HashMap<Box<str>, Arc<Revision>, RandomState>,
     /// `hosts` entries: names and `*.domain`.
     patterns: HashMap<Box<str>, Arc<Revision>>,
     /// Public Services, `NAME.NS`.
@@ -85,7 +86,7 @@ impl Registry {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self {
             parts,
-            by_key: DashMap::new(),
+            by_key: DashMap::default(),
             hosts: ArcSwap::default(),
             namespaces: DashMap::new(),
             state: Mutex::default(),

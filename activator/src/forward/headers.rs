@@ -174,6 +174,9 @@ fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
 fn strip_request(headers: &mut HeaderMap, contract: Contract) {
     let unwanted =
         names(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_internal(name, contract));
+    if unwanted.as_slice() == [header::TE] && says_trailers_alone(headers) {
+        return; // As every gRPC call does.
+    }
     let trailers = unwanted.contains(&header::TE)
         && headers.get_all(header::TE).iter().any(|te| {
             te.as_bytes().split(|b| *b == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
@@ -182,6 +185,12 @@ fn strip_request(headers: &mut HeaderMap, contract: Contract) {
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
+}
+
+/// Whether `TE` says what it is made to say here.
+fn says_trailers_alone(headers: &HeaderMap) -> bool {
+    let mut all = headers.get_all(header::TE).iter();
+    all.next().is_some_and(|te| te == "trailers") && all.next().is_none()
 }
 
 /// Some of a head's names, mostly none.

@@ -29,6 +29,7 @@ use activator_core::backends::answer_min;
 use common_runtime::tls::Roots;
 use common_runtime::trim;
 use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use std::io;
@@ -351,7 +352,7 @@ pub(crate) struct Pools {
     /// The authorities of pods' certificates, where requests to them are encrypted.
     roots: Option<Roots>,
     pub(crate) watch: Arc<Watch>,
-    by_address: DashMap<SocketAddr, Arc<Pool>>,
+    by_address: DashMap<SocketAddr, Arc<Pool>, RandomState>,
 }
 
 impl Pools {
@@ -363,7 +364,7 @@ impl Pools {
     ) -> Arc<Self> {
         let watch = Arc::<Watch>::default();
         tokio::spawn(watch.clone().run(shutdown.clone()));
-        let pools = Arc::new(Self { idle_max, idle_total_max, roots, watch, by_address: DashMap::new() });
+        let pools = Arc::new(Self { idle_max, idle_total_max, roots, watch, by_address: DashMap::default() });
         tokio::spawn(sweep(Arc::downgrade(&pools), shutdown));
         pools
     }

@@ -19,13 +19,17 @@ use common::headers;
 use common_runtime::environment::Mode;
 use common_runtime::telemetry::traces::Tracing;
 use http::Request;
-use http::header::HOST;
+use http::header::{HOST, HeaderName};
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower::Service;
+
+// Parsed once, not for each request.
+const REVISION: HeaderName = HeaderName::from_static(headers::REVISION);
+const NAMESPACE: HeaderName = HeaderName::from_static(headers::NAMESPACE);
 
 /// Finds a request's revision.
 #[derive(Clone)]
@@ -120,8 +124,9 @@ impl Shared {
 
 /// Namespace and name that both headers give.
 fn named<B>(request: &Request<B>) -> Option<(&str, &str)> {
-    let text = |name: &str| request.headers().get(name)?.to_str().ok().filter(|v| !v.is_empty() && !v.contains('/'));
-    Some((text(headers::NAMESPACE)?, text(headers::REVISION)?))
+    let text =
+        |name: HeaderName| request.headers().get(name)?.to_str().ok().filter(|v| !v.is_empty() && !v.contains('/'));
+    Some((text(NAMESPACE)?, text(REVISION)?))
 }
 
 /// Namespace and name in `NAME.NAMESPACE.svc.DOMAIN[:port]`, cases and all.

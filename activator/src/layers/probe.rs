@@ -26,7 +26,7 @@ use crate::refusal::Refusal;
 use crate::server::rescue::plain;
 use bytes::Bytes;
 use common::headers::{self, Incoming};
-use http::header::{HeaderMap, HeaderValue, USER_AGENT};
+use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -38,6 +38,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
+
+// Parsed once, not for each request.
+const NETWORK_PROBE: HeaderName = HeaderName::from_static(headers::NETWORK_PROBE);
+const KUBELET_PROBE: HeaderName = HeaderName::from_static(headers::KUBELET_PROBE);
 
 /// How long a start waits for the stat link.
 const STAT_LINK_WAIT: Duration = Duration::from_secs(10);
@@ -133,16 +137,16 @@ where
 
 /// The answer, if the headers are a probe's.
 fn answer<B>(fields: &HeaderMap, health: &Health) -> Option<Response<Reply<B>>> {
-    let network_probe = fields.get(headers::NETWORK_PROBE);
+    let network_probe = fields.get(NETWORK_PROBE);
     let is_plain = network_probe.is_none()
-        && !fields.contains_key(headers::KUBELET_PROBE)
+        && !fields.contains_key(KUBELET_PROBE)
         && !fields.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"kube-probe/"));
     if is_plain {
         return None;
     }
     let text = |name: &str| fields.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // A value that is not ASCII is still a value.
-    let kubelet = fields.get(headers::KUBELET_PROBE).map_or("", |v| if v.is_empty() { "" } else { "set" });
+    let kubelet = fields.get(KUBELET_PROBE).map_or("", |v| if v.is_empty() { "" } else { "set" });
     let probe = match network_probe {
         None => "",
         Some(value) => value.to_str().unwrap_or("\u{fffd}"),
@@ -216,7 +220,7 @@ mod tests {
     fn ask(fields: &[(&str, &[u8])], health: &Health) -> Option<(u16, String)> {
         let mut map = HeaderMap::new();
         for (name, value) in fields {
-            let name = http::HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             map.append(name, HeaderValue::from_bytes(value).expect("a value"));
         }
         let response: Response<Reply<Empty<Bytes>>> = answer(&map, health)?;
