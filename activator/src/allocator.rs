@@ -1,5 +1,4 @@
-//! The process's allocator: mimalloc, and beside it pools for two sizes of blocks: 8 KiB, the size of hyper's buffers, and
-//! up to 12 KiB, the size of the channel through which hyper hands requests to a pod's connection.
+//! The process's allocator: mimalloc, and beside it a pool for blocks of 8 KiB, the size of hyper's buffers.
 //!
 //! # Why
 //!
@@ -8,14 +7,11 @@
 //! the allocator does not touch it either. Usual allocators do: they keep their lists inside free blocks. This pool
 //! keeps its list outside, and blocks start at pages, so that a buffer costs the pages that were written to.
 //!
-//! A channel has room for 32 requests, of which a connection that was made for a burst uses a few. Hundreds of them would
-//! share mimalloc's large pages, each of which stays for as long as one connection does.
-//!
 //! # How
 //!
-//! Each pool reserves one range of addresses at its first use; the kernel backs its pages as they are touched. Blocks are
+//! One range of addresses is reserved at the first use; the kernel backs its pages as they are touched. Blocks are
 //! handed out from the list of free ones, the last freed first, else from the range's unused rest. At most [`WARM_MAX`]
-//! free blocks of each keep their pages; the pages of those freed longest ago go back to the kernel, and so do the pages of
+//! free blocks keep their pages; the pages of those freed longest ago go back to the kernel, and so do the pages of
 //! those that nobody has needed for a while ([`common_runtime::trim`]), so that a burst of held requests leaves nothing
 //! behind. Whoever lets go of many that will lie idle says so ([`trim::cooling`]).
 //!
@@ -34,19 +30,16 @@ use std::hint::spin_loop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A buffer: two pages.
-const BUFFER: usize = 8192;
-
-/// A channel, and whatever else is larger than a buffer and no larger than this: three pages.
-const CHANNEL: usize = 12288;
+/// Size of a block, and two pages.
+const BLOCK: usize = 8192;
 
 /// Blocks start at pages, whatever a layout asks for up to that.
 const PAGE: usize = 4096;
 
-/// Blocks of a range: 8 and 12 GiB of addresses, not of memory.
+/// Blocks of the range: 8 GiB of addresses, not of memory.
 const BLOCKS: usize = 1 << 20;
 
-/// Free blocks of a pool that keep their pages: at most 512 and 768 KiB.
+/// Free blocks that keep their pages, at most 512 KiB.
 const WARM_MAX: usize = 64;
 
 /// Turns of waiting for the pool's lock before another thread is let run.
@@ -54,60 +47,41 @@ const SPINS: u32 = 100;
 
 /// The allocator.
 pub(crate) struct Allocator {
-    buffers: Lock<BUFFER>,
-    channels: Lock<CHANNEL>,
-}
-
-/// Who serves a layout.
-enum Source<'a> {
-    Buffers(&'a Lock<BUFFER>),
-    Channels(&'a Lock<CHANNEL>),
-    /// mimalloc.
-    Other,
+    pool: Lock,
 }
 
 impl Allocator {
     /// Nothing is reserved yet.
     pub(crate) const fn new() -> Self {
-        Self { buffers: Lock::new(), channels: Lock::new() }
+        Self { pool: Lock { taken: AtomicBool::new(false), pool: UnsafeCell::new(Pool::new()) } }
     }
 
     /// Cools the blocks that stayed free and warm since the last call.
     pub(crate) fn cool_unneeded(&self) {
-        self.buffers.cool_unneeded();
-        self.channels.cool_unneeded();
-    }
-
-    fn source(&self, layout: &Layout) -> Source<'_> {
-        match layout.size() {
-            _ if layout.align() > PAGE => Source::Other,
-            BUFFER => Source::Buffers(&self.buffers),
-            size if size > BUFFER && size <= CHANNEL => Source::Channels(&self.channels),
-            _ => Source::Other,
+        let unneeded = self.pool.with(|pool| {
+            let left = pool.warm_len().saturating_sub(pool.warm_least);
+            std::mem::replace(&mut pool.warm_least, left)
+        });
+        for _ in 0..unneeded {
+            let Some(oldest) = self.pool.with(Pool::take_oldest) else { return };
+            cool(oldest);
+            self.pool.with(|pool| pool.give_back_cold(oldest));
         }
-    }
-
-    /// A block of a pool, if one serves the layout and has one.
-    fn take(&self, layout: &Layout) -> Option<NonNull<u8>> {
-        match self.source(layout) {
-            Source::Buffers(pool) => pool.with(Pool::take),
-            Source::Channels(pool) => pool.with(Pool::take),
-            Source::Other => None,
-        }
-    }
-
-    fn is_pooled(&self, layout: &Layout) -> bool {
-        !matches!(self.source(layout), Source::Other)
     }
 }
 
-// SAFETY: a block of a pool starts at a page and is as long as the largest layout that the pool is the source of, and is
-// in nobody else's hands until it is deallocated (`Pool`). Everything else is mimalloc's, which is an allocator. A layout
-// has one source, so that what came from a pool or, in its place, from mimalloc is asked for there when it goes back, and
-// `Pool::number` tells the two apart by address: their ranges do not overlap.
+fn is_pooled(layout: &Layout) -> bool {
+    layout.size() == BLOCK && layout.align() <= PAGE
+}
+
+// SAFETY: a block of the pool is `BLOCK` bytes at a page's start, so it fits any layout that `is_pooled`, and is in
+// nobody else's hands until it is deallocated (`Pool`). Everything else is mimalloc's, which is an allocator; what
+// came from it goes back to it, since `Pool::owns` tells the two apart by address and their ranges do not overlap.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if let Some(block) = self.take(&layout) {
+        if is_pooled(&layout)
+            && let Some(block) = self.pool.with(Pool::take)
+        {
             return block.as_ptr();
         }
         // SAFETY: the caller's promise about the layout is passed on.
@@ -115,20 +89,28 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let is_taken_back = match (self.source(&layout), NonNull::new(block)) {
-            (Source::Buffers(pool), Some(block)) => pool.take_back(block),
-            (Source::Channels(pool), Some(block)) => pool.take_back(block),
-            _ => false,
-        };
-        if is_taken_back {
-            return;
+        if is_pooled(&layout)
+            && let Some(block) = NonNull::new(block)
+        {
+            if trim::is_cooling() && self.pool.with(|pool| pool.number(block).is_some()) {
+                cool(block);
+                return self.pool.with(|pool| pool.give_back_cold(block));
+            }
+            match self.pool.with(|pool| pool.give_back(block)) {
+                GivenBack::NotOurs => {}
+                GivenBack::Kept => return,
+                GivenBack::Surplus(oldest) => {
+                    cool(oldest);
+                    return self.pool.with(|pool| pool.give_back_cold(oldest));
+                }
+            }
         }
-        // SAFETY: not a pool's, so it came from mimalloc with this layout.
+        // SAFETY: not the pool's, so it came from mimalloc with this layout.
         unsafe { MiMalloc.dealloc(block, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if self.is_pooled(&layout) {
+        if is_pooled(&layout) {
             // SAFETY: the caller's promise about the layout is passed on.
             let block = unsafe { self.alloc(layout) };
             if !block.is_null() {
@@ -142,12 +124,12 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: `realloc`'s caller promises that `size` does not overflow with this alignment.
-        let grown = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        if !self.is_pooled(&layout) && !self.is_pooled(&grown) {
-            // SAFETY: neither is a pool's; the caller's promise is passed on.
+        if !is_pooled(&layout) && size != BLOCK {
+            // SAFETY: neither is the pool's; the caller's promise is passed on.
             return unsafe { MiMalloc.realloc(block, layout, size) };
         }
+        // SAFETY: `realloc`'s caller promises that `size` does not overflow with this alignment.
+        let grown = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         // SAFETY: its size is not zero, by the same promise.
         let new = unsafe { self.alloc(grown) };
         if !new.is_null() {
@@ -162,58 +144,24 @@ unsafe impl GlobalAlloc for Allocator {
 }
 
 /// Gives a free block's pages back to the kernel; the addresses stay ours.
-fn cool<const BLOCK: usize>(block: NonNull<u8>) {
+fn cool(block: NonNull<u8>) {
     // SAFETY: the block is the pool's and in nobody's hands: it was taken out of the free list, or is not there yet.
     // Afterwards it reads as zeroes, which is as good as any content of free memory. A failure leaves it as it was.
     unsafe { libc::madvise(block.as_ptr().cast(), BLOCK, libc::MADV_DONTNEED) };
 }
 
 /// A pool behind a lock that allocates nothing, unlike those that park threads.
-struct Lock<const BLOCK: usize> {
+struct Lock {
     taken: AtomicBool,
-    pool: UnsafeCell<Pool<BLOCK>>,
+    pool: UnsafeCell<Pool>,
 }
 
 // SAFETY: the pool is reached through `with` alone, which lets one thread in at a time.
-unsafe impl<const BLOCK: usize> Sync for Lock<BLOCK> {}
+unsafe impl Sync for Lock {}
 
-impl<const BLOCK: usize> Lock<BLOCK> {
-    const fn new() -> Self {
-        Self { taken: AtomicBool::new(false), pool: UnsafeCell::new(Pool::new()) }
-    }
-
-    /// Whether a block was the pool's, which it is again.
-    fn take_back(&self, block: NonNull<u8>) -> bool {
-        if trim::is_cooling() && self.with(|pool| pool.number(block).is_some()) {
-            cool::<BLOCK>(block);
-            self.with(|pool| pool.give_back_cold(block));
-            return true;
-        }
-        match self.with(|pool| pool.give_back(block)) {
-            GivenBack::NotOurs => return false,
-            GivenBack::Kept => {}
-            GivenBack::Surplus(oldest) => {
-                cool::<BLOCK>(oldest);
-                self.with(|pool| pool.give_back_cold(oldest));
-            }
-        }
-        true
-    }
-
-    fn cool_unneeded(&self) {
-        let unneeded = self.with(|pool| {
-            let left = pool.warm_len().saturating_sub(pool.warm_least);
-            std::mem::replace(&mut pool.warm_least, left)
-        });
-        for _ in 0..unneeded {
-            let Some(oldest) = self.with(Pool::take_oldest) else { return };
-            cool::<BLOCK>(oldest);
-            self.with(|pool| pool.give_back_cold(oldest));
-        }
-    }
-
+impl Lock {
     /// A few instructions long each time, and never within itself: `act` neither allocates nor panics.
-    fn with<T>(&self, act: impl FnOnce(&mut Pool<BLOCK>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Pool) -> T) -> T {
         let mut turns = 0;
         while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             turns += 1;
@@ -227,7 +175,7 @@ impl<const BLOCK: usize> Lock<BLOCK> {
 }
 
 /// Which blocks of the range are free.
-struct Pool<const BLOCK: usize> {
+struct Pool {
     state: Range,
     /// Free blocks by number: first the cold ones, then the warm ones, oldest first.
     free: *mut u32,
@@ -258,9 +206,9 @@ enum GivenBack {
 }
 
 // SAFETY: the pointers are to memory of the process that no thread owns.
-unsafe impl<const BLOCK: usize> Send for Pool<BLOCK> {}
+unsafe impl Send for Pool {}
 
-impl<const BLOCK: usize> Pool<BLOCK> {
+impl Pool {
     const fn new() -> Self {
         Self { state: Range::NotYet, free: null_mut(), free_len: 0, cold_len: 0, warm_least: 0, unused: 0 }
     }
@@ -369,16 +317,16 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const LAYOUT: Layout = match Layout::from_size_align(BUFFER, 1) {
+    const LAYOUT: Layout = match Layout::from_size_align(BLOCK, 1) {
         Ok(layout) => layout,
         Err(_) => panic!("a power of two"),
     };
 
     /// Pages of the block that memory stands behind.
     fn resident(block: *mut u8) -> usize {
-        let mut pages = [0_u8; BUFFER / PAGE];
+        let mut pages = [0_u8; BLOCK / PAGE];
         // SAFETY: the block starts at a page, is mapped, and `pages` has a byte for each of its pages.
-        let status = unsafe { libc::mincore(block.cast(), BUFFER, pages.as_mut_ptr()) };
+        let status = unsafe { libc::mincore(block.cast(), BLOCK, pages.as_mut_ptr()) };
         assert_eq!(status, 0, "the block is mapped");
         pages.iter().filter(|page| **page & 1 == 1).count()
     }
@@ -455,34 +403,10 @@ mod tests {
         blocks.iter().for_each(|block| give(&allocator, *block));
     }
 
-    /// Goal: channels have a pool of their own, and what is larger has none.
-    #[test]
-    fn a_channel_costs_what_was_touched_of_it() {
-        let allocator = Allocator::new();
-        for (size, pooled) in [(BUFFER, true), (BUFFER + 1, true), (CHANNEL, true), (CHANNEL + 1, false)] {
-            let layout = Layout::from_size_align(size, 8).expect("small");
-            assert_eq!(allocator.is_pooled(&layout), pooled, "{size}");
-        }
-        let layout = Layout::from_size_align(CHANNEL - 1000, 8).expect("small");
-        // SAFETY: the layout has a size.
-        let blocks = [(); 3].map(|()| unsafe { allocator.alloc(layout) });
-        for (n, block) in blocks.iter().enumerate() {
-            // SAFETY: ours, and that long.
-            unsafe { block.write_bytes(n as u8, layout.size()) };
-        }
-        for (n, block) in blocks.into_iter().enumerate() {
-            // SAFETY: ours, and written before.
-            assert!(unsafe { std::slice::from_raw_parts(block, layout.size()) }.iter().all(|byte| *byte == n as u8));
-            // SAFETY: given back once, with its layout.
-            trim::cooling(|| unsafe { allocator.dealloc(block, layout) });
-            assert_eq!(resident(block), 0);
-        }
-    }
-
     #[test]
     fn a_block_that_grows_or_shrinks_keeps_its_content() {
         let allocator = Allocator::new();
-        let sizes = [100, BUFFER, BUFFER + 1, 3 * BUFFER, CHANNEL, BUFFER, 50];
+        let sizes = [100, BLOCK, 3 * BLOCK, BLOCK, 50];
         let mut layout = Layout::from_size_align(sizes[0], 1).expect("small");
         // SAFETY: the layout has a size.
         let mut block = unsafe { allocator.alloc(layout) };
@@ -499,10 +423,10 @@ mod tests {
         unsafe { allocator.dealloc(block, layout) };
         let block = take(&allocator);
         // SAFETY: ours.
-        unsafe { block.write_bytes(1, BUFFER) };
+        unsafe { block.write_bytes(1, BLOCK) };
         give(&allocator, block);
         // SAFETY: the layout has a size; the block is that long.
-        let zeroed = unsafe { std::slice::from_raw_parts(allocator.alloc_zeroed(LAYOUT), BUFFER) };
+        let zeroed = unsafe { std::slice::from_raw_parts(allocator.alloc_zeroed(LAYOUT), BLOCK) };
         assert!(zeroed.iter().all(|byte| *byte == 0), "the warm block that comes again is cleared");
         give(&allocator, zeroed.as_ptr().cast_mut());
     }

@@ -7,8 +7,9 @@
 //! # Bounds
 //!
 //! - At most `idle_max` idle HTTP/1.1 connections (upstream: 100 for each address); the surplus is closed on return.
-//! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle. Each sweep also closes three
-//!   in four of those that nobody has needed since the one before, a few aside: a burst leaves little behind.
+//! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle. Each sweep also closes
+//!   three in four of those that nobody has needed since the one before, the youngest, a few aside: a burst leaves little
+//!   behind.
 //! - At most so many idle ones to all addresses (upstream: 1000): the sweep closes those that stand idle for longest. A count
 //!   that every request moved would be the one thing that all cores share.
 //! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program. If it answers
@@ -59,8 +60,9 @@ const HELD_MAX: Duration = Duration::from_secs(4);
 /// How long a connection may stay idle.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// Idle connections to one address that stay for all their time, however seldom they are needed.
-const IDLE_KEPT: usize = 4;
+/// Idle connections to one address that stay for all their time, however seldom they are needed: the next request finds
+/// one. Each keeps a few of the allocator's pages, of which a burst may have left it the only tenant.
+const IDLE_KEPT: usize = 1;
 
 /// Time between two looks at the idle connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -321,17 +323,23 @@ impl Pool {
         let old: Vec<Box<Http1>> = {
             let mut idle = self.idle.lock();
             let idle_for = |connection: &Http1| now.saturating_duration_since(connection.idle_since);
-            let unneeded = idle.iter().filter(|connection| idle_for(connection) >= SWEEP_INTERVAL).count();
-            let surplus = unneeded.saturating_sub(IDLE_KEPT);
+            let is_unneeded = |connection: &Http1| idle_for(connection) >= SWEEP_INTERVAL;
+            let unneeded = idle.iter().filter(|connection| is_unneeded(connection));
+            let mut unneeded: Vec<Instant> = unneeded.map(|connection| connection.made).collect();
+            unneeded.sort_unstable();
+            let surplus = unneeded.len().saturating_sub(IDLE_KEPT);
             let mut surplus = surplus - surplus / 4;
-            // Those in front are taken last, so they are the ones that stay idle.
+            // The oldest ones stay: those of one burst have its memory to themselves, and an allocator gives nothing back
+            // of what is shared with one that stays.
+            let youngest = unneeded.get(unneeded.len() - surplus).copied();
             let goes = |connection: &mut Box<Http1>| {
-                let is_surplus = surplus > 0 && idle_for(connection) >= SWEEP_INTERVAL;
+                let is_young = youngest.is_some_and(|youngest| connection.made >= youngest);
+                let is_surplus = surplus > 0 && is_young && is_unneeded(connection);
                 surplus -= usize::from(is_surplus);
                 is_surplus || idle_for(connection) >= IDLE_MAX || !connection.is_alive()
             };
             let old = idle.extract_if(.., goes).collect();
-            idle.shrink_to(2 * IDLE_KEPT);
+            idle.shrink_to(8);
             old
         };
         let spare: Vec<Http2> = {
@@ -437,6 +445,7 @@ async fn sweep(pools: Weak<Pools>, shutdown: CancellationToken) {
 mod tests {
     use super::*;
     use crate::lanes::Lanes;
+    use std::collections::BTreeSet;
     use std::net::Ipv4Addr;
     use std::num::NonZeroUsize;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -503,8 +512,12 @@ mod tests {
             pool.sweep(begin + after);
             pool.idle.lock().len()
         };
+        let oldest: Vec<Instant> = pool.idle.lock().iter().take(IDLE_KEPT).map(|connection| connection.made).collect();
+        pool.idle.lock().reverse();
         assert_eq!(left(SWEEP_INTERVAL / 2), 20, "needed lately");
-        assert_eq!([2, 3, 4, 5, 6].map(|n| left(SWEEP_INTERVAL * n)), [8, 5, 4, 4, 4]);
+        assert_eq!([2, 3, 4, 5, 6].map(|n| left(SWEEP_INTERVAL * n)), [5, 2, 1, 1, 1]);
+        let stayed: BTreeSet<Instant> = pool.idle.lock().iter().map(|connection| connection.made).collect();
+        assert_eq!(stayed, BTreeSet::from_iter(oldest));
         assert_eq!(left(IDLE_MAX + SWEEP_INTERVAL), 0);
     }
 

@@ -68,6 +68,9 @@ const ASK_MIN: Duration = Duration::from_millis(200);
 /// acknowledgement is overdue, and some. Until then the pod gets nothing new.
 const PROOF_MAX: Duration = Duration::from_millis(300);
 
+/// Room for so many connections is kept; what a burst needed beyond that is given back.
+const ENTRIES_KEPT: usize = 64;
+
 /// An empty line.
 const QUESTION: &[u8] = b"\r\n";
 
@@ -457,7 +460,7 @@ impl Task {
 
     fn take_opened(&mut self) {
         let mut inbox = self.watch.inbox.lock();
-        self.entries.extend(inbox.opened.drain(..).map(Entry::new));
+        self.entries.extend(std::mem::take(&mut inbox.opened).into_iter().map(Entry::new));
         inbox.sleeping = self.entries.is_empty();
     }
 
@@ -465,6 +468,9 @@ impl Task {
     fn sweep(&mut self) -> bool {
         let now = Instant::now();
         self.entries.retain(|entry| Arc::strong_count(&entry.watched) > 1);
+        if self.entries.capacity() > ENTRIES_KEPT.max(4 * self.entries.len()) {
+            self.entries.shrink_to(ENTRIES_KEPT.max(2 * self.entries.len()));
+        }
         let mut closely = false;
         let (mut doubted, mut lost) = (Vec::new(), Vec::new());
         for entry in &mut self.entries {

@@ -23,8 +23,9 @@ const SMALL: usize = 1024;
 /// Bytes that are gathered before they are written.
 const GATHERED_MAX: usize = 8 * 1024;
 
-/// Largest buffer that a thread keeps.
-const KEPT_MAX: usize = 16 * 1024;
+/// The buffer's size: one for which the allocator has a pool, so that it stands in nobody's way. One that has grown
+/// is not kept.
+const BUFFER: usize = 8 * 1024;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -64,6 +65,7 @@ impl Sending {
     /// Of a request of which nothing is written.
     pub(crate) fn new(head: &request::Parts, body: &impl Body) -> Self {
         let mut gathered = SPARE.take();
+        gathered.reserve_exact(BUFFER);
         let coding = write_head(head, body, &mut gathered);
         let trailers = if coding == Coding::Chunked { announced(&head.headers) } else { Vec::new() };
         Self {
@@ -207,7 +209,7 @@ impl Sending {
 
     fn give_up_buffer(&mut self) {
         let spare = std::mem::take(&mut self.gathered);
-        if spare.capacity() > 0 && spare.capacity() <= KEPT_MAX {
+        if spare.capacity() == BUFFER {
             SPARE.set(spare);
         }
     }

@@ -62,6 +62,9 @@ pub(crate) struct Departure {
     place: usize,
 }
 
+/// Room for so many clients is kept when the last has gone or was answered.
+const PLACES_KEPT: usize = 64;
+
 impl Departures {
     /// Nobody yet. Looks until `shutdown`.
     pub(crate) fn start(shutdown: CancellationToken) -> Arc<Self> {
@@ -141,6 +144,10 @@ impl Departure {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        self.all.waiting.lock().try_remove(self.place);
+        let mut waiting = self.all.waiting.lock();
+        waiting.try_remove(self.place);
+        if waiting.is_empty() && waiting.capacity() > PLACES_KEPT {
+            waiting.shrink_to_fit();
+        }
     }
 }

@@ -33,6 +33,9 @@ struct Shared {
     wakers: Mutex<Slab<Waker>>,
 }
 
+/// Room for so many connections is kept when the last has ended.
+const PLACES_KEPT: usize = 64;
+
 /// One connection's place among those to be told. Dropping it gives the place back.
 pub(crate) struct Listener {
     shared: Arc<Shared>,
@@ -90,7 +93,11 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            self.shared.wakers.lock().remove(place);
+            let mut wakers = self.shared.wakers.lock();
+            wakers.remove(place);
+            if wakers.is_empty() && wakers.capacity() > PLACES_KEPT {
+                wakers.shrink_to_fit();
+            }
         }
     }
 }

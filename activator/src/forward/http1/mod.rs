@@ -47,7 +47,8 @@ pub(crate) struct Http1 {
     input: Input,
     /// Whether a response came through it before.
     pub(crate) reused: bool,
-    /// Since when it is idle.
+    /// Since when it is there, and since when idle.
+    pub(crate) made: Instant,
     pub(crate) idle_since: Instant,
     /// Where it was used last.
     lane: Option<usize>,
@@ -103,8 +104,8 @@ impl Http1 {
         stream.takes_until_told();
         let watched = stream.watched();
         let plain = matches!(io, PodIo::Plain(_));
-        let (input, idle_since, lane) = (Input::default(), Instant::now(), lanes::current());
-        Box::new(Self { io, input, reused: false, idle_since, lane, watched, plain, spent: false })
+        let (input, made, lane) = (Input::default(), Instant::now(), lanes::current());
+        Box::new(Self { io, input, reused: false, made, idle_since: made, lane, watched, plain, spent: false })
     }
 
     /// Whether it was used where the caller runs.
