@@ -112,7 +112,7 @@ fn cold_starts(all: &[(RevisionKey, Arc<Values>)], encoder: &mut DescriptorEncod
 }
 
 fn histogram(durations: &Durations, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-    let bounds = COLD_START_BOUNDS.into_iter().chain([f64::MAX]);
+    let bounds = COLD_START_BOUNDS.into_iter().chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = bounds.zip(durations.counts).collect();
     let count = durations.counts.iter().sum();
     encoder.encode_histogram::<NoLabelSet>(durations.sum_seconds, count, &buckets, None)

@@ -296,6 +296,8 @@ async fn series_live_as_long_as_the_loop() {
     }
     let text = fixture.telemetry.encode().expect("text");
     assert!(text.contains(&format!("{phase} 1")), "{text}");
+    let all = phase.replace("count{", "bucket{le=\"+Inf\",");
+    assert!(text.contains(&format!("{all} 1")), "{text}");
     assert!(!text.contains("kn_revision_rps_stable_per_second{"), "one trio only");
     let mut edited = subject();
     edited.spec.metric = ScalingMetric::Rps;
