@@ -83,15 +83,14 @@ impl SharedSocket {
             self.with(|socket| SockRef::from(&socket).send_with_flags(bytes, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT));
     }
 
-    /// Whether the peer has ended or reset it, which its owner may not have been told yet.
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Whether there is nothing to read, no end and no reset either, of which its owner may not have been told yet.
+    pub(crate) fn is_quiet(&self) -> bool {
         let look = |socket: BorrowedFd<'_>| {
             SockRef::from(&socket).recv_with_flags(&mut [MaybeUninit::uninit()], libc::MSG_PEEK | libc::MSG_DONTWAIT)
         };
         match self.with(look) {
-            Some(Ok(bytes)) => bytes == 0,
-            Some(Err(error)) => error.kind() != io::ErrorKind::WouldBlock,
-            None => true,
+            Some(Err(error)) => error.kind() == io::ErrorKind::WouldBlock,
+            Some(Ok(_)) | None => false,
         }
     }
 

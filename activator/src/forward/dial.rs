@@ -2,16 +2,16 @@
 //!
 //! # The rule
 //!
-//! A pod's kernel answers a connect, and acknowledges what it was sent, within a round trip, however slow the program behind
-//! it is. One that does not for [`silence_max`] is taken for gone: the kernel breaks the connection off (`ETIMEDOUT`), and
-//! requests go elsewhere or fail at once. Nothing here measures how long an answer takes. Before that,
-//! [`super::watch`] looks at what is unacknowledged.
+//! A pod's kernel answers a connect, and acknowledges what it was sent, within a round trip, however slow the program
+//! behind it is. One that does not for [`silence_max`] is taken for gone: the kernel breaks the connection off
+//! (`ETIMEDOUT`), and requests go elsewhere or fail at once. Nothing here measures how long an answer takes. Before
+//! that, [`super::watch`] looks at what is unacknowledged.
 //!
 //! # The window
 //!
 //! TCP's user timeout counts also the time in which the peer acknowledges but has no room, and a program may well pause
-//! reading an upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written than that
-//! without the peer having taken it, the bound is lifted, until it has.
+//! reading an upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written
+//! than that without the peer having taken it, the bound is lifted, until it has.
 //!
 //! # Connections without traffic
 //!
@@ -49,6 +49,8 @@ pub(crate) struct PodStream {
     pub(crate) round_trip: Duration,
     /// What comes back says that the peer has taken all that was written: HTTP/2, whose peers always read.
     read_says_taken: bool,
+    /// The owner says so. Heeded with the next write: until then nothing is to be bounded.
+    told_taken: bool,
     /// Bytes written that the peer may not have taken.
     pending: usize,
     /// The last write took all that was offered.
@@ -71,6 +73,7 @@ impl PodStream {
             stream: Moored::new(stream),
             round_trip,
             read_says_taken: true,
+            told_taken: false,
             pending: 0,
             all_written: true,
             bounded: false,
@@ -103,9 +106,9 @@ impl PodStream {
         self.read_says_taken = false;
     }
 
-    /// The peer has taken all that was written: it has answered. The next write fails if the connection is no more.
+    /// The peer has answered, and is taken to have taken all that was written.
     pub(crate) fn taken(&mut self) {
-        let _ = self.all_taken();
+        self.told_taken = true;
     }
 
     fn set_bounded(&mut self, bounded: bool) -> io::Result<()> {
@@ -135,7 +138,7 @@ impl PodStream {
         if !self.stream.is_here() {
             self.come_here()?;
         }
-        Ok(())
+        if std::mem::take(&mut self.told_taken) { self.all_taken() } else { Ok(()) }
     }
 
     fn after_write(&mut self, written: &Poll<io::Result<usize>>, offered: usize) -> io::Result<()> {

@@ -241,7 +241,6 @@ impl Prepared {
             Ok(connection) => connection,
             Err(error) => return Err(self.unreachable(pool, &error)),
         };
-        let asked = self.upgrade.take();
         let upload = self.body.upload();
         let exchange = connection.exchange(&self.head, &mut self.body, pool);
         let mut response = match unless_lost(exchange, lost).await {
@@ -254,7 +253,7 @@ impl Prepared {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return finish_http1(pool, response);
         }
-        let Some((requested, client)) = asked else { return Err(unasked(pool, response.headers(), "")) };
+        let Some((requested, client)) = self.upgrade.take() else { return Err(unasked(pool, response.headers(), "")) };
         let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
             return Err(unasked(pool, response.headers(), &String::from_utf8_lossy(requested.as_bytes())));
         };

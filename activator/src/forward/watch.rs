@@ -286,9 +286,9 @@ impl Watched {
         true
     }
 
-    /// Whether the pod has ended it, as the kernel knows.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.socket.has_ended()
+    /// Whether nothing has come from the pod, its end included, as the kernel knows.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.socket.is_quiet()
     }
 
     /// This is the socket, as it was.

@@ -51,6 +51,9 @@ impl Decoder {
         method: &Method,
         headers: &HeaderMap,
     ) -> Result<Self, Malformed> {
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Self::Done);
+        }
         let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
         let coding = codings.next();
         let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter().peekable();
@@ -62,9 +65,7 @@ impl Decoder {
                 return Err(Malformed("its answer has a Transfer-Encoding other than chunked"));
             }
         }
-        let has_none =
-            matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        if has_none || *method == Method::HEAD {
+        if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || *method == Method::HEAD {
             return Ok(Self::Done);
         }
         if coding.is_some() {
@@ -255,7 +256,7 @@ mod tests {
             (200, Version::HTTP_11, Method::HEAD, &[LENGTH], Ok(Decoder::Done)),
             (204, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Done)),
             (304, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Done)),
-            (101, Version::HTTP_11, Method::GET, &[], Ok(Decoder::Done)),
+            (101, Version::HTTP_11, Method::GET, &[CHUNKED, LENGTH], Ok(Decoder::Done)),
             (200, Version::HTTP_10, Method::GET, &[CHUNKED], Err("HTTP/1.0")),
             (200, Version::HTTP_11, Method::GET, &[LENGTH, CHUNKED], Err("both")),
             (200, Version::HTTP_11, Method::HEAD, &[CHUNKED, CHUNKED], Err("other than chunked")),

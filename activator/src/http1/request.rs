@@ -1,7 +1,10 @@
 //! A request's head as bytes, and how its body is framed behind it.
 
 use super::decoder::one_length;
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, TRAILER, TRANSFER_ENCODING};
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST, HeaderMap,
+    HeaderName, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
+};
 use http::request;
 use http_body::Body;
 
@@ -14,7 +17,8 @@ pub(super) enum Coding {
     Chunked,
 }
 
-/// Writes `head`, and the field that tells where `body` ends: the one that it has is not relied on.
+/// Writes `head`, and the field that tells where `body` ends: by what the body knows of itself, else by what the head
+/// says.
 pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u8>) -> Coding {
     let told = || one_length(head.headers.get_all(CONTENT_LENGTH).iter());
     let coding = match body.size_hint().exact() {
@@ -24,7 +28,11 @@ pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u
     };
     to.extend_from_slice(head.method.as_str().as_bytes());
     to.push(b' ');
-    to.extend_from_slice(head.uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    if !target.starts_with(['/', '*']) {
+        to.push(b'/'); // Of a whole URI, where a query may follow the host.
+    }
+    to.extend_from_slice(target.as_bytes());
     to.extend_from_slice(b" HTTP/1.1\r\n");
     let mut has_length = false;
     for (name, value) in &head.headers {
@@ -51,11 +59,30 @@ pub(super) fn write_field(name: &HeaderName, value: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(b"\r\n");
 }
 
-/// The trailers that a head announces. Others are not sent: a receiver may take them for nothing, or for fields of the
-/// head.
+/// The trailers that a head announces and that may be some (RFC 9110, 6.5.1). Others are not sent: a receiver may take
+/// them for fields of the head.
 pub(super) fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
     let names = headers.get_all(TRAILER).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
+    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).filter(|name| !is_of_head(name)).collect()
+}
+
+/// Fields by which a message is framed, routed, authenticated or understood, as hyper lists them.
+fn is_of_head(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        AUTHORIZATION
+            | CACHE_CONTROL
+            | CONTENT_ENCODING
+            | CONTENT_LENGTH
+            | CONTENT_RANGE
+            | CONTENT_TYPE
+            | HOST
+            | MAX_FORWARDS
+            | SET_COOKIE
+            | TE
+            | TRAILER
+            | TRANSFER_ENCODING
+    )
 }
 
 #[cfg(test)]
@@ -119,13 +146,17 @@ mod tests {
     fn target_and_fields_are_written_as_they_are() {
         let head = head("GET", "/a%20b?c=d&e", &[("host", "app.ns"), ("x-twice", "1"), ("x-twice", "")]);
         let nothing: Empty<Bytes> = Empty::new();
+        for (target, expected) in [("http://app.ns?x", "/?x"), ("http://app.ns", "/"), ("*", "*")] {
+            let (bytes, _) = written(&self::head("OPTIONS", target, &[]), &nothing);
+            assert_eq!(bytes, format!("OPTIONS {expected} HTTP/1.1\r\n\r\n"), "{target}");
+        }
         let (bytes, _) = written(&head, &nothing);
         assert_eq!(bytes, "GET /a%20b?c=d&e HTTP/1.1\r\nhost: app.ns\r\nx-twice: 1\r\nx-twice: \r\n\r\n");
     }
 
     #[test]
     fn trailers_are_announced_by_name() {
-        let head = head("POST", "/", &[("trailer", "X-Sum, x-more"), ("trailer", "x y,x-last")]);
+        let head = head("POST", "/", &[("trailer", "X-Sum, x-more"), ("trailer", "x y,x-last, Host,content-length")]);
         assert_eq!(announced(&head.headers), ["x-sum", "x-more", "x-last"]);
     }
 }

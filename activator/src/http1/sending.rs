@@ -130,7 +130,8 @@ impl Sending {
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
         while !self.ended {
-            if !self.data.is_empty() || self.gathered.len() >= GATHERED_MAX {
+            // What is added to `gathered` goes before the other two.
+            if !self.data.is_empty() || !self.line_end.is_empty() || self.gathered.len() >= GATHERED_MAX {
                 return Ok(true);
             }
             match Pin::new(&mut *body).poll_frame(cx) {
@@ -138,7 +139,8 @@ impl Sending {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.begun = true;
                     self.add(frame)?;
-                    if !self.ended && body.is_end_stream() {
+                    // HTTP/2 may tell the end in a frame of its own, for which nobody waits who knows the length.
+                    if !self.ended && (body.is_end_stream() || self.coding == Coding::Length(0)) {
                         self.end(None)?;
                     }
                 }
@@ -231,15 +233,28 @@ mod tests {
     use std::convert::Infallible;
     use tokio_test::{assert_pending, assert_ready_ok};
 
-    /// Takes so many bytes at once, and keeps them back so often.
+    /// Takes so many bytes at once, then nothing for a turn if it pauses, and keeps them back so often.
     struct Narrow {
         taken: Vec<u8>,
         at_once: usize,
+        pauses: bool,
+        paused: bool,
         kept_back: usize,
     }
 
+    impl Narrow {
+        fn new(at_once: usize) -> Self {
+            Self { taken: Vec::new(), at_once, pauses: false, paused: false, kept_back: 0 }
+        }
+    }
+
     impl AsyncWrite for Narrow {
-        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.paused = self.pauses && !self.paused;
+            if self.paused {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let taken = bytes.len().min(self.at_once);
             self.taken.extend_from_slice(&bytes[..taken]);
             Poll::Ready(Ok(taken))
@@ -272,17 +287,20 @@ mod tests {
         StreamBody::new(stream::iter(frames.into_iter().map(Ok)))
     }
 
-    /// All that is written, to whoever takes so many bytes at once.
+    /// All that is written, to whoever takes so many bytes at once and pauses between them.
     fn sent<B>(fields: &[(&str, &str)], mut body: B, at_once: usize) -> Result<String, Stopped>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
-        let mut io = Narrow { taken: Vec::new(), at_once, kept_back: 0 };
+        let mut io = Narrow { pauses: true, ..Narrow::new(at_once) };
         let mut sending = Sending::new(&post(fields), &body);
         assert!(!sending.has_begun() && !sending.is_over());
-        match tokio_test::task::spawn(()).enter(|cx, _| sending.poll(cx, &mut body, &mut io)) {
-            Poll::Pending => panic!("nothing is waited for"),
-            Poll::Ready(result) => result?,
+        let mut turn = tokio_test::task::spawn(());
+        loop {
+            match turn.enter(|cx, _| sending.poll(cx, &mut body, &mut io)) {
+                Poll::Pending => assert!(turn.is_woken(), "nothing is waited for"),
+                Poll::Ready(result) => break result?,
+            }
         }
         assert!(sending.has_begun() && sending.is_over());
         Ok(String::from_utf8(io.taken).expect("text"))
@@ -354,7 +372,7 @@ mod tests {
     #[test]
     fn a_head_goes_before_a_body_that_is_late() {
         let mut body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let mut io = Narrow { taken: Vec::new(), at_once: usize::MAX, kept_back: 0 };
+        let mut io = Narrow::new(usize::MAX);
         let mut sending = Sending::new(&post(&[]), &body);
         tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));
         assert!(sending.has_begun() && !sending.is_over());
@@ -367,7 +385,7 @@ mod tests {
     /// Goal: it is not over while what was written is kept back, as TLS may do: somebody must go on asking.
     #[test]
     fn what_is_kept_back_is_not_over() {
-        let mut io = Narrow { taken: Vec::new(), at_once: usize::MAX, kept_back: 1 };
+        let mut io = Narrow { kept_back: 1, ..Narrow::new(usize::MAX) };
         let (mut body, head) = (Empty::<Bytes>::new(), post(&[]));
         let mut sending = Sending::new(&head, &body);
         tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));

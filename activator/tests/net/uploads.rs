@@ -71,31 +71,55 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: an answer that has begun, or is even complete, does not stop its upload, and nobody waits for the other.
+/// Goal: an answer that has begun does not stop its upload, and neither waits for the other.
 #[tokio::test]
 async fn an_upload_goes_on_after_its_answer_has_begun() {
     let (address, mut pods) = scripted().await;
     let rig = warm(address).await;
-    for complete in [false, true] {
-        let mut client = rig.raw().await;
-        write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n").await;
-        let (head, mut pod) = patient(pods.recv()).await.expect("the head came");
-        assert!(head.contains("transfer-encoding: chunked"), "{head}");
-        assert_eq!(read_until(&mut pod, "a\r\n").await, "1\r\na\r\n");
-        let answer = if complete { "0\r\n\r\n" } else { "" };
-        write(&mut pod, &format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nearly\r\n{answer}")).await;
-        read_until(&mut client, "early").await;
-        if complete {
-            continue; // Its client is told that the connection ends: nothing more is taken from it for certain.
+    let mut client = rig.raw().await;
+    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n").await;
+    let (head, mut pod) = patient(pods.recv()).await.expect("the head came");
+    assert!(head.contains("transfer-encoding: chunked"), "{head}");
+    assert_eq!(read_until(&mut pod, "a\r\n").await, "1\r\na\r\n");
+    write(&mut pod, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nearly\r\n").await;
+    read_until(&mut client, "early").await;
+    write(&mut client, "1\r\nb\r\n").await;
+    assert_eq!(read_until(&mut pod, "b\r\n").await, "1\r\nb\r\n");
+    write(&mut pod, "4\r\nmore\r\n").await;
+    read_until(&mut client, "more").await;
+    write(&mut client, "0\r\n\r\n").await;
+    assert_eq!(read_until(&mut pod, "0\r\n\r\n").await, "0\r\n\r\n");
+    write(&mut pod, "0\r\n\r\n").await;
+    read_until(&mut client, "0\r\n\r\n").await;
+    rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+}
+
+/// Goal: an upload that the pod does not read any further ends when a pod that has answered ends its side, and its
+/// client is told.
+#[tokio::test]
+async fn an_upload_that_nobody_reads_ends_with_its_answer() {
+    const LENGTH: usize = 32 << 20;
+    let (address, mut pods) = scripted().await;
+    let rig = warm(address).await;
+    for answer in ["content-length: 2\r\n\r\nok", "transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"] {
+        let (mut read, mut write) = rig.raw().await.into_split();
+        let uploading = tokio::spawn(async move {
+            let head = format!("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {LENGTH}\r\n\r\n");
+            write.write_all(head.as_bytes()).await?;
+            write.write_all(&vec![b'x'; LENGTH]).await
+        });
+        let (_, mut pod) = patient(pods.recv()).await.expect("the head came");
+        rig::write(&mut pod, &format!("HTTP/1.1 200 OK\r\n{answer}")).await;
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains("ok") {
+            assert_ne!(patient(read.read_buf(&mut seen)).await.expect("open"), 0);
         }
-        write(&mut client, "1\r\nb\r\n").await;
-        assert_eq!(read_until(&mut pod, "b\r\n").await, "1\r\nb\r\n");
-        write(&mut pod, "4\r\nmore\r\n").await;
-        read_until(&mut client, "more").await;
-        write(&mut client, "0\r\n\r\n").await;
-        assert_eq!(read_until(&mut pod, "0\r\n\r\n").await, "0\r\n\r\n");
-        write(&mut pod, "0\r\n\r\n").await;
-        read_until(&mut client, "0\r\n\r\n").await;
+        pod.shutdown().await.expect("open");
+        assert!(patient(uploading).await.expect("no panic").is_err(), "nobody takes it");
+        // The activator closes: there is an end behind what it had written.
+        let mut rest = Vec::new();
+        let _ = patient(pod.read_to_end(&mut rest)).await;
+        assert!(rest.len() < LENGTH, "{}", rest.len());
     }
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }

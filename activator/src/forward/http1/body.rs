@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf};
+use tokio::sync::oneshot;
 
 /// The body of a pod's response.
 pub(crate) struct Http1Body {
@@ -41,6 +42,16 @@ pub(super) struct Half {
     pub(super) read: ReadHalf<PodIo>,
     /// What was read.
     pub(super) input: Input,
+    /// Who writes to the other side: told when the response is complete, or given up, by what it gets.
+    pub(super) over: oneshot::Sender<ReadHalf<PodIo>>,
+}
+
+impl Half {
+    /// The response is complete: whoever writes to the other side looks for the connection's end.
+    pub(super) fn complete(self) -> Source {
+        drop(self.over.send(self.read)); // It may have written all before.
+        Source::None
+    }
 }
 
 impl Http1Body {
@@ -87,8 +98,10 @@ impl Http1Body {
 
     /// It is over.
     fn finish(&mut self) {
-        if let Source::Own { connection, pool } = std::mem::replace(&mut self.source, Source::None) {
-            connection.idle_again(&pool);
+        match std::mem::replace(&mut self.source, Source::None) {
+            Source::None => {}
+            Source::Own { connection, pool } => connection.idle_again(&pool),
+            Source::Half(half) => self.source = half.complete(),
         }
     }
 }

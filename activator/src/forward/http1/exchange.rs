@@ -5,6 +5,7 @@ use super::expected::Expected;
 use super::{Failed, Http1, Http1Error};
 use crate::body::RequestBody;
 use crate::forward::pool::Pool;
+use crate::forward::tls::PodIo;
 use crate::http1::{Answer, Head, Malformed, Sending, Stopped, read_head};
 use http::{Method, Response, StatusCode, request};
 use std::future::{Future, poll_fn};
@@ -12,6 +13,8 @@ use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncReadExt, ReadHalf};
+use tokio::sync::oneshot;
 
 /// Most bytes that may come before an answer's head is complete, answers on the way (1xx) included.
 const BEFORE_ANSWER_MAX: usize = 1024 * 1024;
@@ -35,6 +38,7 @@ struct UnderWay<'a> {
     received: usize,
     /// As many of them as are known not to end a head.
     looked_at: usize,
+    polled: bool,
     pool: &'a Arc<Pool>,
 }
 
@@ -56,6 +60,7 @@ impl<'a> Exchange<'a> {
             expected,
             received: 0,
             looked_at: 0,
+            polled: false,
             pool,
         };
         Self { under_way: Some(under_way) }
@@ -78,8 +83,9 @@ impl Future for Exchange<'_> {
 
 impl UnderWay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Http1Error>> {
-        // Where it was idle, it has just been looked at.
-        if !self.sending.has_begun() && !self.connection.reused && !self.connection.is_alive() {
+        // What comes before a request is not its answer. Where the connection was idle, it has just been looked at.
+        let was_idle = self.connection.reused && !std::mem::replace(&mut self.polled, true);
+        if !self.sending.has_begun() && !was_idle && !self.connection.is_alive() {
             return Poll::Ready(Err(Http1Error::Closed));
         }
         if let Some(expected) = &mut self.expected {
@@ -94,7 +100,7 @@ impl UnderWay<'_> {
                 }
                 Poll::Ready(Ok(read)) => read,
                 Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(Http1Error::Io(self.stopped.take().unwrap_or(error))));
+                    return Poll::Ready(Err(Http1Error::Io(error))); // It knows why we broke it, if we did.
                 }
                 Poll::Pending => {
                     if self.sending.is_over() {
@@ -156,7 +162,7 @@ impl UnderWay<'_> {
             Source::Own { connection, pool: pool.clone() }
         } else if writes_on {
             let half = upload_on(*connection, sending, std::mem::replace(body, RequestBody::Empty));
-            Source::Half(Box::new(half))
+            if decoder.is_done() { half.complete() } else { Source::Half(Box::new(half)) }
         } else if decoder.is_done() {
             connection.idle_again(pool);
             Source::None
@@ -168,15 +174,26 @@ impl UnderWay<'_> {
 }
 
 /// Gives the rest of an upload a task of its own, which needs nobody to read the response. Returns the part that is
-/// read.
+/// read. The upload ends with a response that is given up, and when the pod closes after one that is complete.
 fn upload_on(connection: Http1, mut sending: Sending, mut body: RequestBody) -> Half {
     let (read, mut write) = tokio::io::split(connection.io);
+    let (over, response) = oneshot::channel::<ReadHalf<PodIo>>();
     tokio::spawn(async move {
-        if let Err(error) = poll_fn(|cx| sending.poll(cx, &mut body, &mut write)).await {
-            tracing::debug!(?error, "an upload ended after its answer had begun");
+        let given_up = async move {
+            if let Ok(mut read) = response.await {
+                let _ = read.read_u8().await; // Nothing more is to come but the end.
+            }
+        };
+        tokio::select! {
+            sent = poll_fn(|cx| sending.poll(cx, &mut body, &mut write)) => {
+                if let Err(error) = sent {
+                    tracing::debug!(?error, "an upload ended after its answer had begun");
+                }
+            }
+            () = given_up => tracing::debug!("an upload ended with its answer"),
         }
     });
-    Half { read, input: connection.input }
+    Half { read, input: connection.input, over }
 }
 
 /// Whether the pod, or the kernel for it, has ended the connection: whoever reads is told so too, after what came

@@ -54,19 +54,18 @@ impl Input {
     }
 
     fn poll_shared<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, io: &mut R) -> Poll<io::Result<usize>> {
+        self.bytes = BytesMut::new(); // Even an empty part keeps a buffer from being used again.
         let mut buffer = BUFFER.take().unwrap_or_default();
         if buffer.capacity() < SHARED_MIN {
             buffer.reserve(SHARED);
         }
         let room = buffer.capacity();
         let read = poll_read_buf(Pin::new(io), cx, &mut buffer);
-        self.bytes = buffer.split();
-        BUFFER.set(Some(buffer));
-        if let Poll::Ready(Ok(read)) = read
-            && read == room
-        {
-            self.offered = 2 * SHARED;
+        if let Poll::Ready(Ok(read @ 1..)) = read {
+            self.bytes = buffer.split();
+            self.offered = if read == room { 2 * SHARED } else { 0 };
         }
+        BUFFER.set(Some(buffer));
         read
     }
 }
@@ -74,7 +73,8 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio_test::{assert_ready_ok, task};
+    use std::collections::BTreeSet;
+    use tokio_test::{assert_pending, assert_ready_ok, task};
 
     /// Goal: everything that is read is there, once and in order, whether it is little or much.
     /// Method: a source of known bytes; what was read is taken at once, or grows.
@@ -112,6 +112,26 @@ mod tests {
             }
         }
         assert!(kept.iter().all(|(bytes, source)| bytes == source));
+    }
+
+    /// Goal: those that wait for input have no part of the buffer, which else could not be used again.
+    #[test]
+    fn who_waits_keeps_no_buffer() {
+        let (_pod, mut silent) = tokio::io::duplex(1);
+        let mut waiting: Vec<Input> = std::iter::repeat_with(Input::default).take(100).collect();
+        for input in &mut waiting {
+            task::spawn(()).enter(|cx, _| assert_pending!(input.poll_more(cx, &mut silent)));
+        }
+        let address = |input: &mut Input| {
+            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut [1; 100].as_slice())));
+            let address = input.bytes.as_ptr().addr();
+            input.bytes.clear();
+            address
+        };
+        let mut busy = Input::default();
+        let addresses: BTreeSet<usize> = (0..1000).map(|_| address(&mut busy)).collect();
+        let (first, last) = (addresses.first().expect("some"), addresses.last().expect("some"));
+        assert!(last - first < SHARED, "{first:x} to {last:x}");
     }
 
     /// Goal: after a large answer, small ones are read into the common buffer again.

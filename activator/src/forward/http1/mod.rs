@@ -127,9 +127,9 @@ impl Http1 {
         let mut nobody = Context::from_waker(Waker::noop());
         let mut byte = [0];
         let is_quiet = Pin::new(&mut self.io).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending();
-        // Of another lane's, the kernel alone may know that it has ended: lanes look for input only between their
+        // Of another lane's, the kernel alone may know that something came: lanes look for input only between their
         // tasks.
-        is_quiet && (self.is_here() || self.watched.as_ref().is_none_or(|watched| !watched.has_ended()))
+        is_quiet && (self.is_here() || self.watched.as_ref().is_none_or(|watched| watched.is_quiet()))
     }
 
     /// Gives it back, if another exchange may follow.
