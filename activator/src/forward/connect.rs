@@ -1,8 +1,8 @@
 //! Connecting to a pod.
 //!
-//! A pod's kernel answers a connect, not its program, so that its silence says something of the pod ([`super::dial`]). But
-//! a timer that fires says only that time has passed here, maybe on a machine so busy that nobody has looked at the socket
-//! since. So it is our kernel that says whether a connect was answered, and how long that took.
+//! A pod's kernel answers a connect, not its program, so that its silence says something of the pod ([`super::dial`]).
+//! But a timer that fires says only that time has passed here, maybe on a machine so busy that nobody has looked at
+//! the socket since. So it is our kernel that says whether a connect was answered, and how long that took.
 
 use super::dial::PodStream;
 use crate::tcp_state::{TcpState, tcp_state};
@@ -72,26 +72,43 @@ impl Connecting {
     }
 }
 
-/// Connects, within `timeout`. Says so if there is no answer after `doubt`.
+/// How long a connect may stay unanswered, in three steps, none shorter than the one before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until another one is tried, if the pod has answered others since: it had no room for this one.
+    pub(crate) busy: Duration,
+    /// Until the pod is doubted, if it has not.
+    pub(crate) doubt: Duration,
+    /// At all.
+    pub(crate) most: Duration,
+}
+
+/// Connects. `others_answered` tells whether the pod has answered others meanwhile; `doubted` is called if there is
+/// reason to.
 ///
 /// # Errors
 /// Refused, unreachable, or not answered in time.
 pub(crate) async fn connect(
     address: SocketAddr,
-    timeout: Duration,
-    doubt: Duration,
+    patience: Patience,
+    others_answered: impl Fn() -> bool,
     doubted: impl FnOnce(),
 ) -> io::Result<PodStream> {
     let connecting = Connecting::begin(address)?;
-    let _ = timeout_at(connecting.start + doubt.min(timeout), connecting.ended()).await;
-    if doubt < timeout && !connecting.has_ended() {
-        doubted();
-        let _ = timeout_at(connecting.start + timeout, connecting.ended()).await;
+    let mut doubted = Some(doubted);
+    for after in [patience.busy, patience.doubt, patience.most].map(|after| after.min(patience.most)) {
+        let _ = timeout_at(connecting.start + after, connecting.ended()).await;
+        if connecting.has_ended() {
+            return connecting.finish();
+        }
+        if others_answered() {
+            return Err(unanswered(after));
+        }
+        if after == patience.doubt && after < patience.most {
+            doubted.take().into_iter().for_each(|doubted| doubted());
+        }
     }
-    if !connecting.has_ended() {
-        return Err(unanswered(timeout));
-    }
-    connecting.finish()
+    Err(unanswered(patience.most))
 }
 
 /// Nobody has answered for so long.
@@ -116,30 +133,39 @@ mod tests {
     #[tokio::test]
     async fn a_late_look_at_a_connect_that_was_answered_is_no_silence() {
         const NONE: Duration = Duration::ZERO;
+        const NOW: Patience = Patience { busy: NONE, doubt: NONE, most: NONE };
         let (listener, address) = listen().await;
-        let connected = connect(address, NONE, NONE, || panic!("it was answered")).await.expect("answered");
+        let connected = connect(address, NOW, || true, || panic!("it was answered")).await.expect("answered");
         assert!(connected.round_trip > NONE && connected.round_trip < Duration::from_secs(1), "{connected:?}");
         drop(listener);
-        let refused = connect(address, NONE, NONE, || panic!("it was answered")).await.expect_err("nobody listens");
+        let refused = connect(address, NOW, || true, || panic!("it was answered")).await.expect_err("nobody listens");
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
-    /// Goal: a connect that nobody answers is doubted first, and given up later; one that is answered is neither.
+    /// Goal: a connect that nobody answers is doubted first, and given up later; one that is answered is neither. Where
+    /// others are answered, it is given up early and nobody is doubted.
     #[tokio::test]
     async fn a_connect_without_an_answer_is_doubted_then_given_up() {
-        const DOUBT: Duration = Duration::from_millis(10);
-        const TIMEOUT: Duration = Duration::from_millis(30);
+        const PATIENCE: Patience = Patience {
+            busy: Duration::from_millis(10),
+            doubt: Duration::from_millis(20),
+            most: Duration::from_millis(40),
+        };
         let (listener, address) = listen().await;
         let mut doubts = 0;
-        connect(address, TIMEOUT, DOUBT, || doubts += 1).await.expect("answered");
+        connect(address, PATIENCE, || true, || doubts += 1).await.expect("answered");
         assert_eq!(doubts, 0);
         // From here on its kernel drops what comes before TCP sees it.
         SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
         let start = Instant::now();
-        let silent = connect(address, TIMEOUT, DOUBT, || doubts += 1).await.expect_err("dropped");
+        let silent = connect(address, PATIENCE, || false, || doubts += 1).await.expect_err("dropped");
         assert_eq!((silent.kind(), doubts), (io::ErrorKind::TimedOut, 1));
-        assert!(start.elapsed() >= TIMEOUT);
-        connect(address, TIMEOUT, TIMEOUT, || doubts += 1).await.expect_err("dropped");
+        assert!(start.elapsed() >= PATIENCE.most);
+        let never = Patience { doubt: PATIENCE.most, ..PATIENCE };
+        connect(address, never, || false, || doubts += 1).await.expect_err("dropped");
         assert_eq!(doubts, 1, "nobody asked to be told");
+        let busy = Patience { most: Duration::from_secs(3600), ..PATIENCE };
+        let busy = connect(address, busy, || true, || doubts += 1).await.expect_err("dropped");
+        assert_eq!((busy.to_string().as_str(), doubts), ("connect not answered within 10ms", 1));
     }
 }

@@ -1,25 +1,27 @@
 //! Connections to one pod address, shared by every request that goes there.
 //!
-//! HTTP/1.1: the most recently used idle connection is taken first, so that a falling load lets the others grow old. Those
-//! that the caller's lane has used go before others, which move to it ([`super::moored`]).
-//! HTTP/2: the first connection whose pod permits one more stream takes the request; where none does, another is dialled.
+//! HTTP/1.1: the most recently used idle connection is taken first, so that a falling load lets the others grow old.
+//! Those that the caller's lane has used go before others, which move to it ([`super::moored`]).
+//! HTTP/2: the first connection whose pod permits one more stream takes the request; where none does, another is
+//! dialled.
 //!
 //! # Bounds
 //!
 //! - At most `idle_max` idle HTTP/1.1 connections (upstream: 100 for each address); the surplus is closed on return.
 //! - Idle for 90 s: closed (upstream's figure), by a sweep every few seconds over what is idle. Each sweep also closes
-//!   three in four of those that nobody has needed since the one before, the youngest, a few aside: a burst leaves little
-//!   behind.
-//! - At most so many idle ones to all addresses (upstream: 1000): the sweep closes those that stand idle for longest. A count
-//!   that every request moved would be the one thing that all cores share.
-//! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program. If it answers
-//!   others meanwhile, its queue was full, which says nothing of the pod: the request may try again.
+//!   three in four of those that nobody has needed since the one before, the youngest, a few aside: a burst leaves
+//!   little behind.
+//! - At most so many idle ones to all addresses (upstream: 1000): the sweep closes those that stand idle for longest.
+//!   A count that every request moved would be the one thing that all cores share.
+//! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program. If it
+//!   answers others meanwhile, its queue was full, which says nothing of the pod: the request tries again, after
+//!   [`BUSY_AFTER`].
 //! - At most [`DIALS_MAX`] connects under way: released at once, thousands of held requests would overflow the pod's
 //!   accept queue and wait for retransmissions. Whoever waits takes a connection that came back meanwhile.
-//! - At most [`HTTP2_MAX`] HTTP/2 connections: beyond that, requests wait for a stream. Those that stand idle beside another
-//!   are closed by the sweep.
+//! - At most [`HTTP2_MAX`] HTTP/2 connections: beyond that, requests wait for a stream. Those that stand idle beside
+//!   another are closed by the sweep.
 
-use super::connect::{Connecting, connect, unanswered};
+use super::connect::{Connecting, Patience, connect, unanswered};
 use super::dial::PodStream;
 use super::http1::Http1;
 use super::http2::{Http2, Stream};
@@ -47,8 +49,13 @@ const DIALS_MAX: usize = 64;
 /// Longest wait for a connect to an address where none has succeeded: long enough for one retransmission (1 s).
 const DIAL_UNMEASURED: Duration = Duration::from_millis(1500);
 
-/// HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than one that speaks HTTP/1.1
-/// to a client with this many connections.
+/// When a connect that is not answered is taken for one that its pod's full queue has swallowed, if others are answered
+/// meanwhile; and in round trips. The kernel would send it again after a second.
+const BUSY_AFTER: Duration = Duration::from_millis(50);
+const BUSY_ROUND_TRIPS: u32 = 4;
+
+/// HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than one that speaks
+/// HTTP/1.1 to a client with this many connections.
 const HTTP2_MAX: usize = 256;
 
 /// Longest wait for a TLS handshake, once the connection stands.
@@ -112,9 +119,9 @@ impl Pool {
         Self { held: self.held.clone(), ..Self::new(address, None, 0, self.watch.clone()) }
     }
 
-    /// Connects for a probe to a plain port, within `timeout`. A connect that is not answered by then goes on, and the next
-    /// probe finds it: however far the pod is, it is reached, and however short the network was not there, that connect is
-    /// not waited for.
+    /// Connects for a probe to a plain port, within `timeout`. A connect that is not answered by then goes on, and the
+    /// next probe finds it: however far the pod is, it is reached, and however short the network was not there, that
+    /// connect is not waited for.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -144,17 +151,17 @@ impl Pool {
 
     async fn dial(&self) -> io::Result<PodIo> {
         let address = if self.tls.is_some() { PodTls::address(self.address) } else { self.address };
-        let (timeout, doubt) = match self.link.round_trip() {
-            Some(round_trip) => (silence_max(round_trip), doubt_after(round_trip)),
-            None => (DIAL_UNMEASURED, DIAL_UNMEASURED),
+        let patience = match self.link.round_trip() {
+            Some(round_trip) => Patience {
+                busy: BUSY_AFTER.max(round_trip.saturating_mul(BUSY_ROUND_TRIPS)),
+                doubt: doubt_after(round_trip),
+                most: silence_max(round_trip),
+            },
+            None => Patience { busy: DIAL_UNMEASURED, doubt: DIAL_UNMEASURED, most: DIAL_UNMEASURED },
         };
         let connects = self.link.connects();
         let others_were_answered = || self.link.connects() != connects;
-        let connected = connect(address, timeout, doubt, || {
-            if !others_were_answered() {
-                self.watch.suspect(&self.link);
-            }
-        });
+        let connected = connect(address, patience, others_were_answered, || self.watch.suspect(&self.link));
         let stream = match connected.await {
             Ok(stream) => self.connected(stream),
             Err(error) if is_silence(&error) && others_were_answered() => {
@@ -184,7 +191,8 @@ impl Pool {
         self.link.lost()
     }
 
-    /// The kernel has given up on a connection, or on the way there: whether the pod is there at all is to be found out.
+    /// The kernel has given up on a connection, or on the way there: whether the pod is there at all is to be found
+    /// out.
     pub(crate) fn doubt(&self) {
         self.watch.doubt(&self.link);
     }
@@ -280,8 +288,8 @@ impl Pool {
         }
     }
 
-    /// A place on the first connection of the caller's lane that has room. On the last of any lane whether or not, where there
-    /// may be no more.
+    /// A place on the first connection of the caller's lane that has room. On the last of any lane whether or not,
+    /// where there may be no more.
     pub(crate) fn open_http2(&self) -> Option<Stream> {
         let mut http2 = self.http2.lock();
         let mut here = http2.iter().filter(|connection| connection.is_here() && !connection.is_closed());
@@ -329,8 +337,8 @@ impl Pool {
             unneeded.sort_unstable();
             let surplus = unneeded.len().saturating_sub(IDLE_KEPT);
             let mut surplus = surplus - surplus / 4;
-            // The oldest ones stay: those of one burst have its memory to themselves, and an allocator gives nothing back
-            // of what is shared with one that stays.
+            // The oldest ones stay: those of one burst have its memory to themselves, and an allocator gives nothing
+            // back of what is shared with one that stays.
             let youngest = unneeded.get(unneeded.len() - surplus).copied();
             let goes = |connection: &mut Box<Http1>| {
                 let is_young = youngest.is_some_and(|youngest| connection.made >= youngest);

@@ -30,7 +30,7 @@
 //! at once if a connect stays unanswered too. Others (idle ones, a body or a tunnel between two parts) are asked after
 //! 5 s ([`super::dial`]).
 
-use super::connect::connect;
+use super::connect::{Patience, connect};
 use super::dial::KEEPALIVE;
 use super::silence::{Gaze, Verdict, silence_max};
 use crate::revision::Revision;
@@ -213,11 +213,18 @@ impl Link {
     async fn ask(&self) -> io::Result<()> {
         let round_trip = self.round_trip().unwrap_or_default();
         let timeout = silence_max(round_trip).min((round_trip * 4).max(ASK_MIN));
-        let connected = connect(self.address, timeout, timeout / 2, || {
-            self.question.store(true, Ordering::Release);
-            self.news.notify_waiters();
-        })
-        .await;
+        let patience = Patience { busy: timeout / 2, doubt: timeout / 2, most: timeout };
+        // What it answers to others is not asked here: it is this one that a full queue may swallow.
+        let connected = connect(
+            self.address,
+            patience,
+            || false,
+            || {
+                self.question.store(true, Ordering::Release);
+                self.news.notify_waiters();
+            },
+        );
+        let connected = connected.await;
         match &connected {
             Ok(stream) => self.connected_in(stream.round_trip),
             Err(error) => self.not_connected(error),
