@@ -19,11 +19,11 @@
 //!
 //! # How many
 //!
-//! [`PER_CORE`] for each core. The kernel takes a lane off its core whenever the lane has woken somebody there, such as a
-//! pod on the same machine. With one lane for each core, what came for it meanwhile waits, and another core may be idle; a
-//! second lane goes on with its own connections. More than that only cost switches. Measured with 2, 3, 4, 6, 8 and 16
-//! lanes on two cores that client and pod share: 75, 78, 89, 78, 75 and 62 thousand requests a second (`http1-rate` of
-//! the benchmarks).
+//! [`PER_CORE`] for each core. The kernel takes a lane off its core whenever the lane has woken somebody there, such
+//! as a pod on the same machine. With one lane for each core, what came for it meanwhile waits, and another core may
+//! be idle; a second lane goes on with its own connections. More than that only cost switches. Measured with 2, 3, 4,
+//! 6, 8 and 16 lanes on two cores that client and pod share: 75, 78, 89, 78, 75 and 62 thousand requests a second
+//! (`http1-rate` of the benchmarks).
 //!
 //! # The end
 //!

@@ -1,8 +1,9 @@
 //! A request's body on a journey that it may have to make again.
 //!
 //! An HTTP/2 pod may say that it has not looked at a request (REFUSED_STREAM, GOAWAY) whose body was already on its
-//! way: every gRPC call has one. So the first bytes of a body are kept until its answer begins, and whoever has the body
-//! then can have it begin anew. A body of which more than [`KEPT_MAX`] has gone, or trailers, cannot be sent again.
+//! way: every gRPC call has one. So the first bytes of a body are kept until its answer begins, and whoever has the
+//! body then can have it begin anew. A body of which more than [`KEPT_MAX`] has gone, or trailers, cannot be sent
+//! again.
 //!
 //! Bytes are kept by reference, for as long as the answer is waited for.
 

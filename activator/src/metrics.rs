@@ -1,8 +1,8 @@
 //! What the activator counts, under upstream's names.
 //!
 //! Handles are registered once for each revision and held by it; a request touches atomics and, when it is answered and
-//! at its end, histograms, which it finds by method, status, version and scheme ([`crate::series`]): few combinations in
-//! practice.
+//! at its end, histograms, which it finds by method, status, version and scheme ([`crate::series`]): few combinations
+//! in practice.
 //!
 //! | metric | type |
 //! |---|---|

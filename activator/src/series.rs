@@ -1,9 +1,9 @@
 //! Histograms that are observed together: several measures of one exchange, one lock.
 //!
-//! `prometheus-client`'s histogram has a lock of its own, so an exchange with five measures took five, each behind another
-//! pointer. Here a [`Side`] has all series of one revision and one side of its exchanges, and an observation finds its
-//! series and adds to its measures while it holds the one lock of them all: some 30 ns, and no allocation but for the
-//! first exchange of each series.
+//! `prometheus-client`'s histogram has a lock of its own, so an exchange with five measures took five, each behind
+//! another pointer. Here a [`Side`] has all series of one revision and one side of its exchanges, and an observation
+//! finds its series and adds to its measures while it holds the one lock of them all: some 30 ns, and no allocation
+//! but for the first exchange of each series.
 //!
 //! [`Sides`] are all of them. It shows each measure as a metric of its own to whoever asks, with the same labels.
 

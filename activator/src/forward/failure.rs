@@ -79,8 +79,8 @@ pub(super) fn is_stale(error: &impl Break) -> bool {
     error.is_close() || error.io().is_some_and(|cause| cause.kind() != ErrorKind::InvalidData)
 }
 
-/// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a GOAWAY that
-/// names an earlier stream as the last.
+/// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a
+/// GOAWAY that names an earlier stream as the last.
 pub(super) fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }

@@ -2,8 +2,8 @@
 //!
 //! # Requests
 //!
-//! - Hop-by-hop fields go, and what `Connection` names; `TE: trailers`, `Trailer` and the two fields of an upgrade are kept. What
-//!   `Connection` names is removed *before* our own fields are set, so that a client cannot remove those.
+//! - Hop-by-hop fields go, and what `Connection` names; `TE: trailers`, `Trailer` and the two fields of an upgrade are
+//!   kept. What `Connection` names is removed *before* our own fields are set, so that a client cannot remove those.
 //! - Fields that only parts of the system may set are taken out ([`is_internal`]); in knative mode a client's
 //!   `K-Original-Host` survives, because ingresses that rewrite hosts set it, and so do fields that upstream lets pass.
 //! - `X-Forwarded-For` gets the peer's address.

@@ -1,16 +1,16 @@
 //! One HTTP/2 connection to a pod, by prior knowledge, shared by as many requests as the pod permits.
 //!
 //! The pod's limit (`SETTINGS_MAX_CONCURRENT_STREAMS`) is followed as it changes; whoever picks a connection takes a
-//! [`Stream`] first, which holds the request's place until its response has ended, so that a request does not wait behind the
-//! limit while another connection could carry it. Until the pod's settings have come, the limit is taken to be
-//! [`STREAMS_ASSUMED`]; a stream that is refused meanwhile is sent again ([`super`]).
+//! [`Stream`] first, which holds the request's place until its response has ended, so that a request does not wait
+//! behind the limit while another connection could carry it. Until the pod's settings have come, the limit is taken to
+//! be [`STREAMS_ASSUMED`]; a stream that is refused meanwhile is sent again ([`super`]).
 //!
 //! A task drives the connection: it reads, writes, and wakes whoever an answer is for. Everything else is done by the
-//! requests' own tasks: each opens its stream, sends its body, and waits for its answer. After each turn the driver notes the
-//! limit, and whether the connection takes more, so that who looks for a connection need not ask it.
+//! requests' own tasks: each opens its stream, sends its body, and waits for its answer. After each turn the driver
+//! notes the limit, and whether the connection takes more, so that who looks for a connection need not ask it.
 //!
-//! No PINGs: whether the pod is there, TCP tells ([`super::watch`]), and gRPC servers close connections on which pings come more
-//! often than every few minutes, long answers and all.
+//! No PINGs: whether the pod is there, TCP tells ([`super::watch`]), and gRPC servers close connections on which pings
+//! come more often than every few minutes, long answers and all.
 
 use crate::body::RequestBody;
 use crate::forward::tls::PodIo;

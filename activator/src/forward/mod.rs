@@ -20,8 +20,8 @@
 //!
 //! # Not here
 //!
-//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Relaying 1xx responses other than 100, and the
-//! fields of the pod's 100.
+//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Relaying 1xx responses other than 100,
+//! and the fields of the pod's 100.
 
 mod connect;
 mod copy;

@@ -1,7 +1,8 @@
 //! A socket that waits for its input where it is used.
 //!
-//! Each lane has means of its own to wait for input ([`crate::lanes`]), and a socket waits by those of the lane where it was
-//! made. One that another lane uses from now on moves there: else every answer would wake two threads rather than one.
+//! Each lane has means of its own to wait for input ([`crate::lanes`]), and a socket waits by those of the lane where
+//! it was made. One that another lane uses from now on moves there: else every answer would wake two threads rather
+//! than one.
 
 use crate::lanes;
 use std::io::{self, ErrorKind};

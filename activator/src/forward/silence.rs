@@ -1,8 +1,8 @@
 //! When a connection's silence says something of its pod.
 //!
 //! A pod's kernel answers what it is sent within a round trip, however slow the program behind it is, and also when
-//! that program reads nothing: then it says that it has no room. So what counts is not how long an answer takes, nor how
-//! long bytes wait to be taken, but how long nothing at all is heard since they were sent.
+//! that program reads nothing: then it says that it has no room. So what counts is not how long an answer takes, nor
+//! how long bytes wait to be taken, but how long nothing at all is heard since they were sent.
 //!
 //! | nothing heard for | follows |
 //! |---|---|
@@ -11,14 +11,15 @@
 //!
 //! # Cost
 //!
-//! The kernel is asked only about connections on which something was written since all was last known to be acknowledged,
-//! and from which nothing came since the last look: those that wait. A connection that idles, or answers, costs two loads.
+//! The kernel is asked only about connections on which something was written since all was last known to be
+//! acknowledged, and from which nothing came since the last look: those that wait. A connection that idles, or
+//! answers, costs two loads.
 //!
 //! # Odd cases
 //!
-//! - While a pod has no room our kernel asks whether it has some again, ever more seldom (up to every two minutes): a pod
-//!   that vanishes then is noticed when two such questions have stayed unanswered. One may: Linux answers at most every
-//!   500 ms (`tcp_invalid_ratelimit`).
+//! - While a pod has no room our kernel asks whether it has some again, ever more seldom (up to every two minutes): a
+//!   pod that vanishes then is noticed when two such questions have stayed unanswered. One may: Linux answers at most
+//!   every 500 ms (`tcp_invalid_ratelimit`).
 //! - What was dropped for want of room is sent again in the same rhythm, and heard about each time.
 
 use crate::tcp_state::TcpState;
@@ -73,8 +74,8 @@ pub(crate) struct Gaze {
 }
 
 impl Gaze {
-    /// Looks at a connection that was written to and read from so often. `state` asks the kernel. `closely`: a connect to
-    /// the same pod has just stayed unanswered, so that the first question of keep-alive counts.
+    /// Looks at a connection that was written to and read from so often. `state` asks the kernel. `closely`: a connect
+    /// to the same pod has just stayed unanswered, so that the first question of keep-alive counts.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -122,9 +123,9 @@ impl Gaze {
 
 /// Whether nothing has been heard since the latest bytes, or question, were sent.
 ///
-/// A kernel without room drops what comes and says so; what was dropped is sent again, ever more seldom, and heard about
-/// each time. The clock is too coarse to tell what came first of two things at once: what was sent for the first time
-/// counts as the later one, since an answer ends its wait anyway, and what was repeated as the earlier one.
+/// A kernel without room drops what comes and says so; what was dropped is sent again, ever more seldom, and heard
+/// about each time. The clock is too coarse to tell what came first of two things at once: what was sent for the first
+/// time counts as the later one, since an answer ends its wait anyway, and what was repeated as the earlier one.
 fn is_unheard(state: &TcpState) -> bool {
     let after = if state.repeated { state.heard_ago > state.sent_ago } else { state.heard_ago >= state.sent_ago };
     state.questions > 1 || state.stuck || (state.unacknowledged && after)

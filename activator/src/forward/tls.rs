@@ -1,8 +1,8 @@
 //! TLS towards queue-proxies and the private Service, where system-internal TLS is on (knative mode).
 //!
 //! - Pods listen on 8112, the Service on 443, besides their plain ports. Probes stay plain, as upstream's.
-//! - The name asked for is `data-plane.knative.dev`, whatever the pod; no protocol is negotiated, since a queue-proxy tells
-//!   HTTP/2 by its preface.
+//! - The name asked for is `data-plane.knative.dev`, whatever the pod; no protocol is negotiated, since a queue-proxy
+//!   tells HTTP/2 by its preface.
 //! - The certificate must also bear `kn-user-NAMESPACE`, exactly so: a pod of one namespace cannot pass for another's.
 //!   That is checked for each connection, and a pool of connections belongs to one namespace.
 //! - What is wrong with a certificate is no reason to try another pod, or to take this one out: the client is told.

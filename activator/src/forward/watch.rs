@@ -16,9 +16,9 @@
 //! # When nothing is unacknowledged
 //!
 //! All that was sent may have been acknowledged just before the pod went, and every new request need a new connection.
-//! Keep-alive would tell a second later, the shortest time that the kernel knows. So when our own connect has gone without
-//! an answer for a while, one HTTP/1.1 exchange whose request is complete adds an empty line to it, which a kernel
-//! acknowledges and a server skips (RFC 9112, 2.2); one that does not skip it notices after its answer, and that
+//! Keep-alive would tell a second later, the shortest time that the kernel knows. So when our own connect has gone
+//! without an answer for a while, one HTTP/1.1 exchange whose request is complete adds an empty line to it, which a
+//! kernel acknowledges and a server skips (RFC 9112, 2.2); one that does not skip it notices after its answer, and that
 //! connection is not used again. HTTP/2 has connections enough for new requests; TLS waits for keep-alive.
 //!
 //! The task sleeps while no connection is open.

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, ready};
 pin_project! {
     /// Sends a body, as far as the receiver has room, and ends when it has ended, or when nobody wants it any more.
     ///
-    /// A part is asked for when the one before has gone, so that what has no room stays where it comes from. The last one
-    /// is here, and need not wait for room here: `h2` sends it when there is some.
+    /// A part is asked for when the one before has gone, so that what has no room stays where it comes from. The last
+    /// one is here, and need not wait for room here: `h2` sends it when there is some.
     pub(crate) struct Sending<B> {
         stream: SendStream<Bytes>,
         // A part that waits for room.

@@ -49,14 +49,15 @@ use tower::Service;
 /// 15 KiB on one that had an answer before (`held` in the benchmarks).
 const HELD_COST: u64 = 16 * 1024;
 
-/// Held requests whose heads stay as they were read. More of them are made small: that takes a few microseconds each, which
-/// those need not spend that wait for a moment.
+/// Held requests whose heads stay as they were read. More of them are made small: that takes a few microseconds each,
+/// which those need not spend that wait for a moment.
 const UNTOUCHED_MAX: u64 = 32;
 
 /// Pods that one request is tried on.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Holds and sends. Each copy's requests count references of their own: one count for all would be written by every core.
+/// Holds and sends. Each copy's requests count references of their own: one count for all would be written by every
+/// core.
 pub(crate) struct Hold {
     shared: Arc<Shared>,
 }

@@ -14,11 +14,11 @@
 //!
 //! # Frames
 //!
-//! Each frame goes to the [`Sink`] from the task that read it: there is no queue in between, so a sleeping service wakes
-//! without a hop, and a sink that is busy holds back the socket it reads from. What is not binary, or cannot be decoded,
-//! is counted and dropped; the connection stays. One that is too large, or that the protocol forbids, is counted, too,
-//! and ends its connection, since nothing tells where the next one begins. Pings are answered. Nothing is ever sent
-//! besides.
+//! Each frame goes to the [`Sink`] from the task that read it: there is no queue in between, so a sleeping service
+//! wakes without a hop, and a sink that is busy holds back the socket it reads from. What is not binary, or cannot be
+//! decoded, is counted and dropped; the connection stays. One that is too large, or that the protocol forbids, is
+//! counted, too, and ends its connection, since nothing tells where the next one begins. Pings are answered. Nothing
+//! is ever sent besides.
 //!
 //! # Bounds
 //!
@@ -144,8 +144,8 @@ impl StatServer {
         self.listener.local_addr()
     }
 
-    /// Answers every request with 503 and `reason` for as long as `until` takes: the process is not ready. Connections that
-    /// come afterwards wait for [`StatServer::serve`].
+    /// Answers every request with 503 and `reason` for as long as `until` takes: the process is not ready. Connections
+    /// that come afterwards wait for [`StatServer::serve`].
     pub async fn refuse<T>(&self, reason: &str, until: impl Future<Output = T>) -> T {
         let body = Bytes::from(format!("{reason}\n"));
         let mut answering = JoinSet::new();

@@ -1,8 +1,8 @@
 //! What frames may occupy until they are complete.
 //!
-//! A frame may be large, and connections are many: peers that stop one byte short of the end would hold what all of them
-//! together may send. So each connection has [`FREE`] bytes for nothing, which is more than most frames take; beyond
-//! that, all share [`TOTAL_MAX`], and a frame has [`PATIENCE`] to end. Whoever oversteps either bound loses its
+//! A frame may be large, and connections are many: peers that stop one byte short of the end would hold what all of
+//! them together may send. So each connection has [`FREE`] bytes for nothing, which is more than most frames take;
+//! beyond that, all share [`TOTAL_MAX`], and a frame has [`PATIENCE`] to end. Whoever oversteps either bound loses its
 //! connection. An activator dials again and reports anew.
 
 use std::io;

@@ -2,15 +2,16 @@
 //!
 //! # Why
 //!
-//! An allocator with a heap for each thread (mimalloc) finds what other threads have freed in it, and returns pages that
-//! have become empty, on the occasion of the thread's own allocations. After thousands of held requests were released, or
-//! thousands of objects were read at the start, nobody allocates any more, and much of the peak stays resident.
+//! An allocator with a heap for each thread (mimalloc) finds what other threads have freed in it, and returns pages
+//! that have become empty, on the occasion of the thread's own allocations. After thousands of held requests were
+//! released, or thousands of objects were read at the start, nobody allocates any more, and much of the peak stays
+//! resident.
 //!
 //! # How
 //!
-//! Every [`INTERVAL`] a new round begins ([`run`]). Each worker of a runtime tidies its own heap, once a round, when it has
-//! nothing to do ([`tidy_when_idle`], for the runtime's hook). Those that sleep are woken by tasks that do nothing; one
-//! that sleeps on takes part in a later round. The allocator is mimalloc in every binary.
+//! Every [`INTERVAL`] a new round begins ([`run`]). Each worker of a runtime tidies its own heap, once a round, when
+//! it has nothing to do ([`tidy_when_idle`], for the runtime's hook). Those that sleep are woken by tasks that do
+//! nothing; one that sleeps on takes part in a later round. The allocator is mimalloc in every binary.
 //!
 //! A round costs what there is to give back: a few microseconds on an idle process.
 

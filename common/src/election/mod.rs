@@ -254,8 +254,8 @@ impl Election {
         step_downs.chain(writes).chain(claim).min()
     }
 
-    /// The writes that give up everything held, but for what is not to be given away yet: that ends by itself. Nothing is
-    /// held afterwards.
+    /// The writes that give up everything held, but for what is not to be given away yet: that ends by itself. Nothing
+    /// is held afterwards.
     pub fn release(&mut self, now: Instant) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for (index, lease) in self.leases.iter_mut().enumerate() {

@@ -267,8 +267,8 @@ fn a_restarted_process_resumes_its_own_leases() {
     assert!(cluster.time_to_recover(Duration::from_secs(1)) <= STEP * 3);
 }
 
-/// Goal: a process that starts anew holds what stands in its name at once, but gives none of it away while writes of its
-/// earlier life may be on their way, neither to who is entitled nor at its end.
+/// Goal: a process that starts anew holds what stands in its name at once, but gives none of it away while writes of
+/// its earlier life may be on their way, neither to who is entitled nor at its end.
 #[test]
 fn what_an_earlier_life_left_is_not_given_away_too_soon() {
     let mut cluster = Cluster::new(4, 1, 7);

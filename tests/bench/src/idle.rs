@@ -23,8 +23,8 @@ pub(crate) const ROW: Row = Row {
     aim: 12.0,
 };
 
-/// The row's figure, once the process has settled; beside it, how much of that is the process's own, and how much pages of
-/// files, the program above all, which all processes of an image share and the kernel can drop at any time.
+/// The row's figure, once the process has settled; beside it, how much of that is the process's own, and how much
+/// pages of files, the program above all, which all processes of an image share and the kernel can drop at any time.
 pub(crate) async fn settled(process: &Process) -> anyhow::Result<Figures> {
     tokio::time::sleep(SETTLE).await;
     let (resident, anonymous) = (process.resident()? as f64 / MIB, process.anonymous()? as f64 / MIB);

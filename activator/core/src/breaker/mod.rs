@@ -14,9 +14,9 @@
 //! in between makes it look again. While the mark stands newcomers queue, and whoever gives a place back hands it
 //! on under the lock: a woken waiter owns its place before it runs, so nobody can overtake it.
 //!
-//! Where threads meet at that word, each gets some of the free places for itself ([`spares`]) and leaves the word alone.
-//! They come back to it before anything is decided by it: that there is no free place, that somebody waits, that there
-//! are fewer places, or how many run.
+//! Where threads meet at that word, each gets some of the free places for itself ([`spares`]) and leaves the word
+//! alone. They come back to it before anything is decided by it: that there is no free place, that somebody waits,
+//! that there are fewer places, or how many run.
 //!
 //! # Odd cases
 //!

@@ -60,8 +60,8 @@ pub(super) struct Stock {
 }
 
 impl Shelves {
-    /// Closed shelves for a breaker in which threads have met; none where they would not be opened, or on a machine that
-    /// runs one thread at a time.
+    /// Closed shelves for a breaker in which threads have met; none where they would not be opened, or on a machine
+    /// that runs one thread at a time.
     pub(super) fn for_this_machine(word: Word) -> Option<Self> {
         /// Asked once: the answer is read from files.
         static THREADS: std::sync::OnceLock<u32> = std::sync::OnceLock::new();

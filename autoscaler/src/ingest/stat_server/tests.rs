@@ -266,7 +266,8 @@ async fn handshakes_that_fail_are_counted() {
     until.cancel();
 }
 
-/// Goal: what a token has opened stays open when it expires, as its Pod's word is still its Pod's; nothing new is opened.
+/// Goal: what a token has opened stays open when it expires, as its Pod's word is still its Pod's; nothing new is
+/// opened.
 #[tokio::test]
 async fn a_token_that_expires_ends_no_connection_and_opens_none() {
     let reviews = Reviews::default();
@@ -313,8 +314,8 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }
 
-/// Goal: peers that stop short of a large frame's end take no more than they may together: one too many loses its connection,
-/// and all others end theirs.
+/// Goal: peers that stop short of a large frame's end take no more than they may together: one too many loses its
+/// connection, and all others end theirs.
 #[tokio::test]
 async fn unfinished_frames_are_bounded_together() {
     let mut fixture = Fixture::new().await;

@@ -5,8 +5,8 @@
 //!
 //! # Our own writes
 //!
-//! A write is answered with the object's new version before the watch tells of it. [`Store::offer`] shows that answer to
-//! readers at once, until the watch has caught up or [`OFFER_HOLDS`] has passed: so a reconcile that follows a write
+//! A write is answered with the object's new version before the watch tells of it. [`Store::offer`] shows that answer
+//! to readers at once, until the watch has caught up or [`OFFER_HOLDS`] has passed: so a reconcile that follows a write
 //! neither repeats it nor undoes it, and an object that was deleted in between cannot haunt us for long.
 //!
 //! # Relists

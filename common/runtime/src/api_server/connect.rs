@@ -1,9 +1,9 @@
 //! The connections to the API server: a few that stay, with small buffers.
 //!
 //! kube's own client keeps every connection that a burst of requests has opened for as long as the server lets it, and
-//! each keeps a buffer of the size that the longest answer has filled: up to 400 KiB after a list. So a process that has
-//! read and written its objects at the start would hold some MiB of buffers that it never needs again. Everything else
-//! is as there, but for spans of single requests and the date to which a kubeconfig's command vouches for its
+//! each keeps a buffer of the size that the longest answer has filled: up to 400 KiB after a list. So a process that
+//! has read and written its objects at the start would hold some MiB of buffers that it never needs again. Everything
+//! else is as there, but for spans of single requests and the date to which a kubeconfig's command vouches for its
 //! certificate, which nobody reads.
 //!
 //! # Not here

@@ -1,9 +1,9 @@
 //! A steady load: 64 connections that send by the clock, whether or not the answers come in time.
 //!
-//! One thread for all of them, which costs about what wrk does, so that half of what wrk gets through is half a load here
-//! too. A thread for each connection would cost more than a proxy, and fill the machine. The connections' beats are
-//! spread evenly, and kept by the kernel's timer. A request that could not be sent in time, since the answer before it
-//! was late, counts from when it should have been sent.
+//! One thread for all of them, which costs about what wrk does, so that half of what wrk gets through is half a load
+//! here too. A thread for each connection would cost more than a proxy, and fill the machine. The connections' beats
+//! are spread evenly, and kept by the kernel's timer. A request that could not be sent in time, since the answer
+//! before it was late, counts from when it should have been sent.
 #![allow(clippy::disallowed_methods, reason = "a thread of its own reads the clock for itself")]
 
 use super::http1_backend::head_length;

@@ -1,4 +1,5 @@
-//! The roles of both planes, compared with what the planes ask for while workloads wake, sleep, are adopted and deleted.
+//! The roles of both planes, compared with what the planes ask for while workloads wake, sleep, are adopted and
+//! deleted.
 //!
 //! Planes of a local cluster run under the manifests' own ServiceAccounts and roles, so a missing verb shows here as a
 //! request that was denied, and a surplus one as a rule that no request needed.

@@ -72,7 +72,8 @@ async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyho
 }
 
 /// Goal: with two replicas of each plane and tokens on, stats reach their owners and none is dropped for one of
-/// [`REASONS`]; whoever cannot prove to be one of the planes gets no connection, and whoever can speaks for itself alone.
+/// [`REASONS`]; whoever cannot prove to be one of the planes gets no connection, and whoever can speaks for itself
+/// alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<()> {
     let world = World::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;

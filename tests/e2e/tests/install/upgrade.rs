@@ -42,8 +42,8 @@ fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Out
     tokio::spawn(async move { load.steady(3, "/", stop).await })
 }
 
-/// Goal: no request fails, nobody is put to sleep under load, no stat is dropped for one of [`REASONS`], and what nobody
-/// calls any more falls asleep under the new version, which takes the stats and the silence of every activator.
+/// Goal: no request fails, nobody is put to sleep under load, no stat is dropped for one of [`REASONS`], and what
+/// nobody calls any more falls asleep under the new version, which takes the stats and the silence of every activator.
 async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
     let world = World::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
     let stop = CancellationToken::new();
