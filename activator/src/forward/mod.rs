@@ -10,7 +10,7 @@
 //! | a reused connection closed before the response, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | once more on another connection |
 //! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
 //! | sent bytes stay unacknowledged ([`dial`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`Refusal::Pod`] |
-//! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same |
+//! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
 //! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::loan`]) | once more, at most [`UNPROCESSED_MAX`] times; then the pod is out; [`Failure::Elsewhere`] |
 //! | the client's own body breaks off | [`Refusal::Malformed`] |
 //! | anything else | [`Refusal::Pod`]: the pod may have acted on it |
@@ -245,8 +245,14 @@ impl Prepared {
         let exchange = connection.exchange(&self.head, &mut self.body, pool);
         let mut response = match unless_lost(exchange, lost).await {
             Some(Ok(response)) => response,
+            Some(Err(Failed { error, unsent: true })) => return Err(self.unsent(&error)),
             Some(Err(Failed { error, .. })) => {
-                return Err(broken(pool, &error, upload.as_deref(), evidence_of(&error, false)));
+                let evidence = evidence_of(&error, false);
+                // Only from a pod that is gone. One that closes may mean that it knows of no upgrade.
+                if evidence != Evidence::None && self.is_repeatable() && is_stale(&error) {
+                    return Err(self.repeatable(&error, evidence));
+                }
+                return Err(broken(pool, &error, upload.as_deref(), evidence));
             }
             None => return Err(self.gone(pool)),
         };

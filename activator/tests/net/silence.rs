@@ -117,6 +117,37 @@ async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
     }
 }
 
+/// Goal: an upgrade that waits at a pod which falls silent is made with another one, and becomes a tunnel there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_that_lost_its_pod_is_made_with_another() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let mute = Mute::start().await;
+    rig.pods(&[mute.pod.address]).await;
+    let mut client = rig.raw().await;
+    let head = "GET /wait HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n";
+    rig::write(&mut client, head).await;
+    rig::until(|| mute.pod.requests() == 1).await;
+
+    let listener = listen().await;
+    rig.pods(&[mute.pod.address, listener.local_addr().expect("bound")]).await;
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                if stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
+                    let agreed =
+                        b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhello";
+                    stream.write_all(agreed).await.expect("open");
+                    let _ = stream.read(&mut [0; 1024]).await;
+                }
+            });
+        }
+    });
+    mute.fall_silent();
+    let text = rig::read_until(&mut client, "hello").await;
+    assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
+}
+
 /// Goal: a request whose only pod is gone tells the autoscaler at once that it waits, and is answered by the next pod.
 /// Method: a report that says concurrency 1 by itself takes a whole second's window, so two attestations.
 #[tokio::test]
