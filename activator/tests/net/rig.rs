@@ -116,7 +116,7 @@ impl Rig {
     }
 
     /// Waits until all events so far have been applied: a later one has been.
-    async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         let marker = backend("marker");
         self.tell(Event::Revision(Box::new(Spec::standalone("ns", marker)))).await;
         until(|| self.activator.load(&key("marker")).is_some()).await;

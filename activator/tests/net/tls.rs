@@ -245,6 +245,7 @@ pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     rig.tell(Event::Revision(Box::new(spec))).await;
     let listing = Listing { ready: [pod.plain.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: key("app"), listing }).await;
+    rig.settled().await;
     rig
 }
 

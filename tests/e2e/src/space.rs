@@ -3,6 +3,7 @@
 use crate::workload::Workload;
 use anyhow::Context;
 use common_api::PodAutoscaler;
+use faults::stalls::Stalls;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing_subscriber::EnvFilter;
 
 /// Longest wait for a state that is a matter of a moment.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -25,6 +27,8 @@ pub struct Space {
     pub client: Client,
     /// The test's namespace.
     pub namespace: String,
+    /// What the machine took from the test; every bound is that much further away.
+    pub stalls: Stalls,
 }
 
 impl Space {
@@ -34,10 +38,11 @@ impl Space {
     /// The API server refuses it.
     pub async fn create_in(client: Client) -> anyhow::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        logs();
         let namespace = format!("e2e-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
         Api::all(client.clone()).create(&PostParams::default(), &object).await.context("namespace")?;
-        Ok(Self { client, namespace })
+        Ok(Self { client, namespace, stalls: Stalls::new() })
     }
 
     /// Deletes the namespace, and waits until all that was in it is gone. Whoever gives back what PodAutoscalers hold
@@ -126,15 +131,20 @@ impl Space {
         Ok(self.pods(name).await?.iter().filter(|pod| is_ready(pod)).count())
     }
 
-    /// Waits until `name` asks for no replicas and has no pods.
+    /// Whether `name` asks for no replicas and has no pods.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn is_asleep(&self, name: &str) -> anyhow::Result<bool> {
+        Ok(self.replicas(name).await? == 0 && self.pods(name).await?.is_empty())
+    }
+
+    /// Waits until it is.
     ///
     /// # Errors
     /// It stays awake.
     pub async fn until_asleep(&self, name: &str) -> anyhow::Result<()> {
-        self.until(ASLEEP, "no replicas and no pods", async || {
-            Ok(self.replicas(name).await? == 0 && self.pods(name).await?.is_empty())
-        })
-        .await
+        self.until(ASLEEP, "no replicas and no pods", async || self.is_asleep(name).await).await
     }
 
     /// Waits until `state` holds.
@@ -147,12 +157,22 @@ impl Space {
         what: &str,
         mut state: impl AsyncFnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + patience;
+        let (begun, stalled) = (Instant::now(), self.stalls.total());
         while !state().await? {
-            anyhow::ensure!(Instant::now() < deadline, "waited {patience:?} in vain for {what}");
+            let (waited, lost) = (begun.elapsed(), self.stalls.total() - stalled);
+            let is_over = waited > patience + lost;
+            anyhow::ensure!(!is_over, "waited {waited:?} in vain for {what}; threads stalled {lost:?} meanwhile");
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
+    }
+}
+
+/// Says what the cluster logs if `RUST_LOG` says how much.
+fn logs() {
+    if let Ok(filter) = EnvFilter::try_from_default_env() {
+        // An error means that another test of this process was first.
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     }
 }
 

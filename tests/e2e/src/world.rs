@@ -4,10 +4,16 @@ use crate::load::Load;
 use crate::space::Space;
 pub use crate::space::{ASLEEP, SOON, is_ready, program};
 use anyhow::Context;
+use common_api::PodAutoscaler;
+use kube::api::ListParams;
 use local::up::{Cluster, PlaneId, UpOptions};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::time::Duration;
+
+/// Where planes of the embedded cluster answer an operator's questions.
+const ADMIN_PORT: u16 = 9090;
 
 /// Which way requests go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +30,7 @@ pub struct World {
     pub cluster: Cluster,
     space: Space,
     is_external: bool,
+    autoscalers: usize,
 }
 
 impl World {
@@ -44,10 +51,10 @@ impl World {
         if let Ok(range) = std::env::var("E2E_POD_CIDR") {
             options.pod_cidr = Some(range.parse().context("E2E_POD_CIDR")?);
         }
-        let is_external = options.external.is_some();
+        let (is_external, autoscalers) = (options.external.is_some(), usize::from(options.autoscalers));
         let cluster = Cluster::start(options).await?;
         let space = Space::create_in(cluster.client()).await?;
-        Ok(Self { cluster, space, is_external })
+        Ok(Self { cluster, space, is_external, autoscalers })
     }
 
     /// The same, with a grace period of 6 s on the way to zero in place of half a minute.
@@ -58,6 +65,45 @@ impl World {
         let mut settings = tempfile::NamedTempFile::new()?;
         settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
         Self::with(UpOptions { config_autoscaler: Some(settings.path().to_owned()), ..options }).await
+    }
+
+    /// Waits until `state` holds.
+    ///
+    /// # Errors
+    /// It does not within `patience`, or cannot be looked at. What the autoscaler says of its decisions follows.
+    pub async fn until(
+        &self,
+        patience: Duration,
+        what: &str,
+        state: impl AsyncFnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        match self.space.until(patience, what, state).await {
+            Err(error) => Err(anyhow::anyhow!("{error:#}\n{}", self.why().await)),
+            ok => ok,
+        }
+    }
+
+    /// Waits until `name` asks for no replicas and has no pods.
+    ///
+    /// # Errors
+    /// It stays awake, and why.
+    pub async fn until_asleep(&self, name: &str) -> anyhow::Result<()> {
+        self.until(ASLEEP, "no replicas and no pods", async || self.is_asleep(name).await).await
+    }
+
+    /// What autoscalers have decided on the test's workloads, and why, each in a table.
+    async fn why(&self) -> String {
+        let autoscalers = self.api::<PodAutoscaler>().list(&ListParams::default()).await;
+        let mut tables = String::new();
+        for name in autoscalers.iter().flatten().filter_map(|object| object.metadata.name.as_deref()) {
+            let revision = format!("{}/{name}", self.namespace);
+            for n in 0..self.autoscalers {
+                let admin = SocketAddr::new(self.cluster.address(PlaneId::Autoscaler(n)).ip(), ADMIN_PORT);
+                let table = autoscaler::explain::why(admin, None, &revision).await;
+                tables.push_str(&table.unwrap_or_else(|error| format!("{error:#}\n")));
+            }
+        }
+        tables
     }
 
     /// Ends the cluster in order. What a test has written on an API server that stays is gone when this returns.

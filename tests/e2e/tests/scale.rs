@@ -7,10 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> anyhow::Result<()> {
     let world = World::start().await?;
-    // 20 clients with requests of 50 ms keep 20 in flight; with 70 % of 10 as the target, that is 3 pods.
-    let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 50).annotate("autoscaling.knative.dev/target", 10);
+    // 20 clients with requests of a second keep 20 in flight, if less than 0.4 s pass from an answer to the next request;
+    // with 70 % of 10 as the target, that is 3 pods.
+    let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 1000).annotate("autoscaling.knative.dev/target", 10);
     world.deploy(&workload).await?;
     let (load, stop) = (world.load(entry, "scale"), CancellationToken::new());
+    let stalled = world.stalls.total();
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(20, "/", stop).await }
@@ -20,7 +22,9 @@ async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> a
     let calm = tokio::time::Instant::now() + Duration::from_secs(8);
     while tokio::time::Instant::now() < calm {
         let replicas = world.replicas("scale").await?;
-        assert!((3..=4).contains(&replicas), "{replicas} replicas under steady load");
+        // What a thread that stalls does not report is missing in the averages.
+        let is_steady = world.stalls.total() - stalled < Duration::from_secs(1);
+        assert!(replicas <= 4 && (replicas >= 3 || !is_steady), "{replicas} replicas under steady load");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     stop.cancel();

@@ -16,4 +16,5 @@ pub mod netns;
 pub mod pod;
 pub mod pod_failure;
 pub mod rig;
+pub mod stalls;
 pub mod wire;

@@ -12,6 +12,7 @@ use crate::load::{Clients, Sample};
 use crate::netns::{self, Fault, Namespace};
 use crate::pod::Pod;
 use crate::rig::Rig;
+use crate::stalls::Stalls;
 use anyhow::Context;
 use common::backend::Protocol;
 use http::Method;
@@ -70,6 +71,8 @@ pub struct Figures {
     pub stream_broken: Option<Duration>,
     /// How late the machine let the load be at worst, which tells how busy it was with other things.
     pub late: Duration,
+    /// How long threads had to wait after the failure that had something to do.
+    pub stalled: Duration,
 }
 
 /// Runs `plan` in a network of its own, on threads of its own.
@@ -118,6 +121,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     tokio::time::sleep(WARM_UP).await;
     let (namespace, failing) = &pods[0];
     let posts_in_flight = failing.posts_running();
+    let stalls = Stalls::new();
     let failed_at = Instant::now();
     netns::fail(plan.fault, 1, namespace)?;
     if plan.fault == Fault::Reset {
@@ -157,6 +161,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
         streams: streamed.len() - 1,
         stream_broken: (!broken.is_good()).then(|| (broken.sent + broken.took).saturating_duration_since(failed_at)),
         late,
+        stalled: stalls.total(),
     })
 }
 
@@ -183,7 +188,8 @@ impl fmt::Display for Figures {
         write!(
             f,
             "{:<11} {:<5} {:>4} ms of work: GET {} failed of {}, worst {:.0} ms; POST {} failed of {} ({} ran there), worst {:.0} ms, \
-             the last sent {:.0} ms after; streams elsewhere {} of {} whole; the one there ended {}; requests were at most {:.0} ms late",
+             the last sent {:.0} ms after; streams elsewhere {} of {} whole; the one there ended {}; requests were at most {:.0} ms late, \
+             threads stalled {:.0} ms",
             format!("{:?}", self.plan.fault),
             format!("{:?}", self.plan.protocol),
             self.plan.work.as_millis(),
@@ -199,6 +205,7 @@ impl fmt::Display for Figures {
             self.streams,
             self.stream_broken.map_or("whole".to_owned(), |after| format!("after {:.0} ms", ms(after))),
             ms(self.late),
+            ms(self.stalled),
         )
     }
 }

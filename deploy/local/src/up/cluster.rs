@@ -74,6 +74,7 @@ struct Shared {
     /// When each revision last grew from zero.
     woken: Mutex<HashMap<RevisionKey, Instant>>,
     planes: Mutex<BTreeMap<PlaneId, Plane>>,
+    /// Of the planes that run now; changed only while `planes` is locked.
     ready: watch::Sender<BTreeMap<PlaneId, bool>>,
 }
 
@@ -225,13 +226,15 @@ impl Cluster {
     /// No threads can be made.
     pub fn start_plane(&self, id: PlaneId) -> anyhow::Result<()> {
         let plane = self.shared.clone().start(id)?;
-        self.shared.planes.lock().insert(id, plane);
+        let mut planes = self.shared.planes.lock();
+        self.shared.ready.send_modify(|ready| _ = ready.insert(id, false));
+        planes.insert(id, plane);
         Ok(())
     }
 
     /// Drains a plane, as SIGTERM does, and waits for its end.
     pub async fn drain_plane(&self, id: PlaneId) {
-        let plane = self.shared.planes.lock().remove(&id);
+        let plane = self.shared.take(id);
         if let Some(plane) = plane {
             plane.drain().await;
         }
@@ -239,12 +242,12 @@ impl Cluster {
 
     /// Takes a plane away in an instant, as SIGKILL does.
     pub fn kill_plane(&self, id: PlaneId) {
-        if let Some(plane) = self.shared.planes.lock().remove(&id) {
+        if let Some(plane) = self.shared.take(id) {
             plane.kill();
         }
     }
 
-    /// Waits until `count` planes are ready.
+    /// Waits until `count` planes are ready, each as it runs now: one that was started again counts when the new one is.
     pub async fn ready_planes(&self, count: usize) {
         let mut ready = self.shared.ready.subscribe();
         // An error would mean that the sender is gone, yet `self` holds it.
@@ -288,6 +291,28 @@ impl Shared {
     /// Tells whoever looks on, if anybody does.
     fn tell(&self, event: Event) {
         let _ = self.events.send(event);
+    }
+
+    /// A plane that is to go, and counts no longer.
+    fn take(&self, id: PlaneId) -> Option<Plane> {
+        let mut planes = self.planes.lock();
+        self.ready.send_modify(|ready| _ = ready.remove(&id));
+        planes.remove(&id)
+    }
+
+    /// What probes of these planes have found, unless they are others by now.
+    fn learned(&self, asked: &[(PlaneId, u64)], now: &BTreeMap<PlaneId, bool>) {
+        let planes = self.planes.lock();
+        self.ready.send_modify(|known| {
+            for (id, number) in asked {
+                let is_same = planes.get(id).is_some_and(|plane| plane.number == *number);
+                if let (true, Some(ready)) = (is_same, now.get(id).copied())
+                    && known.insert(*id, ready).unwrap_or(false) != ready
+                {
+                    self.tell(Event::Plane { name: id.name(), ready });
+                }
+            }
+        });
     }
 
     fn start(self: Arc<Self>, id: PlaneId) -> anyhow::Result<Plane> {
@@ -368,11 +393,15 @@ impl Shared {
 async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     loop {
-        let ids: Vec<PlaneId> = shared.planes.lock().keys().copied().collect();
-        let probes = ids.iter().map(|id| plane::is_ready(shared.address(*id)));
+        let mut asked: Vec<(PlaneId, u64)> =
+            shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
+        let probes = asked.iter().map(|(id, _)| plane::is_ready(shared.address(*id)));
         let answers = futures::future::join_all(probes).await;
-        let now: BTreeMap<PlaneId, bool> = ids.iter().copied().zip(answers).collect();
-        let starting = now.values().any(|ready| !ready);
+        let mut now: BTreeMap<PlaneId, bool> = asked.iter().map(|(id, _)| *id).zip(answers).collect();
+        // Of planes that went meanwhile, or were started again, nothing is known.
+        asked.retain(|(id, number)| shared.planes.lock().get(id).is_some_and(|plane| plane.number == *number));
+        let starting = now.values().any(|ready| !ready) || asked.len() < now.len();
+        now.retain(|id, _| asked.iter().any(|(still, _)| still == id));
         let mut wanted: BTreeMap<&'static str, Vec<Member>> =
             [(names::ACTIVATOR_SERVICE, Vec::new()), (names::AUTOSCALER_SERVICE, Vec::new())].into();
         for (id, ready) in &now {
@@ -390,12 +419,7 @@ async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken
                 Err(error) => tracing::warn!(service, error = %format!("{error:#}"), "endpoints not published"),
             }
         }
-        let before = shared.ready.send_replace(now.clone());
-        for (id, ready) in &now {
-            if before.get(id).copied().unwrap_or(false) != *ready {
-                shared.tell(Event::Plane { name: id.name(), ready: *ready });
-            }
-        }
+        shared.learned(&asked, &now);
         let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };
         tokio::select! {
             () = shutdown.cancelled() => return,

@@ -4,6 +4,7 @@
 //! in an instant together with every task and socket it has, as by SIGKILL.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,6 +17,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running plane.
 pub(super) struct Plane {
+    /// No other plane of this process has it: what was found out about a plane is not true of the one that follows it.
+    pub(super) number: u64,
     runtime: Option<Runtime>,
     shutdown: CancellationToken,
     ended: Option<oneshot::Receiver<()>>,
@@ -31,6 +34,7 @@ impl Plane {
         F: FnOnce(CancellationToken) -> Run + Send + 'static,
         Run: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
         let runtime = Builder::new_multi_thread().thread_name(name).enable_all().build()?;
         let shutdown = CancellationToken::new();
         let (end, ended) = oneshot::channel();
@@ -41,7 +45,8 @@ impl Plane {
             }
             let _ = end.send(()); // Nobody waits if the cluster is going too.
         });
-        Ok(Self { runtime: Some(runtime), shutdown, ended: Some(ended) })
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { number, runtime: Some(runtime), shutdown, ended: Some(ended) })
     }
 
     /// Asks it to drain, and waits until it has.
