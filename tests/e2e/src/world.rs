@@ -12,6 +12,8 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
+/// Longer than the ingress takes to learn that an activator goes, on a busy machine as well.
+pub const LINGER: Duration = Duration::from_secs(2);
 /// Where planes of the embedded cluster answer an operator's questions.
 const ADMIN_PORT: u16 = 9090;
 

@@ -1,6 +1,6 @@
 //! Activators that are replaced one after the other, while requests go on.
 
-use e2e::world::SOON;
+use e2e::world::{LINGER, SOON};
 use e2e::{Entry, Load, Outcome, Workload, World};
 use local::up::{PlaneId, UpOptions};
 use tokio::task::JoinHandle;
@@ -22,7 +22,7 @@ fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
 /// afterwards; of one that is taken away in an instant, no more is lost than was in its hands.
 #[tokio::test(flavor = "multi_thread")]
 async fn case_10_12_activators_are_replaced_under_load() -> anyhow::Result<()> {
-    let world = World::with(UpOptions { activators: 2, ..UpOptions::default() }).await?;
+    let world = World::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
     world.cluster.ready_planes(PLANES).await;
     let awake = Workload::new(NAME).env("HELLO_LATENCY_MS", 20).annotate("autoscaling.knative.dev/min-scale", 2);
     world.deploy(&awake).await?;
@@ -42,7 +42,8 @@ async fn case_10_12_activators_are_replaced_under_load() -> anyhow::Result<()> {
     let rolled = running.await?;
     eprintln!("{} answered while both were replaced in order", rolled.ok);
     rolled.none_lost()?;
-    assert_eq!(world.load(Entry::Ingress, "asleep").get("/").await?.status, 200, "it wakes");
+    let woken = world.load(Entry::Ingress, "asleep").get("/").await?;
+    assert_eq!(woken.status, 200, "it wakes: {:?}", woken.body);
 
     let stop = CancellationToken::new();
     let running = steady(&load, &stop);

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a thread sleeps.
 const MOMENT: Duration = Duration::from_millis(20);

@@ -39,8 +39,6 @@ const PROBE_PERIOD: Duration = Duration::from_millis(100);
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
 /// Longest wait for both planes at start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long activators accept requests after they were asked to go. Loopback needs no time to converge.
-const LINGER: Duration = Duration::from_millis(200);
 /// Longest wait for requests in flight when the cluster ends.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Events kept for a slow onlooker, who loses the oldest beyond that.
@@ -70,6 +68,7 @@ struct Shared {
     folder: PathBuf,
     resolver: Arc<dyn Resolve>,
     stat_url: Option<String>,
+    linger: Duration,
     events: broadcast::Sender<Event>,
     /// When each revision last grew from zero.
     woken: Mutex<HashMap<RevisionKey, Instant>>,
@@ -166,6 +165,7 @@ impl Cluster {
             folder: folder.path().to_owned(),
             resolver,
             stat_url: options.stat_url.clone(),
+            linger: options.linger,
             events: broadcast::channel(EVENTS_MAX).0,
             woken: Mutex::default(),
             planes: Mutex::default(),
@@ -261,7 +261,7 @@ impl Cluster {
         for plane in planes.into_values() {
             draining.spawn(plane.drain());
         }
-        let _ = tokio::time::timeout(DRAIN + LINGER, draining.join_all()).await;
+        let _ = tokio::time::timeout(DRAIN + self.shared.linger, draining.join_all()).await;
         self.shutdown.cancel();
         let tasks = std::mem::take(&mut self.tasks);
         let _ = tokio::time::timeout(DRAIN, tasks.join_all()).await;
@@ -353,7 +353,7 @@ impl Shared {
             )
         });
         options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
-        options.linger = LINGER;
+        options.linger = self.linger;
         options.drain = DRAIN;
         let shared = Arc::downgrade(self);
         options.on_cold_start = Some(Arc::new(move |cold| {

@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// How long activators accept requests after they were asked to go: loopback needs hardly any time to converge.
+const LINGER: Duration = Duration::from_millis(200);
+
 /// Options of one embedded cluster.
 #[derive(Args, Clone, Debug)]
 pub struct UpOptions {
@@ -45,6 +48,9 @@ pub struct UpOptions {
     /// The stat server that activators report to [default: the autoscaler's Service].
     #[arg(long, value_name = "URL", hide = true)]
     pub stat_url: Option<String>,
+    /// How long activators accept requests after they were asked to go, which is what routes may take to change.
+    #[arg(skip = LINGER)]
+    pub linger: Duration,
     /// Told of every request to the embedded API server.
     #[arg(skip)]
     pub audit: Option<crate::api::Audit>,
@@ -67,6 +73,7 @@ impl Default for UpOptions {
             external: None,
             hpa_sync_period: Duration::from_secs(15),
             stat_url: None,
+            linger: LINGER,
             audit: None,
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::tokens::total_of;
 use anyhow::ensure;
+use e2e::world::LINGER;
 use e2e::{Entry, Outcome, Workload, World};
 use local::up::{PlaneId, UpOptions};
 use tokio::task::JoinHandle;
@@ -45,7 +46,8 @@ fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Out
 /// Goal: no request fails, nobody is put to sleep under load, no stat is dropped for one of [`REASONS`], and what
 /// nobody calls any more falls asleep under the new version, which takes the stats and the silence of every activator.
 async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
-    let world = World::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
+    let options = UpOptions { activators: 2, autoscalers: 2, linger: LINGER, ..UpOptions::default() };
+    let world = World::sleeping_soon(options).await?;
     let stop = CancellationToken::new();
     let mut clients = Vec::new();
     for name in NAMES {
