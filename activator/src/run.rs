@@ -2,7 +2,8 @@
 //!
 //! # The end
 //!
-//! 1. `shutdown`: probes fail; requests are served for [`Options::linger`], so that every peer stops sending first.
+//! 1. `shutdown`: probes fail; requests are served for [`Options::linger`], so that every peer stops sending first, and
+//!    kept connections end with an answer.
 //! 2. The server drains ([`crate::server`]), within [`Options::drain`].
 //! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
 
@@ -233,6 +234,7 @@ impl Activator {
     pub async fn stop(mut self) {
         let Options { linger, drain, .. } = self.options;
         tracing::info!(?linger, "draining: readiness fails, everything is still served");
+        self.server.leave();
         self.health.set_draining();
         tokio::time::sleep(linger).await;
         tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");

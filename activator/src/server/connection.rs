@@ -137,7 +137,7 @@ async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Opti
     let mut told = pin!(tokio::time::timeout(HEAD_TIMEOUT, told));
     poll_fn(|cx| match told.as_mut().poll(cx) {
         Poll::Ready(told) => Poll::Ready(told.ok()),
-        Poll::Pending if drain.phase(cx.waker()) != Phase::Open => Poll::Ready(None),
+        Poll::Pending if drain.phase(cx.waker()) >= Phase::Finish => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
     })
     .await
@@ -194,7 +194,7 @@ where
     let mut told = false;
     poll_fn(|cx| {
         match drain.phase(cx.waker()) {
-            Phase::Open => {}
+            Phase::Open | Phase::Leaving => {}
             Phase::Finish if told => {}
             Phase::Finish => {
                 told = true;

@@ -15,6 +15,8 @@ use std::task::{Poll, Waker};
 pub(crate) enum Phase {
     /// Go on.
     Open,
+    /// Go on, and send clients elsewhere: an answer over HTTP/1 is the last of its connection.
+    Leaving,
     /// Finish what is in flight.
     Finish,
     /// Stop at once.
@@ -52,6 +54,11 @@ impl Drain {
         }
     }
 
+    /// What is told now.
+    pub(crate) fn phase(&self) -> Phase {
+        self.shared.phase()
+    }
+
     /// A place for one connection.
     pub(crate) fn listener(&self) -> Listener {
         Listener { shared: self.shared.clone(), place: None }
@@ -68,7 +75,8 @@ impl Shared {
     fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Open,
-            1 => Phase::Finish,
+            1 => Phase::Leaving,
+            2 => Phase::Finish,
             _ => Phase::Cut,
         }
     }
@@ -129,6 +137,7 @@ mod tests {
         }
         assert_eq!(drain.listening(), 2, "a second look takes no second place");
         drop(leaving);
+        assert_eq!(drain.phase(), Phase::Open);
         drain.advance(Phase::Finish);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         assert_eq!(staying.phase(&waker), Phase::Finish);

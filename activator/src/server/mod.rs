@@ -8,7 +8,8 @@
 //!
 //! # Draining
 //!
-//! 1. Probes fail (the caller's part), so that peers stop sending; everything is still served.
+//! 1. Probes fail (the caller's part), so that peers stop sending; everything is still served. [`Server::leave`]: over
+//!    HTTP/1 each answer closes its connection, so that none is closed below while a peer sends its next request on it.
 //! 2. [`Server::drain`]: listeners close; connections are told: HTTP/1 closes after the exchange in flight, HTTP/2 gets
 //!    GOAWAY; tunnels go on.
 //! 3. Whoever is left when the bound has passed is cut.
@@ -172,6 +173,11 @@ impl Server {
     fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.mode == Mode::Knative || self.trust.iter().any(|network| network.contains(&peer))
+    }
+
+    /// Lets every connection over HTTP/1 end with its next answer. New ones are taken as before.
+    pub(crate) fn leave(&self) {
+        self.drain.advance(Phase::Leaving);
     }
 
     /// Closes the listeners, tells every connection to finish, and waits, at most `bound`, for exchanges and tunnels in

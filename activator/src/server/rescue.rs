@@ -13,7 +13,7 @@
 //! in the log.
 
 use super::Chain;
-use super::drain::Drain;
+use super::drain::{Drain, Phase};
 use super::strict::{self, Verdict};
 use super::tunnel::Tunnel;
 use crate::body::{BodyError, Reply, RequestBody};
@@ -108,9 +108,13 @@ where
 {
     type Output = Result<Response<Reply<B>>, BodyError>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let head_only = self.head_only;
-        self.poll_answer(cx).map(|answer| Ok(if head_only { without_body(answer) } else { answer }))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut answer = std::task::ready!(self.as_mut().poll_answer(cx));
+        let is_last = self.version < Version::HTTP_2 && self.own.drain.phase() == Phase::Leaving;
+        if is_last && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Poll::Ready(Ok(if self.head_only { without_body(answer) } else { answer }))
     }
 }
 

@@ -22,6 +22,11 @@ const PIECE: usize = 64 << 10;
 /// What may lie between writer and reader: four kernel buffers (at most 6 MiB each by Linux' defaults), and windows.
 const BETWEEN_MAX: usize = 30 << 20;
 
+/// The bound on what stands still, and the time between two pieces of what moves: a busy machine may take most of a
+/// second.
+const BOUND_MS: u64 = 2_400;
+const PIECES_APART: Duration = Duration::from_millis(400);
+
 /// Counts what is taken from it.
 fn counted(taken: Arc<AtomicUsize>) -> impl futures::Stream<Item = Frame<Bytes>> + Send {
     let piece = Bytes::from(vec![b'x'; PIECE]);
@@ -120,7 +125,7 @@ async fn time_bounds_leave_alone_what_moves() {
         let rig = Rig::start().await;
         rig.revision(|backend| {
             backend.protocol = pair.pod;
-            (backend.response_start_timeout_ms, backend.idle_timeout_ms) = (600, 600);
+            (backend.response_start_timeout_ms, backend.idle_timeout_ms) = (BOUND_MS, BOUND_MS);
         })
         .await;
         rig.pods(&[pod.address]).await;
@@ -131,7 +136,7 @@ async fn time_bounds_leave_alone_what_moves() {
         // Twice both bounds, a piece at a time.
         for _ in 0..12 {
             patient(response.body_mut().frame()).await.expect("more").expect("not cut");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(PIECES_APART).await;
             upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
         }
         drop(upload);
@@ -154,7 +159,7 @@ async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
         let rig = Rig::start().await;
         rig.revision(|backend| {
             backend.protocol = pair.pod;
-            backend.idle_timeout_ms = 600;
+            backend.idle_timeout_ms = BOUND_MS;
         })
         .await;
         rig.pods(&[pod.address]).await;
@@ -164,7 +169,7 @@ async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
             // Twice the bound, a piece at a time.
             for _ in 0..12 {
                 upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(PIECES_APART).await;
             }
             drop(upload);
         };

@@ -49,7 +49,8 @@ struct State {
     slices: HashMap<Name, BTreeMap<String, Slice>>,
 }
 
-#[derive(Clone)]
+/// None of it where a slice names no port, as it does while there are no endpoints.
+#[derive(Clone, Default)]
 struct Slice {
     ready: Vec<IpAddr>,
     port: u16,
@@ -124,13 +125,7 @@ impl Table {
 
     fn slice_applied(&self, slice: &EndpointSlice) {
         let Some((service, name)) = owner(slice) else { return };
-        let mut state = self.state.write();
-        match read(slice) {
-            Some(read) => {
-                state.slices.entry(service).or_default().insert(name, read);
-            }
-            None => state.forget_slice(&service, &name),
-        }
+        self.state.write().slices.entry(service).or_default().insert(name, read(slice).unwrap_or_default());
     }
 
     fn slice_deleted(&self, slice: &EndpointSlice) {
@@ -300,6 +295,9 @@ mod tests {
         let first = table.target("default", "hello").expect("slices").addresses[0];
         let second = table.target("default", "hello").expect("slices").addresses[0];
         assert_ne!(first, second);
+        table.slice_applied(&EndpointSlice { ports: None, endpoints: None, ..slice(true) });
+        let none = table.target("default", "hello").expect("a slice, if an empty one");
+        assert_eq!(none.addresses, []);
         table.slice_deleted(&slice(true));
         assert_eq!(table.target("default", "hello"), None, "without slices there is no Service");
         assert!(table.state.read().slices.is_empty(), "nothing is kept of it");
