@@ -220,8 +220,8 @@ async fn a_drain_finishes_what_is_in_flight() {
 }
 
 /// Goal: a drain's steps in their order: readiness fails while everything is still served, each answer over HTTP/1 the
-/// last of its connection; then the port is closed,
-/// HTTP/2 is told to go away and what runs there ends; a tunnel is waited for, up to the bound, and cut then.
+/// last of its connection; then the port is closed, HTTP/2 is told to go away and what runs there ends; a tunnel is
+/// waited for, up to the bound, and cut then.
 #[tokio::test]
 async fn a_drain_goes_step_by_step() {
     let pod = Pod::start(|mut request: Request<hyper::body::Incoming>| async move {

@@ -14,8 +14,6 @@ use std::time::Duration;
 
 /// Longer than the ingress takes to learn that an activator goes, on a busy machine as well.
 pub const LINGER: Duration = Duration::from_secs(2);
-/// Where planes of the embedded cluster answer an operator's questions.
-const ADMIN_PORT: u16 = 9090;
 
 /// Which way requests go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +98,7 @@ impl World {
         for name in autoscalers.iter().flatten().filter_map(|object| object.metadata.name.as_deref()) {
             let revision = format!("{}/{name}", self.namespace);
             for n in 0..self.autoscalers {
-                let admin = SocketAddr::new(self.cluster.address(PlaneId::Autoscaler(n)).ip(), ADMIN_PORT);
+                let admin = self.cluster.admin(PlaneId::Autoscaler(n));
                 let table = autoscaler::explain::why(admin, None, &revision).await;
                 tables.push_str(&table.unwrap_or_else(|error| format!("{error:#}\n")));
             }

@@ -55,6 +55,17 @@ impl Stalls {
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
+
+    /// Looks back for `window`, and not beyond this moment.
+    pub fn recent(&self, window: Duration) -> Recent<'_> {
+        Recent { stalls: self, window, looks: [(Instant::now(), self.total())].into() }
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What share of the time until now threads stalled.
@@ -63,13 +74,6 @@ pub struct Recent<'a> {
     window: Duration,
     /// The total at each look, from before the window on.
     looks: VecDeque<(Instant, Duration)>,
-}
-
-impl Stalls {
-    /// Looks back for `window`, and not beyond this moment.
-    pub fn recent(&self, window: Duration) -> Recent<'_> {
-        Recent { stalls: self, window, looks: [(Instant::now(), self.total())].into() }
-    }
 }
 
 impl Recent<'_> {
@@ -82,11 +86,5 @@ impl Recent<'_> {
         }
         let before = self.looks.front().map_or(total, |(_, total)| *total);
         (total - before).as_secs_f64() / self.window.as_secs_f64()
-    }
-}
-
-impl Drop for Stalls {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
     }
 }

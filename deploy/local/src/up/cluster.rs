@@ -41,6 +41,8 @@ const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for requests in flight when the cluster ends.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Where planes have their metrics and explanations.
+const ADMIN_PORT: u16 = 9090;
 /// Events kept for a slow onlooker, who loses the oldest beyond that.
 const EVENTS_MAX: usize = 4096;
 
@@ -220,6 +222,11 @@ impl Cluster {
         self.shared.address(plane)
     }
 
+    /// Where a plane answers an operator's questions.
+    pub fn admin(&self, plane: PlaneId) -> SocketAddr {
+        self.shared.admin(plane)
+    }
+
     /// Starts a plane, in place of one of that name if there was one.
     ///
     /// # Errors
@@ -288,6 +295,10 @@ impl Shared {
         }
     }
 
+    fn admin(&self, plane: PlaneId) -> SocketAddr {
+        SocketAddr::new(self.address(plane).ip(), ADMIN_PORT)
+    }
+
     /// Tells whoever looks on, if anybody does.
     fn tell(&self, event: Event) {
         let _ = self.events.send(event);
@@ -300,16 +311,13 @@ impl Shared {
         planes.remove(&id)
     }
 
-    /// What probes of these planes have found, unless they are others by now.
-    fn learned(&self, asked: &[(PlaneId, u64)], now: &BTreeMap<PlaneId, bool>) {
+    /// What probes have found, unless the planes are others by now.
+    fn learned(&self, probed: &[Probed]) {
         let planes = self.planes.lock();
         self.ready.send_modify(|known| {
-            for (id, number) in asked {
-                let is_same = planes.get(id).is_some_and(|plane| plane.number == *number);
-                if let (true, Some(ready)) = (is_same, now.get(id).copied())
-                    && known.insert(*id, ready).unwrap_or(false) != ready
-                {
-                    self.tell(Event::Plane { name: id.name(), ready });
+            for plane in probed.iter().filter(|plane| plane.runs_among(&planes)) {
+                if known.insert(plane.id, plane.ready).unwrap_or(false) != plane.ready {
+                    self.tell(Event::Plane { name: plane.id.name(), ready: plane.ready });
                 }
             }
         });
@@ -342,7 +350,7 @@ impl Shared {
         options.cluster_domain = system::DOMAIN.to_owned();
         options.http1 = SocketAddr::new(ip, names::ACTIVATOR_HTTP1_PORT);
         options.h2c = SocketAddr::new(ip, names::ACTIVATOR_H2C_PORT);
-        options.admin = Some(SocketAddr::new(ip, 9090));
+        options.admin = Some(self.admin(id));
         options.stat_url = self.stat_url.clone().unwrap_or_else(|| {
             format!(
                 "ws://{}.{}.svc.{}:{}",
@@ -371,7 +379,7 @@ impl Shared {
             system_namespace: system::NAMESPACE.to_owned(),
             cluster_domain: system::DOMAIN.to_owned(),
             stat_listen: address,
-            admin: Some(SocketAddr::new(address.ip(), 9090)),
+            admin: Some(self.admin(id)),
             stat_tokens: StatTokens {
                 own: Some(accounts::stat_token(&self.folder, &id.name())),
                 demand: Some(accounts::demand()),
@@ -389,22 +397,37 @@ impl Shared {
     }
 }
 
+/// What a probe of one plane has found.
+struct Probed {
+    id: PlaneId,
+    number: u64,
+    ready: bool,
+}
+
+impl Probed {
+    /// Whether it is still that plane which runs.
+    fn runs_among(&self, planes: &BTreeMap<PlaneId, Plane>) -> bool {
+        planes.get(&self.id).is_some_and(|plane| plane.number == self.number)
+    }
+}
+
 /// Probes the planes as a kubelet does, and keeps the endpoints of their Services current.
 async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     loop {
-        let mut asked: Vec<(PlaneId, u64)> =
-            shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
-        let probes = asked.iter().map(|(id, _)| plane::is_ready(shared.address(*id)));
-        let answers = futures::future::join_all(probes).await;
-        let mut now: BTreeMap<PlaneId, bool> = asked.iter().map(|(id, _)| *id).zip(answers).collect();
+        let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
+        let probes = asked.into_iter().map(async |(id, number)| {
+            let ready = plane::is_ready(shared.address(id)).await;
+            Probed { id, number, ready }
+        });
+        let mut now = futures::future::join_all(probes).await;
+        let asked = now.len();
         // Of planes that went meanwhile, or were started again, nothing is known.
-        asked.retain(|(id, number)| shared.planes.lock().get(id).is_some_and(|plane| plane.number == *number));
-        let starting = now.values().any(|ready| !ready) || asked.len() < now.len();
-        now.retain(|id, _| asked.iter().any(|(still, _)| still == id));
+        now.retain(|plane| plane.runs_among(&shared.planes.lock()));
+        let starting = now.len() < asked || now.iter().any(|plane| !plane.ready);
         let mut wanted: BTreeMap<&'static str, Vec<Member>> =
             [(names::ACTIVATOR_SERVICE, Vec::new()), (names::AUTOSCALER_SERVICE, Vec::new())].into();
-        for (id, ready) in &now {
+        for Probed { id, ready, .. } in &now {
             let member = Member { name: id.name(), address: shared.address(*id).ip(), ready: *ready };
             wanted.entry(id.service()).or_default().push(member);
         }
@@ -419,7 +442,7 @@ async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken
                 Err(error) => tracing::warn!(service, error = %format!("{error:#}"), "endpoints not published"),
             }
         }
-        shared.learned(&asked, &now);
+        shared.learned(&now);
         let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };
         tokio::select! {
             () = shutdown.cancelled() => return,

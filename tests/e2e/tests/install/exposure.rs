@@ -79,7 +79,7 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
         }
     }
     // What is not asked for by name is not there.
-    let admin = SocketAddr::new(activator.ip(), 9090);
+    let admin = world.cluster.admin(PlaneId::Activator(0));
     for path in ["/", "/debug/pprof/", "/nothing"] {
         let answer = Load::new(admin, "admin").get(path).await?;
         ensure!(answer.status == 404 && !answer.headers.contains_key("server"), "{path}: {}", answer.status);

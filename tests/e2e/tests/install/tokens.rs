@@ -34,7 +34,7 @@ async fn total(world: &World, name: &str, label: &str) -> anyhow::Result<f64> {
 pub(crate) async fn total_of(world: &World, autoscalers: &[usize], name: &str, label: &str) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for n in autoscalers {
-        let admin = SocketAddr::new(world.cluster.address(PlaneId::Autoscaler(*n)).ip(), 9090);
+        let admin = world.cluster.admin(PlaneId::Autoscaler(*n));
         let page = Load::new(admin, "metrics").get("/metrics").await?;
         for line in
             String::from_utf8_lossy(&page.body).lines().filter(|line| line.starts_with(name) && line.contains(label))
