@@ -155,7 +155,7 @@ fn the_next_probe_comes_after_a_fiftieth_of_the_time_waited() {
     assert_eq!(watch.due(), (vec![1], None));
     watch.now = watch.epoch + Duration::from_secs(1); // The probe took its time.
     watch.probed(1, FAIL);
-    assert_eq!(watch.due_us(), Some(1_018_000));
+    assert_eq!(watch.due_us(), Some(1_017_000));
     watch.list(&[], &[1, 2]);
     assert_eq!(watch.probed(2, FAIL), nothing());
     assert_eq!(watch.due_us(), Some(1_001_000), "a new address begins anew");
