@@ -2,11 +2,13 @@
 //! [`activator_core::backends`].
 //!
 //! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one.
-//! Between events the task sleeps; the only timer is the paced probe's.
+//! Between events the task sleeps; the only timer is the paced probe's. What the tasks share is a number, [`Crowd`], by
+//! which they pace themselves together.
 //!
 //! What comes in is coalesced in an [`Inbox`], which holds at most one listing, one spec and one mention of each failed
 //! pod, so that no producer ever waits or piles up work.
 
+use crate::alarm::Alarm;
 use crate::discovery::{Listing, Spec};
 use crate::forward::pool::Pools;
 use crate::prober;
@@ -17,6 +19,7 @@ use common::backend::{Probe, Protocol};
 use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -99,13 +102,44 @@ impl Drop for Handle {
     }
 }
 
+/// How many addresses of all revisions are asked at a pace that can be felt ([`Backends::eager`]).
+#[derive(Debug, Default)]
+pub(crate) struct Crowd(AtomicUsize);
+
+/// One revision's part of the crowd. Dropped, it leaves.
+struct Part {
+    crowd: Arc<Crowd>,
+    own: usize,
+}
+
+impl Part {
+    fn set(&mut self, own: usize) {
+        let before = std::mem::replace(&mut self.own, own);
+        if before != own {
+            // One step, wrapping where it is less: others may look between two.
+            self.crowd.0.fetch_add(own.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    fn all(&self) -> usize {
+        self.crowd.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 /// Starts the task of one revision. It ends with the revision.
-pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>) {
+pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>, crowd: Arc<Crowd>) {
     let shared = revision.backends().shared.clone();
     let Some(judge) = shared.inbox.lock().judge.take() else { return };
     let task = Task {
         machine: Backends::new(judge.rules),
         judge,
+        part: Part { crowd, own: 0 },
         listed: BTreeSet::new(),
         serving: false,
         probes: JoinSet::new(),
@@ -119,6 +153,7 @@ pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>) {
 struct Task {
     machine: Backends,
     judge: Judge,
+    part: Part,
     listed: BTreeSet<Destination>,
     serving: bool,
     probes: JoinSet<(Destination, Attempt, Outcome)>,
@@ -129,6 +164,7 @@ struct Task {
 
 impl Task {
     async fn run(mut self, shared: Arc<Shared>) {
+        let mut alarm = Alarm::default();
         loop {
             let due = self.machine.due().map(Instant::from_std);
             tokio::select! {
@@ -143,7 +179,7 @@ impl Task {
                     Ok((destination, attempt, outcome)) => self.handle(Event::Probed { destination, attempt, outcome }),
                     Err(error) => tracing::error!(%error, "a probe panicked"),
                 },
-                () = sleep_until(due) => self.handle(Event::Due),
+                () = alarm.until(due) => self.handle(Event::Due),
             }
         }
         for destination in &self.listed {
@@ -195,7 +231,10 @@ impl Task {
     }
 
     fn handle(&mut self, event: Event) {
-        let actions = self.machine.handle(event, Instant::now().into_std());
+        let now = Instant::now().into_std();
+        self.machine.set_crowd(self.part.all());
+        let actions = self.machine.handle(event, now);
+        self.part.set(self.machine.eager(now));
         self.act(actions);
     }
 
@@ -228,9 +267,20 @@ impl Task {
     }
 }
 
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_counts_what_its_parts_wait_for() {
+        let crowd = Arc::<Crowd>::default();
+        let [mut one, mut other] = [(); 2].map(|()| Part { crowd: crowd.clone(), own: 0 });
+        one.set(3);
+        other.set(4);
+        assert_eq!(one.all(), 7);
+        one.set(1);
+        assert_eq!(other.all(), 5);
+        drop(one);
+        assert_eq!(other.all(), 4);
     }
 }

@@ -11,6 +11,7 @@
 //!                                         └──> stats ──> autoscaler
 //! ```
 
+mod alarm;
 mod backends;
 mod body;
 mod certificates;

@@ -15,7 +15,7 @@
 //! - Pods and activators may be told before their revision: they wait for it.
 //! - The caller's namespace is known for pods of revisions alone; a bare name from anywhere else leads nowhere.
 
-use crate::backends;
+use crate::backends::{self, Crowd};
 use crate::discovery::{Event, Listing, Spec};
 use crate::forward::pool::Pools;
 use crate::layers::probe::Health;
@@ -54,6 +54,7 @@ pub(crate) struct Parts {
 /// All revisions.
 pub(crate) struct Registry {
     parts: Parts,
+    crowd: Arc<Crowd>,
     by_key: DashMap<Box<str>, Arc<Revision>, RandomState>,
     hosts: ArcSwap<Hosts>,
     namespaces: DashMap<IpAddr, Arc<str>>,
@@ -86,6 +87,7 @@ impl Registry {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self {
             parts,
+            crowd: Arc::default(),
             by_key: DashMap::default(),
             hosts: ArcSwap::default(),
             namespaces: DashMap::new(),
@@ -217,7 +219,7 @@ impl Registry {
         if let Some(listing) = state.pods.get(&spec.key) {
             revision.set_pods(listing.clone());
         }
-        backends::start(&revision, self.parts.pools.clone());
+        backends::start(&revision, self.parts.pools.clone(), self.crowd.clone());
         self.by_key.insert(spec.key.to_string().into(), revision);
         state.hosts_changed = true;
     }

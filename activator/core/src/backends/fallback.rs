@@ -81,13 +81,13 @@ impl Detour {
         None
     }
 
-    /// A probe of the cluster IP came back.
-    pub(super) fn probed(&mut self, attempt: Attempt, passed: bool, now: Instant) {
+    /// A probe of the cluster IP came back, while so many addresses are eager.
+    pub(super) fn probed(&mut self, attempt: Attempt, passed: bool, now: Instant, crowd: usize) {
         // Probing => (On | Waiting)
         if let Self::Probing { attempt: last, since } = *self
             && last == attempt
         {
-            let due = now + pause(now.saturating_duration_since(since));
+            let due = now + pause(now.saturating_duration_since(since), crowd);
             *self = if passed { Self::On } else { Self::Waiting { due, since } };
         }
     }

@@ -40,7 +40,7 @@ pub use self::fallback::Fallback;
 use self::fallback::{Detour, PODS_PAUSE};
 use self::pod::{Pod, Step};
 use self::schedule::RoundTrip;
-pub use self::schedule::{Timeouts, answer_min, pause};
+pub use self::schedule::{Timeouts, answer_min};
 use crate::destination::{Destination, Destinations};
 
 /// When an address is believed.
@@ -141,6 +141,7 @@ pub struct Backends {
     cluster_ip: Option<Destination>,
     detour: Detour,
     round_trip: RoundTrip,
+    crowd: usize,
     next_attempt: u64,
     published: Option<Destinations>,
 }
@@ -154,9 +155,24 @@ impl Backends {
             cluster_ip: None,
             detour: Detour::Off,
             round_trip: RoundTrip::default(),
+            crowd: 0,
             next_attempt: 0,
             published: None,
         }
+    }
+
+    /// So many addresses, of all revisions, are [eager](Self::eager): from the next event on, pauses are shared out
+    /// among them.
+    pub fn set_crowd(&mut self, eager: usize) {
+        self.crowd = eager;
+    }
+
+    /// Addresses that are waited for, and asked more often than every 50 ms.
+    pub fn eager(&self, now: Instant) -> usize {
+        if self.proof() == Proof::Ready {
+            return 0; // Nothing is sent.
+        }
+        self.pods.values().filter(|pod| pod.is_eager(now)).count()
     }
 
     /// Moves on, and says what to do, probes first.
@@ -248,15 +264,15 @@ impl Backends {
             self.round_trip.measure(connect);
         }
         if self.cluster_ip.as_ref() == Some(destination) {
-            self.detour.probed(attempt, matches!(outcome, Outcome::Passed(_)), now);
+            self.detour.probed(attempt, matches!(outcome, Outcome::Passed(_)), now, self.crowd);
         }
         let proof = self.proof();
         let slowest = self.detour.is_on().then_some(PODS_PAUSE);
         let Some(pod) = self.pods.get_mut(destination) else { return };
         match outcome {
             Outcome::Passed(_) => pod.passed(proof, attempt),
-            Outcome::Refuted => pod.failed_probe(attempt, false, now, slowest),
-            Outcome::Unanswered => pod.failed_probe(attempt, true, now, slowest),
+            Outcome::Refuted => pod.failed_probe(attempt, false, now, self.crowd, slowest),
+            Outcome::Unanswered => pod.failed_probe(attempt, true, now, self.crowd, slowest),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::schedule::pause;
+use super::schedule::{is_eager, pause};
 use super::{Attempt, Proof};
 
 /// What is known of one address.
@@ -66,6 +66,11 @@ impl Pod {
         now.saturating_duration_since(self.since)
     }
 
+    /// Whether it is asked at a pace that can be felt.
+    pub(super) fn is_eager(&self, now: Instant) -> bool {
+        matches!(self.state, State::Probing { .. } | State::Waiting { .. }) && is_eager(self.waited(now))
+    }
+
     /// Kubernetes' readiness, on every listing.
     pub(super) fn readiness(&mut self, ready: bool, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         let before = std::mem::replace(&mut self.ready, ready);
@@ -106,11 +111,19 @@ impl Pod {
     }
 
     /// A probe failed. Only the last one's failure counts: an earlier one may have been overtaken by a ready event.
-    pub(super) fn failed_probe(&mut self, attempt: Attempt, maybe_mesh: bool, now: Instant, slowest: Option<Duration>) {
+    /// One of `crowd` that are eager.
+    pub(super) fn failed_probe(
+        &mut self,
+        attempt: Attempt,
+        maybe_mesh: bool,
+        now: Instant,
+        crowd: usize,
+        slowest: Option<Duration>,
+    ) {
         match self.state {
             // (Probing | Suspect) => Waiting
             State::Probing { attempt: last } | State::Suspect { attempt: last } if last == attempt => {
-                let pause = pause(self.waited(now));
+                let pause = pause(self.waited(now), crowd);
                 self.state = State::Waiting { due: now + slowest.map_or(pause, |slowest| pause.max(slowest)) };
                 self.maybe_mesh = Some(maybe_mesh);
             }

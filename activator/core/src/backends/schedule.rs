@@ -2,12 +2,14 @@
 //!
 //! # The rule
 //!
-//! The next probe comes after a fiftieth of the time waited, no sooner than 1 ms, no later than 50 ms. So a pod that
-//! took T to start is found at most 2 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The
-//! time waited counts from when the address became known, or was last believed.
+//! The next probe comes after a hundredth of the time waited, no sooner than 1 ms, no later than 50 ms. So a pod that
+//! took T to start is found at most 1 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The
+//! time waited counts from when the address became known, or was last believed. What a held request takes once its pod
+//! is found ([`FORWARDING`]) is part of the pause: it is taken off beforehand, down to the least pause.
 //!
-//! What a timer may be late, and what a held request takes once its pod is found ([`LATENESS`], [`FORWARDING`]), is part
-//! of the pause: it is taken off beforehand, down to the least pause.
+//! All addresses together are asked 10 000 times a second at most, for as long as a longer pause can be felt: where
+//! many are waited for at once, each one's pause is [`SHARE`] for each of them. Those that are asked every 50 ms do not
+//! count, so that a crowd that never starts delays nobody.
 //!
 //! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network
 //! is not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before
@@ -19,10 +21,9 @@ use std::time::Duration;
 /// Shortest and longest pause between two probes of one address.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// The part of the time waited that is the pause.
-const PAUSE_DIVISOR: u32 = 50;
-/// What a timer may be late: tokio's are kept by the millisecond and rounded up, and so is the wait for the kernel
-/// under them.
-const LATENESS: Duration = Duration::from_millis(2);
+const PAUSE_DIVISOR: u32 = 100;
+/// The pause for each address that is waited for: a refused probe costs some 50 µs of one core.
+const SHARE: Duration = Duration::from_micros(100);
 /// From a probe that will pass to the first byte of the answer: its exchange, a grant, the request's own.
 const FORWARDING: Duration = Duration::from_millis(1);
 /// Round trips that a connection may take, and the bounds of what comes out.
@@ -45,9 +46,20 @@ pub struct Timeouts {
     pub answer: Duration,
 }
 
-/// The pause to set a timer to before the next probe of an address that has waited so long.
-pub fn pause(waited: Duration) -> Duration {
-    (waited / PAUSE_DIVISOR).saturating_sub(LATENESS + FORWARDING).clamp(PAUSE.0, PAUSE.1)
+/// The pause before the next probe of an address that has waited so long, one of so many that are [eager](is_eager).
+pub(super) fn pause(waited: Duration, crowd: usize) -> Duration {
+    let share = SHARE.saturating_mul(u32::try_from(crowd).unwrap_or(u32::MAX));
+    alone(waited).max(share).min(PAUSE.1)
+}
+
+/// Whether an address that has waited so long has any pause but the longest.
+pub(super) fn is_eager(waited: Duration) -> bool {
+    alone(waited) < PAUSE.1
+}
+
+/// The pause if no other address is waited for.
+fn alone(waited: Duration) -> Duration {
+    (waited / PAUSE_DIVISOR).saturating_sub(FORWARDING).clamp(PAUSE.0, PAUSE.1)
 }
 
 /// Shortest time in which a pod so far away can be expected to answer.
@@ -85,12 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn a_held_request_is_answered_a_fiftieth_of_the_time_waited_late_at_most() {
-        let rows = [(0, 1), (50, 1), (200, 1), (250, 2), (1_000, 17), (2_500, 47), (2_650, 50), (3_600_000, 50)];
+    fn a_held_request_is_answered_a_hundredth_of_the_time_waited_late_at_most() {
+        let rows = [(0, 1), (50, 1), (200, 1), (300, 2), (1_000, 9), (5_000, 49), (5_100, 50), (3_600_000, 50)];
         for (waited, expected) in rows {
-            assert_eq!(pause(ms(waited)), ms(expected), "{waited} ms");
+            assert_eq!(pause(ms(waited), 1), ms(expected), "{waited} ms");
+            assert_eq!(is_eager(ms(waited)), expected < 50, "{waited} ms");
         }
-        assert_eq!(pause(ms(225)), Duration::from_micros(1500), "not in whole milliseconds");
+        assert_eq!(pause(ms(250), 1), Duration::from_micros(1500), "not in whole milliseconds");
+    }
+
+    #[test]
+    fn a_crowd_is_asked_ten_thousand_times_a_second_in_all() {
+        let rows = [(0, 10, 1), (0, 50, 5), (1_000, 50, 9), (1_000, 100, 10), (0, 1_000, 50), (0, usize::MAX, 50)];
+        for (waited, crowd, expected) in rows {
+            assert_eq!(pause(ms(waited), crowd), ms(expected), "{waited} ms, one of {crowd}");
+        }
     }
 
     #[test]

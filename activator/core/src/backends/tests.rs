@@ -147,7 +147,7 @@ fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
 
 /// Goal: the pause follows the time waited for this address alone.
 #[test]
-fn the_next_probe_comes_after_a_fiftieth_of_the_time_waited() {
+fn the_next_probe_comes_after_a_hundredth_of_the_time_waited() {
     let mut watch = Watch::standalone();
     watch.list(&[], &[1]);
     watch.probed(1, FAIL);
@@ -155,10 +155,29 @@ fn the_next_probe_comes_after_a_fiftieth_of_the_time_waited() {
     assert_eq!(watch.due(), (vec![1], None));
     watch.now = watch.epoch + Duration::from_secs(1); // The probe took its time.
     watch.probed(1, FAIL);
-    assert_eq!(watch.due_us(), Some(1_017_000));
+    assert_eq!(watch.due_us(), Some(1_009_000));
     watch.list(&[], &[1, 2]);
     assert_eq!(watch.probed(2, FAIL), nothing());
     assert_eq!(watch.due_us(), Some(1_001_000), "a new address begins anew");
+}
+
+/// Goal: addresses are paced together for as long as they are waited for eagerly.
+#[test]
+fn a_crowd_shares_the_probes_out() {
+    let mut watch = Watch::standalone();
+    watch.list(&[], &[1, 2, 3]);
+    assert_eq!(watch.machine.eager(watch.now), 3);
+    watch.machine.set_crowd(50);
+    watch.probed(1, FAIL);
+    assert_eq!(watch.due_us(), Some(5_000), "100 µs for each of them");
+    assert_eq!(watch.machine.eager(watch.now), 3, "asked or to be asked");
+    watch.pass(2);
+    assert_eq!(watch.machine.eager(watch.now), 2);
+    assert_eq!(watch.machine.eager(watch.epoch + Duration::from_secs(6)), 0, "every 50 ms costs little");
+    let mut unasked = Watch::new(Proof::Ready, Fallback::Never);
+    unasked.list(&[1], &[]);
+    unasked.handle(Event::Failed(at(1)));
+    assert_eq!(unasked.machine.eager(unasked.now), 0, "nothing is sent");
 }
 
 #[test]
