@@ -26,6 +26,7 @@ mod proxy;
 mod report;
 mod role;
 mod tools;
+mod witness;
 
 use clap::{Parser, Subcommand};
 use lab::Lab;
