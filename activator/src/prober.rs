@@ -79,14 +79,17 @@ pub(crate) async fn probe(
 }
 
 /// Connects to the pod's address, or to another port of it.
-async fn connect(pool: &Pool, address: SocketAddr, timeout: Duration) -> Option<(PodStream, Duration)> {
-    let stream = pool.connect(address, timeout).await.ok()?;
+async fn connect(pool: &Pool, address: SocketAddr, timeout: Duration) -> Result<(PodStream, Duration), Outcome> {
+    let stream = pool.connect(address, timeout).await?;
     let round_trip = stream.round_trip;
-    Some((stream, round_trip))
+    Ok((stream, round_trip))
 }
 
 async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Outcome {
-    let Some((stream, took)) = connect(pool, address, timeouts.connect).await else { return Outcome::Unanswered };
+    let (stream, took) = match connect(pool, address, timeouts.connect).await {
+        Ok(connected) => connected,
+        Err(missed) => return missed,
+    };
     if address == pool.address && pool.tls.is_none() {
         match protocol {
             Protocol::Http1 => {
@@ -138,12 +141,12 @@ async fn http(
     let (connection, took) = match pool.idle() {
         Some(connection) => (connection, None),
         None => match connect(pool, address, timeouts.connect).await {
-            Some((stream, took)) => {
+            Ok((stream, took)) => {
                 let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
                 let Ok(Ok(stream)) = secured.await else { return Outcome::Unanswered };
                 (Http1::new(stream), Some(took))
             }
-            None => return Outcome::Unanswered,
+            Err(missed) => return missed,
         },
     };
     let mut request = Request::new(());
@@ -168,7 +171,10 @@ async fn http(
 
 async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
     let own = address == pool.address && pool.tls.is_none();
-    let Some((stream, took)) = connect(pool, address, timeouts.connect).await else { return Outcome::Unanswered };
+    let (stream, took) = match connect(pool, address, timeouts.connect).await {
+        Ok(connected) => connected,
+        Err(missed) => return missed,
+    };
     let answer = async {
         let connection = Http2::new(stream).await.ok()?;
         let uri = format!("http://{address}/grpc.health.v1.Health/Check");

@@ -112,7 +112,7 @@ pub(crate) async fn connect(
 }
 
 /// Nobody has answered for so long.
-pub(crate) fn unanswered(timeout: Duration) -> io::Error {
+fn unanswered(timeout: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("connect not answered within {timeout:?}"))
 }
 

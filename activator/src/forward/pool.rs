@@ -21,14 +21,14 @@
 //! - At most [`HTTP2_MAX`] HTTP/2 connections: beyond that, requests wait for a stream. Those that stand idle beside
 //!   another are closed by the sweep.
 
-use super::connect::{Connecting, Patience, connect, unanswered};
+use super::connect::{Connecting, Patience, connect};
 use super::dial::PodStream;
 use super::http1::Http1;
 use super::http2::{Http2, Stream};
 use super::silence::{doubt_after, silence_max};
 use super::tls::{PodIo, PodTls};
 use super::watch::{Link, Lost, Watch, is_silence};
-use activator_core::backends::answer_min;
+use activator_core::backends::{Outcome, answer_min};
 use common_runtime::tls::Roots;
 use common_runtime::trim;
 use dashmap::DashMap;
@@ -124,17 +124,23 @@ impl Pool {
     /// connect is not waited for.
     ///
     /// # Errors
-    /// The pod could not be connected to.
-    pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> io::Result<PodStream> {
+    /// The pod could not be connected to: how the probe ended.
+    pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<PodStream, Outcome> {
         let held = self.held.lock().take().filter(|held| held.address == address && held.start.elapsed() < HELD_MAX);
-        let connecting: Vec<Connecting> = held.into_iter().chain([Connecting::begin(address)?]).collect();
+        let begun = Connecting::begin(address).map_err(|_| Outcome::Unanswered)?;
+        let connecting: Vec<Connecting> = held.into_iter().chain([begun]).collect();
         let ended = futures::future::select_all(connecting.iter().map(|connecting| Box::pin(connecting.ended())));
         let _ = tokio::time::timeout(timeout, ended).await;
         let Some(ended) = connecting.iter().position(Connecting::has_ended) else {
             *self.held.lock() = connecting.into_iter().next(); // The older one.
-            return Err(unanswered(timeout));
+            return Err(Outcome::Unanswered);
         };
-        let stream = connecting.into_iter().nth(ended).map_or_else(|| Err(unanswered(timeout)), Connecting::finish)?;
+        let ended = connecting.into_iter().nth(ended).ok_or(Outcome::Unanswered)?;
+        let start = ended.start;
+        let stream = ended.finish().map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => Outcome::Refused(start.elapsed()),
+            _ => Outcome::Unanswered,
+        })?;
         Ok(if address == self.address { self.connected(stream) } else { stream })
     }
 
@@ -453,6 +459,7 @@ async fn sweep(pools: Weak<Pools>, shutdown: CancellationToken) {
 mod tests {
     use super::*;
     use crate::lanes::Lanes;
+    use socket2::{SockFilter, SockRef};
     use std::collections::BTreeSet;
     use std::net::Ipv4Addr;
     use std::num::NonZeroUsize;
@@ -462,6 +469,37 @@ mod tests {
 
     async fn listen() -> TcpListener {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port")
+    }
+
+    /// Goal: a probe's connect says that nobody listens, and how long it took to hear that; silence says nothing.
+    #[tokio::test]
+    async fn a_refusal_is_told_from_silence() {
+        let listener = listen().await;
+        let address = listener.local_addr().expect("bound");
+        let pool = Pool::new(address, None, 2, Arc::default());
+        let from_there = |outcome| matches!(outcome, Outcome::Refused(took) if took > Duration::ZERO);
+        // From here on its kernel drops what comes before TCP sees it.
+        SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+        let silent = pool.connect(address, Duration::from_millis(5)).await.expect_err("dropped");
+        assert_eq!(silent, Outcome::Unanswered);
+        drop(listener);
+        let refused = pool.connect(address, Duration::from_secs(60)).await.expect_err("nobody listens");
+        assert!(from_there(refused), "{refused:?}");
+    }
+
+    /// Goal: a program that starts again at its old address is found at once, although a first segment from a port that
+    /// its former self remembers is not answered as it should be for some 10 ms. Method: the second connect's beside it.
+    #[tokio::test]
+    async fn a_connect_that_hangs_delays_no_other() {
+        let listener = listen().await;
+        let address = listener.local_addr().expect("bound");
+        let pool = Pool::new(address, None, 2, Arc::default());
+        SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+        pool.connect(address, Duration::from_millis(1)).await.expect_err("dropped");
+        SockRef::from(&listener).detach_filter().expect("permitted");
+        let stream = pool.connect(address, Duration::from_secs(60)).await.expect("beside the one that hangs");
+        // As the kernel saw it; the first would have been answered only once it was repeated, after a second.
+        assert!(stream.round_trip < Duration::from_secs(1), "{:?}", stream.round_trip);
     }
 
     #[tokio::test]

@@ -115,6 +115,8 @@ pub enum Outcome {
     Refuted,
     /// It was not answered, or with 502 or 503.
     Unanswered,
+    /// The connection was refused, after this time: nobody listens yet, but it is known how far away.
+    Refused(Duration),
 }
 
 /// What to do.
@@ -260,7 +262,7 @@ impl Backends {
     }
 
     fn probed(&mut self, destination: &Destination, attempt: Attempt, outcome: Outcome, now: Instant) {
-        if let Outcome::Passed(Some(connect)) = outcome {
+        if let Outcome::Passed(Some(connect)) | Outcome::Refused(connect) = outcome {
             self.round_trip.measure(connect);
         }
         if self.cluster_ip.as_ref() == Some(destination) {
@@ -272,7 +274,7 @@ impl Backends {
         match outcome {
             Outcome::Passed(_) => pod.passed(proof, attempt),
             Outcome::Refuted => pod.failed_probe(attempt, false, now, self.crowd, slowest),
-            Outcome::Unanswered => pod.failed_probe(attempt, true, now, self.crowd, slowest),
+            Outcome::Unanswered | Outcome::Refused(_) => pod.failed_probe(attempt, true, now, self.crowd, slowest),
         }
     }
 

@@ -11,9 +11,11 @@
 //! many are waited for at once, each one's pause is [`SHARE`] for each of them. Those that are asked every 50 ms do not
 //! count, so that a crowd that never starts delays nobody.
 //!
-//! A probe's connection is given up after sixteen round trips, since a segment that was lost (an address whose network
-//! is not up yet swallows the first) is repeated by the kernel only after a second: dialling again is faster. Before
-//! any round trip was measured, 100 ms. The answer has four round trips in any case. An address that has waited long
+//! A probe's connection is given up after sixteen round trips, since dialling again is faster: a segment that was lost
+//! (an address whose network is not up yet swallows the first) is repeated by the kernel only after a second. And where
+//! a program starts again at its old address, a first segment from a port that its former self remembers (`TIME_WAIT`)
+//! is answered with what means nothing here, and repeated after some 10 ms. Whoever refuses a connection has measured
+//! the round trip; before that, 100 ms. The answer has four round trips in any case. An address that has waited long
 //! gets longer, in case the network is slow. The shell lets one connect that was given up go on beside the next.
 
 use std::time::Duration;
@@ -28,14 +30,15 @@ const SHARE: Duration = Duration::from_micros(100);
 const FORWARDING: Duration = Duration::from_millis(1);
 /// Round trips that a connection may take, and the bounds of what comes out.
 const CONNECT_ROUND_TRIPS: u32 = 16;
-const CONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const CONNECT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 const CONNECT_UNMEASURED: Duration = Duration::from_millis(100);
 /// Round trips that an answer is granted whatever the configuration says (Knative's 300 ms never wake a pod that is
 /// further away than that), and the bound of what comes out.
 const ANSWER_ROUND_TRIPS: u32 = 4;
 const ANSWER_FAR_MAX: Duration = Duration::from_secs(2);
-/// The part of the time waited that a connection may take in any case.
-const CONNECT_DIVISOR: u32 = 10;
+/// The part of the time waited that a connection may take in any case, if a round trip was measured and if not.
+const CONNECT_DIVISOR: u32 = 100;
+const CONNECT_DIVISOR_UNMEASURED: u32 = 10;
 
 /// How long one probe may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +75,7 @@ pub fn answer_min(round_trip: Duration) -> Duration {
 pub(super) struct RoundTrip(Option<Duration>);
 
 impl RoundTrip {
-    /// One more measurement. Weighs an eighth, as TCP's own.
+    /// One more measurement: of a connection or its refusal. Weighs an eighth, as TCP's own.
     pub(super) fn measure(&mut self, sample: Duration) {
         self.0 = Some(match self.0 {
             None => sample,
@@ -82,9 +85,12 @@ impl RoundTrip {
 
     /// For a probe of an address that has waited so long.
     pub(super) fn timeouts(self, waited: Duration, answer: Duration) -> Timeouts {
-        let connect = self.0.map_or(CONNECT_UNMEASURED, |smooth| smooth.saturating_mul(CONNECT_ROUND_TRIPS));
+        let connect = match self.0 {
+            None => CONNECT_UNMEASURED.max(waited / CONNECT_DIVISOR_UNMEASURED),
+            Some(smooth) => smooth.saturating_mul(CONNECT_ROUND_TRIPS).max(waited / CONNECT_DIVISOR),
+        };
         let far = self.0.map_or(Duration::ZERO, answer_min);
-        Timeouts { connect: connect.max(waited / CONNECT_DIVISOR).clamp(CONNECT.0, CONNECT.1), answer: answer.max(far) }
+        Timeouts { connect: connect.clamp(CONNECT.0, CONNECT.1), answer: answer.max(far) }
     }
 }
 
@@ -129,15 +135,16 @@ mod tests {
         let mut measured = RoundTrip::default();
         let connect = |round_trip: RoundTrip, waited| round_trip.timeouts(ms(waited), ms(300)).connect;
         assert_eq!(connect(measured, 0), ms(100), "nothing measured yet");
+        assert_eq!(connect(measured, 5_000), ms(500), "a long wait allows a slow network");
         measured.measure(Duration::from_micros(50));
-        assert_eq!(connect(measured, 0), ms(20), "never so short that a busy machine fails it");
+        assert_eq!(connect(measured, 0), ms(1), "never shorter than a pause");
         let mut far = RoundTrip::default();
         far.measure(ms(10));
         assert_eq!(connect(far, 0), ms(160));
         let mut smooth = RoundTrip::default();
         [ms(8), ms(16)].into_iter().for_each(|sample| smooth.measure(sample));
         assert_eq!(connect(smooth, 0), ms(144), "16 times (7 × 8 + 16) / 8 ms");
-        assert_eq!(connect(measured, 5_000), ms(500), "a long wait allows a slow network");
+        assert_eq!(connect(measured, 5_000), ms(50), "as the pause");
         assert_eq!(connect(far, 3_600_000), ms(1_000), "by then the kernel has repeated itself");
     }
 }

@@ -180,6 +180,20 @@ fn a_crowd_shares_the_probes_out() {
     assert_eq!(unasked.machine.eager(unasked.now), 0, "nothing is sent");
 }
 
+/// Goal: who refuses is not there yet, and says how far away it is: silence is not waited for much longer than that.
+#[test]
+fn a_refusal_measures_the_round_trip() {
+    let mut watch = Watch::standalone();
+    let connect = |watch: &Watch| watch.machine.round_trip.timeouts(Duration::ZERO, Duration::ZERO).connect;
+    watch.list(&[], &[1]);
+    assert_eq!(watch.probed(1, FAIL), nothing());
+    assert_eq!(connect(&watch), Duration::from_millis(100), "silence measures nothing");
+    watch.due();
+    assert_eq!(watch.probed(1, Outcome::Refused(Duration::from_micros(500))), nothing(), "it failed");
+    assert_eq!(connect(&watch), Duration::from_millis(8));
+    assert_eq!(watch.due(), (vec![1], None), "and is asked again");
+}
+
 #[test]
 fn a_hanging_probe_delays_no_other() {
     let mut watch = Watch::standalone();
