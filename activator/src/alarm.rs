@@ -17,6 +17,7 @@ use rustix::time::{
 use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
@@ -30,7 +31,7 @@ pub(crate) struct Alarm {
 #[derive(Debug)]
 struct Timer {
     fd: AsyncFd<OwnedFd>,
-    set: Instant,
+    set: Option<Instant>,
 }
 
 impl Alarm {
@@ -53,21 +54,14 @@ impl Alarm {
     }
 
     async fn rung(&mut self, due: Instant) -> io::Result<()> {
-        if let Some(timer) = &mut self.timer {
-            if timer.set != due {
-                set(&timer.fd, due)?;
-                timer.set = due;
+        let timer = match &mut self.timer {
+            Some(timer) => timer,
+            None => {
+                let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+                self.timer.insert(Timer::on(timerfd_create(TimerfdClockId::Monotonic, flags)?)?)
             }
-        } else {
-            let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-            // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always
-            // gives the same number and closes it only when dropped, which AsyncFd, its owner from here on, does after
-            // taking it off.
-            let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
-            set(&fd, due)?;
-            self.timer = Some(Timer { fd, set: due });
-        }
-        let Some(timer) = &self.timer else { return Err(io::ErrorKind::NotFound.into()) };
+        };
+        timer.set(due)?;
         loop {
             // What was seen before may be of a time it was set to earlier: only what can be read counts.
             let mut seen = timer.fd.readable().await?;
@@ -78,21 +72,35 @@ impl Alarm {
     }
 }
 
-/// Has it ring once, from now on at `due`; a ring that was not read is forgotten.
-fn set(fd: &AsyncFd<OwnedFd>, due: Instant) -> io::Result<()> {
-    // Zero would turn it off.
-    let left = due.saturating_duration_since(Instant::now()).max(std::time::Duration::from_nanos(1));
-    let it_value = Timespec::try_from(left).map_err(io::Error::other)?;
-    let once = Itimerspec { it_interval: Timespec::default(), it_value };
-    timerfd_settime(fd, TimerfdTimerFlags::empty(), &once)?;
-    Ok(())
+impl Timer {
+    /// Set to nothing yet.
+    fn on(fd: OwnedFd) -> io::Result<Self> {
+        // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always gives
+        // the same number and closes it only when dropped, which AsyncFd, its owner from here on, does after taking it
+        // off.
+        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
+        Ok(Self { fd, set: None })
+    }
+
+    /// Has it ring once, from now on at `due`; a ring of another time that was not read is forgotten.
+    fn set(&mut self, due: Instant) -> io::Result<()> {
+        if self.set == Some(due) {
+            return Ok(());
+        }
+        // Zero would turn it off.
+        let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let it_value = Timespec::try_from(left).map_err(io::Error::other)?;
+        let once = Itimerspec { it_interval: Timespec::default(), it_value };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
+        self.set = Some(due);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use futures::FutureExt;
-    use std::time::Duration;
 
     /// What no timer of this file takes.
     const LONG: Duration = Duration::from_secs(60);
@@ -136,9 +144,7 @@ mod tests {
     #[tokio::test]
     async fn the_runtimes_timer_stands_in() {
         let (no_timer, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
-        // SAFETY: as above; the pair's end is an OwnedFd too.
-        let fd = unsafe { AsyncFd::register_with_interest(no_timer.into(), Interest::READABLE) }.expect("registered");
-        let mut alarm = Alarm { timer: Some(Timer { fd, set: Instant::now() }) };
+        let mut alarm = Alarm { timer: Some(Timer::on(no_timer.into()).expect("registered")) };
         rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
         assert!(alarm.timer.is_none());
     }
