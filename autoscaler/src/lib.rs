@@ -1,9 +1,7 @@
 //! The autoscaler: receives stats, looks at metrics where it is asked to, decides for each revision, patches replicas,
 //! switches the path. [`hpa`] is `autoscaler-hpa`'s part, [`import`] translates manifests of others.
 
-pub mod announce;
 pub mod api_rate;
-mod beside_knative;
 #[cfg(test)]
 mod certificate;
 pub mod clock;
@@ -13,12 +11,14 @@ pub mod explain;
 pub mod hpa;
 pub mod import;
 pub mod ingest;
+pub mod knative;
 pub mod leadership;
 pub mod options;
 pub mod pods;
 pub mod reconcile;
 pub mod run;
 pub mod scale;
+mod standalone;
 pub mod stateful_set;
 
 pub use options::{Hpa, Options, ScaleEvent, StatTokens};

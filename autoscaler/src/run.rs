@@ -25,8 +25,6 @@
 //!
 //! Traces: as in Knative's autoscaler, nothing on the way from a stat to a patch makes spans.
 
-use crate::announce;
-use crate::beside_knative;
 use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
@@ -37,6 +35,7 @@ use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::peers::Peers;
 use crate::ingest::stat_server::StatServer;
 use crate::ingest::{Here, Ingest};
+use crate::knative::bucket_services;
 use crate::leadership::{Shares, tell_of_edits};
 use crate::options::Options;
 use crate::pods::{self, PodIndex};
@@ -44,6 +43,7 @@ use crate::reconcile;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Attention, Ports};
+use crate::standalone::conflict_guard;
 use anyhow::Context;
 use common::RevisionKey;
 use common::config::{
@@ -144,7 +144,7 @@ where
     }
     if options.mode == Mode::Standalone {
         tokio::select! {
-            () = beside_knative::wait_until_alone(&client, &server, beside_knative::RECHECK) => {}
+            () = conflict_guard::wait_until_alone(&client, &server, conflict_guard::RECHECK) => {}
             () = shutdown.cancelled() => return Ok(()),
         }
     }
@@ -347,7 +347,7 @@ impl Plane {
             counters: IngestCounters::new(&metrics),
         });
         let counters = here.counters.clone();
-        // Only in a Knative install buckets have Services: see `announce`.
+        // Only in a Knative install buckets have Services: see `knative::bucket_services`.
         let services = (options.mode == Mode::Knative)
             .then(|| format!("{}.svc.{}", options.system_namespace, options.cluster_domain));
         let stop = tokens.stop.clone();
@@ -375,7 +375,7 @@ impl Plane {
         tasks.spawn(async move { peers.run().await });
         if options.mode == Mode::Knative && options.stateful_set.is_none() {
             let namespace = options.system_namespace.clone();
-            tasks.spawn(announce::run(
+            tasks.spawn(bucket_services::run(
                 client.clone(),
                 namespace,
                 options.pod_ip,

@@ -3,7 +3,6 @@
 use super::api::{Bounded, Writer, Written};
 use super::error::Error;
 use super::events::Recorder;
-use super::kpa::foreign::NOT_SERVED;
 use super::kpa::probe::Prober;
 use super::pass::Passes;
 use super::turns::{Place, Turns};
@@ -14,6 +13,7 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::options::Options;
 use crate::scale::Ports;
+use crate::standalone::unserved::NOT_SERVED;
 use autoscaler_core::contest::Contest;
 use autoscaler_core::engine::{self, Plan};
 use autoscaler_core::pace::Line;

@@ -20,14 +20,13 @@
 //! can stop the others.
 
 pub(crate) mod api;
-mod context;
+pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod kpa;
 mod metric;
 pub(crate) mod pass;
 pub(crate) mod queue;
-mod sks;
 pub(crate) mod status;
 mod turns;
 pub(crate) mod world;
@@ -39,6 +38,7 @@ use crate::api_rate;
 use crate::engine::Engine;
 use crate::options::Hpa;
 use crate::run::Wiring;
+use crate::standalone::serverless;
 use common::RevisionKey as Key;
 use common_runtime::environment::Mode;
 use context::{Context, Sound};
@@ -98,7 +98,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) -> anyhow::Result<
         let source = Source { kind: "Metric", queue: cx.queues.metrics.clone(), only: None };
         tasks.spawn(worker(source, cx.clone(), shutdown.clone(), work));
         if cx.options.mode == Mode::Standalone {
-            let work = |cx: Arc<Context>, key: Key, _| async move { sks::reconcile(&cx, &key).await };
+            let work = |cx: Arc<Context>, key: Key, _| async move { serverless::reconcile(&cx, &key).await };
             let source = Source { kind: "ServerlessService", queue: cx.queues.serverless.clone(), only: None };
             tasks.spawn(worker(source, cx.clone(), shutdown.clone(), work));
         }

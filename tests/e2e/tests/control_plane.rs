@@ -138,7 +138,13 @@ async fn a_bucket_is_announced_by_its_holder() {
         let stop = CancellationToken::new();
         let shares = Shares::new(bucket_names(1), Ownership::alone(1, &holder(number)));
         let ip = holder(number).pod_ip;
-        tokio::spawn(autoscaler::announce::run(client.clone(), SYSTEM.into(), ip, shares, stop.clone()));
+        tokio::spawn(autoscaler::knative::bucket_services::run(
+            client.clone(),
+            SYSTEM.into(),
+            ip,
+            shares,
+            stop.clone(),
+        ));
         let announced = async {
             loop {
                 if let Ok(slice) = slices.get(name).await

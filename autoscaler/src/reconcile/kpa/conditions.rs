@@ -1,8 +1,8 @@
 //! What a pass says in the status: scales, conditions, and notices that only inform.
 
 use super::parameters::Parameters;
-use super::standalone::{Prepared, Refusal};
 use super::{HOSTS_OWNED, Pass, SETTINGS_HONORED};
+use crate::standalone::admission::{Prepared, Refusal};
 use autoscaler_core::active;
 use common_api::ServerlessService;
 use common_api::condition::{Condition, FALSE, READY};

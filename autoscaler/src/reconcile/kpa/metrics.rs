@@ -1,10 +1,10 @@
 //! Pods that metrics ask for: what is looked at, and one wish of load and metrics.
 
 use super::parameters::Parameters;
-use super::standalone::Prepared;
 use super::{METRICS_MEASURED, Pass};
 use crate::engine::Subject;
 use crate::scale::PodSet;
+use crate::standalone::admission::Prepared;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::engine::blend::Input;
 use common::annotations::{METRIC_CONCURRENCY, METRIC_RPS};

@@ -3,7 +3,7 @@
 //!
 //! # Order
 //!
-//! 1. Standalone looks whether it may act at all ([`standalone`]), and marks what it takes up. In a Knative install
+//! 1. Standalone looks whether it may act at all ([`admission`]), and marks what it takes up. In a Knative install
 //!    nothing happens before the ServerlessService has named its private Service.
 //! 2. The decider is told what there is to decide, the pod index what there is to count.
 //! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
@@ -25,19 +25,16 @@
 //!
 //! # Not here
 //!
-//! What nobody serves ([`foreign`] says so in the status); the process's own metrics, which are recorded where
+//! What nobody serves ([`unserved`] says so in the status); the process's own metrics, which are recorded where
 //! decisions are.
 
 mod conditions;
-pub(crate) mod foreign;
 mod metrics;
 pub(crate) mod objects;
 mod outcome;
-mod parameters;
+pub(crate) mod parameters;
 pub(crate) mod probe;
-mod retire;
-mod scale;
-mod standalone;
+pub(crate) mod scale;
 mod writes;
 
 use super::context::Context;
@@ -45,6 +42,8 @@ use super::error::Error;
 use super::pass::Passed;
 use super::world::targets::{TargetError, TargetKey};
 use crate::scale::PodSet;
+use crate::standalone::admission::{Plan, Prepared, Refusal};
+use crate::standalone::{admission, retire, unserved};
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
@@ -57,12 +56,10 @@ use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use kube::ResourceExt;
 use outcome::Decided;
 use parameters::Parameters;
-use standalone::{Plan, Prepared, Refusal};
 use std::sync::Arc;
 
 pub(crate) use objects::labels;
 use scale::COMPONENT;
-pub(crate) use standalone::claimant;
 
 /// Condition that only informs: an annotation has no effect.
 pub(crate) const SETTINGS_HONORED: &str = "SettingsHonored";
@@ -77,7 +74,7 @@ const ACTIVATORS_AT_FIRST: i32 = 2;
 /// metrics are looked at, and what was taken up stays ours whatever its class becomes.
 pub(crate) fn is_ours(cx: &Context, object: &PodAutoscaler) -> bool {
     match annotations::CLASS.text(object.annotations()) {
-        Some(_) => cx.serves(object) || (cx.is_standalone() && standalone::has_finalizer(object)),
+        Some(_) => cx.serves(object) || (cx.is_standalone() && admission::has_finalizer(object)),
         None => cx.is_standalone(),
     }
 }
@@ -96,10 +93,10 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
         return Ok(());
     }
     if !is_ours(cx, &object) {
-        return foreign::reconcile(cx, key, &object).await;
+        return unserved::reconcile(cx, key, &object).await;
     }
     if object.metadata.deletion_timestamp.is_some() {
-        let taken_up = cx.is_standalone() && standalone::has_finalizer(&object);
+        let taken_up = cx.is_standalone() && admission::has_finalizer(&object);
         return if taken_up { retire::run(cx, key, &object).await } else { Ok(()) };
     }
     let run = async |status, now| {
@@ -124,8 +121,8 @@ pub(crate) async fn hurry(cx: &Context, key: &Key) -> Result<(), Error> {
     let (now, status) = (cx.clock.now(), object.status.clone().unwrap_or_default());
     let mut pass = Pass { cx, key, now, object: object.clone(), status };
     let prepared = if cx.is_standalone() {
-        match standalone::plan(cx, key, &object)? {
-            Plan::Go(prepared) if standalone::has_finalizer(&object) => *prepared,
+        match admission::plan(cx, key, &object)? {
+            Plan::Go(prepared) if admission::has_finalizer(&object) => *prepared,
             _ => return Ok(()), // Not taken up yet, or refused.
         }
     } else if private_service(cx.world.serverless.get(key).as_deref()).is_empty() {
@@ -152,9 +149,9 @@ struct Pass<'a> {
 impl Pass<'_> {
     async fn run(&mut self) -> Result<(), Error> {
         let prepared = if self.cx.is_standalone() {
-            match standalone::plan(self.cx, self.key, &self.object)? {
+            match admission::plan(self.cx, self.key, &self.object)? {
                 Plan::Go(prepared) => {
-                    self.object = standalone::take_up(self.cx, self.key, &self.object, &prepared.target).await?;
+                    self.object = admission::take_up(self.cx, self.key, &self.object, &prepared.target).await?;
                     *prepared
                 }
                 Plan::Refuse(refusal) => {
@@ -190,7 +187,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// What takes the place of [`standalone::plan`] in a Knative install. None before the Services are there.
+    /// What takes the place of [`admission::plan`] in a Knative install. None before the Services are there.
     async fn knative(&mut self) -> Result<Option<Prepared>, Error> {
         let mut object = PodAutoscaler::clone(&self.object);
         object.set_defaults(&self.cx.autoscaler_config.borrow().pod_autoscaler_class);

@@ -1,9 +1,10 @@
 //! A PodAutoscaler is deleted: replicas first, then the traffic, then our objects.
 
 use super::super::error::Error;
-use super::super::{kpa, sks};
+use super::super::kpa;
 use super::fixture::{Exchange, Fixture, ago, expect};
 use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, autoscaler, metric, public_service, serverless, status};
+use crate::standalone::serverless as sks;
 use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! ServerlessServices in standalone: birth, the path that moves, adoption, tampering.
 
 use super::super::error::Error;
-use super::super::sks;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status};
+use crate::standalone::serverless as sks;
 use common::backend::{Backend, Probe};
 use common_runtime::environment::Mode;
 use serde_json::{Value, json};

@@ -4,9 +4,9 @@
 //! no error, and the status tells who has the traffic, not who was asked to have it.
 
 use super::super::error::Error;
-use super::super::sks;
 use super::fixture::{Exchange, Fixture, assert_condition, expect};
 use super::kpa_standalone::{SKSS, autoscaler, serverless, status};
+use crate::standalone::serverless as sks;
 use common::RevisionKey as Key;
 use common_runtime::environment::Mode;
 use k8s_openapi::api::core::v1::Service;

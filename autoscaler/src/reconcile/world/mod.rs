@@ -278,7 +278,7 @@ impl Routes {
 
     fn slice(&self, key: &Key, old: Option<&Arc<EndpointSlice>>, new: Option<&Arc<EndpointSlice>>) {
         let about = |slice: &Arc<EndpointSlice>| {
-            let service = slice.labels().get(super::sks::slices::SERVICE_NAME)?;
+            let service = slice.labels().get(crate::standalone::serverless::slices::SERVICE_NAME)?;
             Some(Key::new(key.namespace(), service.as_str()))
         };
         let (before, after) = (old.and_then(about), new.and_then(about));

@@ -10,15 +10,15 @@
 //!
 //! Each step is seen in the cluster's state, so a process that dies in between is followed by one that goes on.
 
-use super::super::context::Context;
-use super::super::error::Error;
-use super::super::sks::adopt::ADOPTED_BY;
-use super::super::world::facts::{Selector, Target};
-use super::super::world::targets::{TargetError, TargetKey};
-use super::super::world::{controller, public_service};
-use super::objects;
-use super::scale;
-use super::standalone::{adopted_replicas, let_go};
+use super::admission::{adopted_replicas, let_go};
+use super::serverless::adopt::ADOPTED_BY;
+use crate::reconcile::context::Context;
+use crate::reconcile::error::Error;
+use crate::reconcile::kpa::objects;
+use crate::reconcile::kpa::scale;
+use crate::reconcile::world::facts::{Selector, Target};
+use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::world::{controller, public_service};
 use crate::scale::PodSet;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
@@ -144,7 +144,7 @@ fn controlled_by(
 
 #[cfg(test)]
 mod tests {
-    use super::super::standalone::ADOPTED_REPLICAS;
+    use super::super::admission::ADOPTED_REPLICAS;
     use super::*;
 
     #[test]

@@ -7,9 +7,9 @@
 //! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a
 //! port of the private Service each, so that their numbers are known, and lead to the pods always.
 
-use super::super::world::facts::Labels;
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
 use super::slices::{LeadsTo, PublicPort};
+use crate::reconcile::world::facts::Labels;
 use crate::reconcile::world::facts::Target;
 use common::backend::Protocol;
 use common::names;

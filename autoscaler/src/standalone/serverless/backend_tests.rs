@@ -1,7 +1,7 @@
 //! Tables of ports and probes, and the backend as a whole.
 
-use super::super::super::world::facts::Selector;
 use super::*;
+use crate::reconcile::world::facts::Selector;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

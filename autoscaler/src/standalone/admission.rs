@@ -4,15 +4,15 @@
 //! Of an edit that breaks a rule the former version stays in force. A target is marked as taken up, with the replicas
 //! that it was found with, before anything is made or changed for it.
 
-use super::super::api::Bounded;
-use super::super::context::Context;
-use super::super::error::{Error, code};
-use super::super::sks::adopt::{Claimant, Standing, standing};
-use super::super::sks::{backend, services};
-use super::super::world::facts::{Selector, Target};
-use super::super::world::targets::{TargetError, TargetKey};
-use super::super::world::{controller, public_service};
-use super::parameters::Adoption;
+use super::serverless::adopt::{Claimant, Standing, standing};
+use super::serverless::{backend, services};
+use crate::reconcile::api::Bounded;
+use crate::reconcile::context::Context;
+use crate::reconcile::error::{Error, code};
+use crate::reconcile::kpa::parameters::Adoption;
+use crate::reconcile::world::facts::{Selector, Target};
+use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::world::{controller, public_service};
 use crate::scale::PodSet;
 use autoscaler_core::engine::Plan as MetricsPlan;
 use autoscaler_core::history::Obstacle;
@@ -41,7 +41,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// What stands in the way, in the words of the history.
-    pub(super) fn obstacle(&self) -> Obstacle {
+    pub(crate) fn obstacle(&self) -> Obstacle {
         match self.reason {
             SERVICE_NOT_OWNED => Obstacle::ServiceNotOwned,
             TARGET_NOT_FOUND => Obstacle::TargetNotFound,

@@ -31,13 +31,14 @@ mod endpoints;
 pub(crate) mod services;
 pub(crate) mod slices;
 
-use super::context::{Accepted, Context};
-use super::error::Error;
-use super::kpa;
-use super::pass::Passed;
-use super::world::facts::{Labels, Selector, Target};
-use super::world::targets::{TargetError, TargetKey};
-use super::world::{controller, public_service};
+use super::admission::claimant;
+use crate::reconcile::context::{Accepted, Context};
+use crate::reconcile::error::Error;
+use crate::reconcile::kpa;
+use crate::reconcile::pass::Passed;
+use crate::reconcile::world::facts::{Labels, Selector, Target};
+use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::world::{controller, public_service};
 use adopt::{ADOPTED_BY, Standing, standing};
 use common::RevisionKey as Key;
 use common::names;
@@ -186,7 +187,7 @@ impl Pass<'_> {
 
     fn standing(&self, service: Option<&Service>) -> Standing {
         let adopt = self.accepted.settings.adopt_service;
-        standing(service, kpa::claimant(self.key.name(), self.uid(), Some(&self.object), adopt))
+        standing(service, claimant(self.key.name(), self.uid(), Some(&self.object), adopt))
     }
 
     /// Hosts that are not an older PodAutoscaler's.

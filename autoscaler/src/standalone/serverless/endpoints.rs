@@ -1,11 +1,11 @@
 //! Step 4 of a pass: the EndpointSlices of the public Service, and what others left behind of them.
 
-use super::super::api::Bounded;
-use super::super::error::Error;
-use super::super::world::facts::Target;
 use super::services::Common;
 use super::slices::{self, Route, Write};
 use super::{Pass, Public, adopt, backend};
+use crate::reconcile::api::Bounded;
+use crate::reconcile::error::Error;
+use crate::reconcile::world::facts::Target;
 use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common::names;

@@ -8,9 +8,9 @@
 //! A PodAutoscaler that was taken up before its class was edited stays ours: the edit is refused, as any that breaks a
 //! rule, and its former version stays in force ([`Context::accepted`]). Nobody else would take our mark off.
 
-use super::super::context::Context;
-use super::super::error::Error;
-use super::super::status as status_writer;
+use crate::reconcile::context::Context;
+use crate::reconcile::error::Error;
+use crate::reconcile::status as status_writer;
 use autoscaler_core::history::{Action, Obstacle};
 use common::RevisionKey as Key;
 use common::annotations;
