@@ -3,7 +3,7 @@
 //! Upstream's `--kube-api-qps` and `--kube-api-burst` (`KUBE_API_QPS`, `KUBE_API_BURST`) are overwritten in its
 //! autoscaler; here they count, for the whole process, which has one client where upstream has four client sets.
 
-use autoscaler_core::pace::Rate;
+use common::write_rate::Rate;
 use common_runtime::environment::{EnvironmentError, Mode, parsed};
 
 /// Must be said of a number that is refused.

@@ -5,9 +5,9 @@
 //! write asks. What is remembered is bounded, since keys come over the wire: [`KNOWN_MAX`] of them, none longer than
 //! Kubernetes allows; beyond that everything is forgotten and hashed anew.
 
-use crate::scale::Leadership;
 use common::RevisionKey;
 use common::ownership::{Holder, owner};
+use common_controller::Leadership;
 use common_runtime::lease::{Ownership, WriteGuard};
 use dashmap::DashMap;
 use std::fmt;

@@ -4,7 +4,6 @@
 pub mod api_rate;
 #[cfg(test)]
 mod certificate;
-pub mod clock;
 pub mod collect;
 mod engine;
 pub mod explain;

@@ -3,7 +3,7 @@
 use crate::api_rate;
 use crate::ingest::admission::Demand;
 use crate::stateful_set::StatefulSet;
-use autoscaler_core::pace::Rate;
+use common::write_rate::Rate;
 use common::{RevisionKey, names};
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};

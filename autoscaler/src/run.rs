@@ -25,7 +25,6 @@
 //!
 //! Traces: as in Knative's autoscaler, nothing on the way from a stat to a patch makes spans.
 
-use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
 use crate::explain;
@@ -51,6 +50,7 @@ use common::config::{
     ObservabilityConfig,
 };
 use common::ownership::{Holder, bucket_names};
+use common_runtime::clock::Clock;
 use common_runtime::config_map::{ConfigMaps, Refusals};
 use common_runtime::environment::Mode;
 use common_runtime::lease::{self, ElectorOptions, Timing};

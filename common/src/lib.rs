@@ -18,5 +18,6 @@ pub mod scaling;
 pub mod stat;
 pub mod time;
 pub mod wire;
+pub mod write_rate;
 
 pub use key::RevisionKey;

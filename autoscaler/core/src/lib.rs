@@ -14,9 +14,9 @@
 //!
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
 //! [`history::History`] keeps why each revision has the scale it has. [`hpa`] is another controller's rules,
-//! Kubernetes' HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`pace`] says which write
-//! goes first, [`contest`] how often a scale that somebody undoes is asked for again, [`forwarding`] where a stat goes
-//! that reached another instance than its revision's owner.
+//! Kubernetes' HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`contest`] says how often
+//! a scale that somebody undoes is asked for again, [`forwarding`] where a stat goes that reached another instance than
+//! its revision's owner.
 //!
 //! # Not here
 //!
@@ -35,7 +35,6 @@ pub mod max_window;
 pub mod metrics;
 pub mod multiscaler;
 pub mod num_activators;
-pub mod pace;
 pub mod path_mode;
 pub mod pod_counts;
 pub mod sample;

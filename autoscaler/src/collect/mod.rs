@@ -13,7 +13,6 @@
 
 pub mod scraper;
 
-use crate::clock::Clock;
 use crate::scale::{Attention, CollectSpec, Collection, CollectionHealth};
 use autoscaler_core::decider::{Load, Unknown};
 use autoscaler_core::metrics::{Metrics, MetricsSpec, Refused};
@@ -21,6 +20,7 @@ use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common::stat::Stat;
 use common::time::Timestamp;
+use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;

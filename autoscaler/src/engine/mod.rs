@@ -17,13 +17,13 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Clock;
 use crate::hpa::sources::{Mapper, MetricSource, RestMetrics};
 use crate::scale::Attention;
 use autoscaler_core::engine::blend::{Answer, Blend, Input, Measured};
 use autoscaler_core::engine::plan::{PERIOD_DEFAULT, Plan};
 use autoscaler_core::hpa::spec::Behavior;
 use common::RevisionKey as Key;
+use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use kube::Client;
 use look::Look;

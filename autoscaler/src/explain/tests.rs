@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::certificate::Certificate;
-use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
@@ -18,6 +17,7 @@ use autoscaler_core::scale_to_zero::Reason;
 use common::ownership::{Holder, bucket_names};
 use common::time::Timestamp;
 use common_runtime::admin::Admin;
+use common_runtime::clock::Clock;
 use common_runtime::lease::Ownership;
 use common_runtime::telemetry::Metrics;
 use tokio_util::sync::CancellationToken;

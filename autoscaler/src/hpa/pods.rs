@@ -4,11 +4,11 @@
 //! within one namespace.
 
 use super::sources::PodSource;
-use crate::reconcile::world::store::Store;
 use autoscaler_core::hpa::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
 use autoscaler_core::hpa::quantity::Quantity;
 use autoscaler_core::hpa::selector::Selector;
 use common::time::Timestamp;
+use common_controller::Store;
 use k8s_openapi::api::core::v1::{self as core, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -43,7 +43,7 @@ impl PodCache {
     /// Takes in one pod, as the watch does.
     #[cfg(test)]
     pub(crate) fn put(&self, pod: &core::Pod) {
-        self.0.apply(&crate::reconcile::world::store::key_of(pod), "1", Some(trimmed(pod)));
+        self.0.apply(&common_controller::key_of(pod), "1", Some(trimmed(pod)));
     }
 }
 

@@ -23,18 +23,18 @@
 //! # Not here
 //!
 //! Of upstream's process: traces, and a limit on the rate of requests to the API server. The `autoscaler`'s writes wait
-//! for their turn (`reconcile::turns`); those of this process do not.
+//! for their turn ([`common_controller::WriteLimiter`]); those of this process do not.
 
 use super::delegate;
 use super::explain::{self, Explanations};
 use super::native;
 use super::options::{ControllerOptions, HpaMode};
-use crate::clock::Clock;
 use crate::leadership::{Shares, tell_of_edits};
 use anyhow::Context;
 use common::config::{self, AutoscalerConfig, ConfigError, LeaderElectionConfig, LogLevel, ObservabilityConfig};
 use common::ownership::Holder;
 use common_runtime::admin::{self, Page};
+use common_runtime::clock::Clock;
 use common_runtime::config_map::{ConfigMaps, Refusals};
 use common_runtime::environment::{EnvironmentError, parsed, required};
 use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};

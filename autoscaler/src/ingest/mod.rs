@@ -34,7 +34,6 @@ pub mod unfinished;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Clock;
 use crate::collect::{Collector, Recorded};
 use crate::leadership::{Instance, Shares};
 use crate::scale::multiscaler::Multiscaler;
@@ -43,6 +42,7 @@ use autoscaler_core::forwarding::{Forwarded, Route, route};
 use bytes::Bytes;
 use common::RevisionKey;
 use common::stat::{Stat, WireStatMessage};
+use common_runtime::clock::Clock;
 use counters::{Dropped, IngestCounters};
 use peers::{Local, Peers};
 use stat_server::{Origin, Sink};

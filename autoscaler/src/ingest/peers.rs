@@ -165,7 +165,7 @@ impl Peers {
     /// Keeps links to whoever holds a bucket, and finds owners for what had none, until shutdown.
     pub async fn run(&self) {
         let shared = &self.shared;
-        let mut changes = crate::scale::Leadership::changes(&shared.shares);
+        let mut changes = common_controller::Leadership::changes(&shared.shares);
         loop {
             self.follow_leases();
             let rerouted = shared.ownerless.take(QUEUE_MAX);

@@ -10,8 +10,8 @@
 //! Objects of buckets that no longer exist (the number was changed) stay, as upstream's do.
 
 use crate::leadership::Shares;
-use crate::scale::Leadership;
 use common::names::STAT_PORT;
+use common_controller::Leadership;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

@@ -1,27 +1,23 @@
 //! What every reconcile has at hand: what is known, what is asked for, and how to write.
 
-use super::api::{Bounded, Writer, Written};
 use super::error::Error;
-use super::events::Recorder;
 use super::kpa::probe::Prober;
-use super::pass::Passes;
-use super::turns::{Place, Turns};
-use super::world::packed::{Held, Packer};
-use super::world::store::{Store, key_of};
 use super::world::{Queues, World};
-use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::options::Options;
 use crate::scale::Ports;
 use crate::standalone::unserved::NOT_SERVED;
 use autoscaler_core::contest::Contest;
 use autoscaler_core::engine::{self, Plan};
-use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::field::FieldErrors;
+use common::write_rate::WriteClass;
 use common_api::PodAutoscaler;
+use common_controller::packed::{Held, Packer};
+use common_controller::{Kind, Pacing, Passes, Recorder, Store, WriteLimiter, Writer};
+use common_runtime::clock::Clock;
 use common_runtime::environment::Mode;
 use dashmap::DashMap;
 use kube::{Client, ResourceExt};
@@ -49,8 +45,8 @@ pub(crate) struct Context {
     pub(crate) prober: Prober,
     /// Looks at metrics; none where no PodAutoscaler is scaled by them.
     pub(crate) engine: Option<Engine>,
-    /// Whose turn it is to write.
-    pub(crate) turns: Turns,
+    /// How fast the process writes.
+    pub(crate) limiter: WriteLimiter,
     /// Kubernetes Events.
     pub(crate) recorder: Recorder,
     /// Wall-clock time.
@@ -232,64 +228,42 @@ impl Context {
     ///
     /// # Errors
     /// The lease may end too soon, or the API server's, after `doing`.
-    pub(crate) async fn create<K: Written>(
+    pub(crate) async fn create<K: Kind>(
         &self,
         revision: &Key,
         store: &Store<K>,
         object: &K,
         doing: &str,
     ) -> Result<K, Error> {
-        tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "create");
-        self.write(revision, line_of::<K>(), doing, async |api| api.create(store, object, doing).await).await
+        Ok(self.writer_of(class_of::<K>()).create(revision, store, object, doing).await?)
     }
 
     /// Replaces an object on behalf of a revision that is ours to write for.
     ///
     /// # Errors
     /// The lease may end too soon, or the API server's, after `doing`.
-    pub(crate) async fn replace<K: Written>(
+    pub(crate) async fn replace<K: Kind>(
         &self,
         revision: &Key,
         store: &Store<K>,
         object: &K,
         doing: &str,
     ) -> Result<K, Error> {
-        tracing::debug!(object = %key_of(object), kind = %K::kind(&()), "replace");
-        self.write(revision, line_of::<K>(), doing, async |api| api.replace(store, object, doing).await).await
+        Ok(self.writer_of(class_of::<K>()).replace(revision, store, object, doing).await?)
     }
 
     /// Deletes an object on behalf of a revision that is ours to write for.
     ///
     /// # Errors
     /// The lease may end too soon, or the API server's, after `doing`.
-    pub(crate) async fn delete<K: Written>(
+    pub(crate) async fn delete<K: Kind>(
         &self,
         revision: &Key,
         store: &Store<K>,
         key: &Key,
         doing: &str,
     ) -> Result<(), Error> {
-        tracing::debug!(object = %key, kind = %K::kind(&()), "delete");
-        self.write(revision, Line::Object, doing, async |api| api.delete(store, key, doing).await).await
-    }
-
-    /// Every write on behalf of a revision, when it is its line's turn: begun only while our lease is certain to
-    /// outlast it, and given up before the lease ends, here and by the API server.
-    ///
-    /// # Errors
-    /// The lease may end too soon, no answer came in time, or whatever `write` says.
-    pub(crate) async fn write<T>(
-        &self,
-        revision: &Key,
-        line: Line,
-        doing: &str,
-        write: impl AsyncFnOnce(Bounded) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        Writer { turns: Some(self.place(line)), ..self.writer() }.write(revision, doing, write).await
-    }
-
-    fn place(&self, line: Line) -> Place<'_> {
-        Place { turns: &self.turns, line, decisions: &self.queues.autoscalers }
+        Ok(self.writer().delete(revision, store, key, doing).await?)
     }
 
     /// What passes over one kind of objects have in common; `component` speaks in events.
@@ -297,16 +271,21 @@ impl Context {
         Passes { writer: self.writer(), store, recorder: &self.recorder, component, clock: &self.clock }
     }
 
-    /// Whoever writes what only needs to be led.
+    /// Whoever writes objects and statuses of what is led by this process.
     pub(crate) fn writer(&self) -> Writer<'_> {
-        let turns = Some(self.place(Line::Object));
-        Writer { client: &self.client, leadership: &*self.ports.leadership, turns }
+        self.writer_of(WriteClass::Object)
+    }
+
+    /// Whoever writes with that class.
+    pub(crate) fn writer_of(&self, class: WriteClass) -> Writer<'_> {
+        let pacing = Some(Pacing { limiter: &self.limiter, class, decisions: &self.queues.autoscalers });
+        Writer { client: &self.client, leadership: &*self.ports.leadership, pacing }
     }
 }
 
-/// Where writes of a kind stand. Endpoints that come late lead to pods that are gone.
-fn line_of<K: Written>() -> Line {
-    if K::kind(&()) == "EndpointSlice" { Line::Scale } else { Line::Object }
+/// How urgent writes of a kind are. Endpoints that come late lead to pods that are gone.
+fn class_of<K: Kind>() -> WriteClass {
+    if K::kind(&()) == "EndpointSlice" { WriteClass::Scale } else { WriteClass::Object }
 }
 
 /// Both, or the errors of both.

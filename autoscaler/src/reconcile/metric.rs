@@ -6,7 +6,6 @@
 
 use super::context::Context;
 use super::error::Error;
-use super::pass::Passed;
 use crate::scale::{CollectSpec, CollectionHealth};
 use common::RevisionKey as Key;
 use common::annotations;
@@ -14,6 +13,7 @@ use common::config::AutoscalerConfig;
 use common::names;
 use common_api::metric_status::CollectionError;
 use common_api::{Metric, MetricStatus};
+use common_controller::Passed;
 use kube::ResourceExt;
 use std::time::Duration;
 

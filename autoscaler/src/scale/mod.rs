@@ -26,11 +26,10 @@ use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
 use common::RevisionKey;
 use common::scaling::{Aggregation, DeciderSpec};
-use common_runtime::lease::WriteGuard;
+use common_controller::Leadership;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// All four ports and the feed, as the reconcilers get them. Cheap to clone.
 #[derive(Clone)]
@@ -210,21 +209,4 @@ pub struct PodCounts {
     pub pending: i32,
     /// Of those, the ones being deleted.
     pub terminating: i32,
-}
-
-/// Which revisions are this process's to act on.
-pub trait Leadership: Send + Sync + 'static {
-    /// Whether this process leads the revision.
-    fn owns(&self, key: &RevisionKey) -> bool;
-
-    /// Counts changes of what this process leads. Only the reconcilers know all revisions, so at each change it is for
-    /// them to look at every one: to take up what was gained, to remove loops and measurements of what was lost.
-    fn changes(&self) -> watch::Receiver<u64> {
-        watch::channel(0).1 // Leads the same for ever.
-    }
-
-    /// Begins a write on behalf of the revision, immediately before it is sent; `None`: the lease may end in the next
-    /// two seconds. The revision stays this process's for as long as the guard lives, and the write must be over at its
-    /// deadline.
-    fn begin_write(&self, key: &RevisionKey) -> Option<WriteGuard>;
 }

@@ -22,7 +22,6 @@ mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
 use super::{Attention, DeciderStatus, Deciders, Initial, Pods, Subject, Surroundings};
-use crate::clock::Clock;
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
@@ -32,6 +31,7 @@ use autoscaler_core::history::{Action, Entry, History};
 use autoscaler_core::inform::Status;
 use autoscaler_core::multiscaler::Wheel;
 use common::RevisionKey;
+use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;

@@ -6,9 +6,8 @@
 
 use super::serverless::adopt::{Claimant, Standing, standing};
 use super::serverless::{backend, services};
-use crate::reconcile::api::Bounded;
 use crate::reconcile::context::Context;
-use crate::reconcile::error::{Error, code};
+use crate::reconcile::error::Error;
 use crate::reconcile::kpa::parameters::Adoption;
 use crate::reconcile::world::facts::{Selector, Target};
 use crate::reconcile::world::targets::{TargetError, TargetKey};
@@ -16,11 +15,11 @@ use crate::reconcile::world::{controller, public_service};
 use crate::scale::PodSet;
 use autoscaler_core::engine::Plan as MetricsPlan;
 use autoscaler_core::history::Obstacle;
-use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
 use common_api::{PodAutoscaler, ServerlessService};
+use common_controller::{BoundedApi, WriteError, code};
 use kube::ResourceExt;
 use serde_json::json;
 use std::sync::Arc;
@@ -206,7 +205,7 @@ pub(crate) async fn let_go(cx: &Context, key: &Key, object: &Arc<PodAutoscaler>)
     let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
     let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null}});
     match patch_metadata(cx, key, object, metadata, "error letting the target go").await {
-        Err(Error::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
+        Err(Error::Write(WriteError::Api { source, .. })) if code(&source) == Some(404) => Ok(()),
         outcome => outcome.map(|_| ()),
     }
 }
@@ -220,13 +219,12 @@ async fn patch_metadata(
 ) -> Result<Arc<PodAutoscaler>, Error> {
     metadata["resourceVersion"] = json!(object.metadata.resource_version);
     let patch = json!({"metadata": metadata});
-    let write = async |api: Bounded| {
+    let write = async |api: BoundedApi| {
         let patched = api.merge::<PodAutoscaler>(key, &patch).await;
-        patched.map_err(Error::api(format!("{doing} of {}", key.name())))
+        patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
     };
-    let mut patched = cx.write(key, Line::Object, doing, write).await?;
+    let mut patched = cx.writer().write(key, doing, write).await?;
     patched.metadata.managed_fields = None;
-    let version = patched.metadata.resource_version.clone().unwrap_or_default();
-    cx.world.autoscalers.offer(key, &version, patched.clone());
+    cx.world.autoscalers.offer_object(&patched);
     Ok(Arc::new(patched))
 }

@@ -12,10 +12,10 @@
 //!   starts.
 //! - Knative that is installed later is not noticed before the next start.
 
-use crate::clock::Clock;
 use crate::ingest::stat_server::StatServer;
 use common::time::Timestamp;
 use common_runtime::api_server;
+use common_runtime::clock::Clock;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;

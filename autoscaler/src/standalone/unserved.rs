@@ -10,13 +10,13 @@
 
 use crate::reconcile::context::Context;
 use crate::reconcile::error::Error;
-use crate::reconcile::status as status_writer;
 use autoscaler_core::history::{Action, Obstacle};
 use common::RevisionKey as Key;
 use common::annotations;
 use common_api::PodAutoscaler;
 use common_api::condition::{FALSE, READY};
 use common_api::condition_set::HasConditions;
+use common_controller::status as status_writer;
 use kube::ResourceExt;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(crate) async fn reconcile(cx: &Context, key: &Key, object: &Arc<PodAutoscale
     status.begin(generation, now);
     status.manage(now).set(READY, FALSE, CLASS_NOT_SERVED, &message());
     status.finish(object.status.as_ref(), generation, now);
-    status_writer::write(cx.writer(), &cx.world.autoscalers, object, status).await
+    Ok(status_writer::write(cx.writer(), &cx.world.autoscalers, object, status).await?)
 }
 
 fn message() -> String {

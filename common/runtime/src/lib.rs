@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod api_server;
 pub mod api_version;
+pub mod clock;
 pub mod config_map;
 pub mod credential;
 pub mod environment;

@@ -17,10 +17,10 @@ use autoscaler_core::forwarding::Forwarded;
 use autoscaler_core::inform::Status;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
 use autoscaler_core::multiscaler::Wheel;
-use autoscaler_core::pace::Pace;
 use common::election::Election;
 use common::stat::WireStatMessage;
 use common::time::Timestamp;
+use common::write_rate::TokenBucket;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl Autoscaler {
             heard: vec![None; world.plan.activators],
             works: BTreeMap::new(),
             rounds: BTreeMap::new(),
-            turns: Turns::new(Pace::new(world.plan.rate, world.instant())),
+            turns: Turns::new(TokenBucket::new(world.plan.rate, world.instant())),
             contests: BTreeMap::new(),
             leaving: BTreeMap::new(),
             ownerless: Vec::new(),

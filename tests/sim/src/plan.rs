@@ -1,10 +1,10 @@
 //! What a seed chooses before the run begins: how large the cluster is, what its revisions are like, and its faults.
 
 use crate::metrics::Metric;
-use autoscaler_core::pace::Rate;
 use common::RevisionKey;
 use common::ownership;
 use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::write_rate::Rate;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::time::Duration;

@@ -12,10 +12,10 @@ use autoscaler_core::active;
 use autoscaler_core::bounds;
 use autoscaler_core::contest;
 use autoscaler_core::num_activators::num_activators;
-use autoscaler_core::pace::Line;
 use autoscaler_core::path_mode::{self, PathMode};
 use autoscaler_core::scale_to_zero::{self, ProbeNeed, Reason, Verdict};
 use common::ownership;
+use common::write_rate::WriteClass;
 use rand::RngExt;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -286,13 +286,13 @@ impl World {
         let work = self.autoscalers[index].works.entry(key).or_default();
         if let Some(step) = work.running.as_ref().and_then(VecDeque::front) {
             let line = match step.object {
-                _ if work.hurried => Line::Wake,
+                _ if work.hurried => WriteClass::Wake,
                 Object::Target(_) => match self.autoscalers[index].cache.target(key.1) {
-                    Some(0) => Line::Wake,
-                    _ => Line::Scale,
+                    Some(0) => WriteClass::Wake,
+                    _ => WriteClass::Scale,
                 },
-                Object::Public(_) => Line::Scale,
-                _ => Line::Object,
+                Object::Public(_) => WriteClass::Scale,
+                _ => WriteClass::Object,
             };
             return self.queue_write(index, key, line);
         }

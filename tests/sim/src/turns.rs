@@ -6,7 +6,7 @@
 use crate::process::Who;
 use crate::reconcile::Controller;
 use crate::world::{Local, World};
-use autoscaler_core::pace::{Line, Pace};
+use common::write_rate::{TokenBucket, WriteClass};
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,20 +17,20 @@ const FLOOD_MAX: f64 = 3.0;
 /// One process's turns.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    pace: Pace,
+    pace: TokenBucket,
     /// In the order in which they are served; none: a write of a revision that the model does not have.
-    waiting: BTreeMap<(Line, u64), Option<(Controller, usize)>>,
+    waiting: BTreeMap<(WriteClass, u64), Option<(Controller, usize)>>,
     came: u64,
     /// When somebody looks again.
     look_at: Option<Duration>,
 }
 
 impl Turns {
-    pub(crate) fn new(pace: Pace) -> Self {
+    pub(crate) fn new(pace: TokenBucket) -> Self {
         Self { pace, waiting: BTreeMap::new(), came: 0, look_at: None }
     }
 
-    fn wait(&mut self, line: Line, whose: Option<(Controller, usize)>) {
+    fn wait(&mut self, line: WriteClass, whose: Option<(Controller, usize)>) {
         self.came += 1;
         self.waiting.insert((line, self.came), whose);
     }
@@ -38,7 +38,7 @@ impl Turns {
 
 impl World {
     /// A pass has something to write: it is written when it is its turn.
-    pub(crate) fn queue_write(&mut self, index: usize, key: (Controller, usize), line: Line) {
+    pub(crate) fn queue_write(&mut self, index: usize, key: (Controller, usize), line: WriteClass) {
         self.autoscalers[index].turns.wait(line, Some(key));
         self.serve_turns(index);
     }
@@ -49,7 +49,7 @@ impl World {
         self.tell(Who::Autoscaler(index), pause, Local::Flood);
         let count = (self.plan.rate.qps * self.rng.random_range(0.0..FLOOD_MAX)) as u32;
         let turns = &mut self.autoscalers[index].turns;
-        (0..count).for_each(|_| turns.wait(Line::Object, None));
+        (0..count).for_each(|_| turns.wait(WriteClass::Object, None));
         self.summary.foreign_writes += u64::from(count);
         self.serve_turns(index);
     }
@@ -58,10 +58,10 @@ impl World {
     pub(crate) fn hurry_turn(&mut self, index: usize, revision: usize) {
         let turns = &mut self.autoscalers[index].turns;
         let mine = Some((Controller::Autoscaler, revision));
-        let place = turns.waiting.iter().find(|((line, _), whose)| **whose == mine && *line > Line::Wake);
+        let place = turns.waiting.iter().find(|((line, _), whose)| **whose == mine && *line > WriteClass::Wake);
         if let Some(place) = place.map(|(place, _)| *place) {
             turns.waiting.remove(&place);
-            turns.wait(Line::Wake, mine);
+            turns.wait(WriteClass::Wake, mine);
             self.summary.moved_up += 1;
             self.serve_turns(index);
         }

@@ -4,7 +4,6 @@ mod rows;
 
 use super::client::PROTOBUF;
 use super::*;
-use crate::clock::Clock;
 use crate::pods::PodState;
 use crate::scale::{Attention, CollectSpec, Collection, PodSet, Pods};
 use autoscaler_core::pod_counts::{Phase, Pod};
@@ -12,6 +11,7 @@ use bytes::Bytes;
 use common::scaling::{Aggregation, ScalingMetric};
 use common::stat::Stat;
 use common::time::Timestamp;
+use common_runtime::clock::Clock;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::Full;

@@ -22,36 +22,25 @@ mod pass;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Clock;
-use crate::reconcile::api::Writer;
-use crate::reconcile::error::Error;
-use crate::reconcile::events::Recorder;
-use crate::reconcile::queue::{Lane, Queue};
 use crate::reconcile::world::controller;
-use crate::reconcile::world::store::Store;
-use crate::scale::Leadership;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common_api::{PodAutoscaler, ServerlessService};
-use futures::FutureExt;
+use common_controller::{Leadership, Priority, Recorder, Store, WorkQueue, Workers, Writer};
+use common_runtime::clock::Clock;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Workers, unless the environment says otherwise; upstream's.
 pub const WORKERS: usize = 2;
-/// Longest duration of one pass.
-const PASS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the controller runs with.
 #[derive(Clone)]
@@ -74,7 +63,7 @@ struct Context {
     autoscalers: Arc<Store<PodAutoscaler>>,
     horizontals: Arc<Store<HorizontalPodAutoscaler>>,
     serverless: Arc<Store<ServerlessService>>,
-    queue: Queue<Key>,
+    queue: WorkQueue<Key>,
     recorder: Recorder,
     leadership: Arc<dyn Leadership>,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
@@ -84,12 +73,12 @@ struct Context {
 impl Context {
     fn new(wiring: Wiring, shutdown: &CancellationToken) -> Self {
         let Wiring { client, workers: _, leadership, config, clock } = wiring;
-        let queue: Queue<Key> = Queue::new();
+        let queue: WorkQueue<Key> = WorkQueue::new();
         let (own, owners, others) = (queue.clone(), queue.clone(), queue.clone());
         let horizontals = Store::new(move |key: &Key, old, new| wake(&owners, key, meta(old, new)));
         let serverless = Store::new(move |key: &Key, old, new| wake(&others, key, meta(old, new)));
         Self {
-            autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Lane::Normal))),
+            autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Priority::Normal))),
             horizontals: Arc::new(horizontals),
             serverless: Arc::new(serverless),
             recorder: Recorder::start(client.clone(), shutdown.clone()),
@@ -102,12 +91,12 @@ impl Context {
     }
 
     fn writer(&self) -> Writer<'_> {
-        Writer { client: &self.client, leadership: &*self.leadership, turns: None }
+        Writer { client: &self.client, leadership: &*self.leadership, pacing: None }
     }
 
     fn sweep(&self) {
         for key in self.autoscalers.keys() {
-            self.queue.add(key, Lane::Slow);
+            self.queue.add(key, Priority::Slow);
         }
     }
 }
@@ -117,10 +106,10 @@ fn meta<'a, K: Resource>(old: Option<&'a Arc<K>>, new: Option<&'a Arc<K>>) -> Op
 }
 
 /// Asks for the PodAutoscaler that controls an object.
-fn wake(queue: &Queue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
+fn wake(queue: &WorkQueue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
     let owner = meta.and_then(controller).filter(|owner| owner.kind == "PodAutoscaler");
     if let Some(owner) = owner {
-        queue.add(Key::new(key.namespace(), owner.name.as_str()), Lane::Normal);
+        queue.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
     }
 }
 
@@ -143,7 +132,12 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     let mut tasks = JoinSet::new();
     tasks.spawn(sweep(cx.clone(), shutdown.clone()));
     for _ in 0..workers {
-        tasks.spawn(work(cx.clone(), shutdown.clone()));
+        let (workers, of) = (Workers { kind: "PodAutoscaler", queue: cx.queue.clone(), only: None }, cx.clone());
+        let pass = move |key, _| {
+            let cx = of.clone();
+            async move { pass::reconcile(&cx, &key).await }
+        };
+        tasks.spawn(workers.work(shutdown.clone(), pass));
     }
     while tasks.join_next().await.is_some() {}
 }
@@ -180,39 +174,5 @@ async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
             () = changed => cx.sweep(),
             () = shutdown.cancelled() => return,
         }
-    }
-}
-
-async fn work(cx: Arc<Context>, shutdown: CancellationToken) {
-    loop {
-        let item = tokio::select! {
-            item = cx.queue.next() => item,
-            () = shutdown.cancelled() => return,
-        };
-        let key = item.key().clone();
-        let pass = AssertUnwindSafe(pass::reconcile(&cx, &key)).catch_unwind();
-        match timeout(PASS_TIMEOUT, pass).await {
-            Ok(Ok(Ok(()))) => drop(item),
-            Ok(Ok(Err(error))) => {
-                tell(&key, &error);
-                item.retry();
-            }
-            Ok(Err(_)) => {
-                tracing::error!(%key, "a reconcile has panicked; will be tried again");
-                item.retry();
-            }
-            Err(_) => {
-                tracing::warn!(%key, seconds = PASS_TIMEOUT.as_secs(), "a reconcile took too long; will be tried again");
-                item.retry();
-            }
-        }
-    }
-}
-
-fn tell(key: &Key, error: &Error) {
-    if error.is_conflict() || error.is_early() || error.is_told() {
-        tracing::debug!(%key, %error, "will be tried again");
-    } else {
-        tracing::warn!(%key, %error, "could not be reconciled; will be tried again");
     }
 }

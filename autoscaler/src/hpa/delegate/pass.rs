@@ -1,22 +1,18 @@
 //! One pass over one PodAutoscaler of class HPA.
 
 use super::{Context, objects};
-use crate::reconcile::api::Bounded;
-use crate::reconcile::error::Error;
 use crate::reconcile::kpa::objects::{corrected, serverless};
-use crate::reconcile::pass::{Passed, Passes};
 use crate::reconcile::world::controller;
 use common::RevisionKey as Key;
 use common::annotations;
 use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_controller::{Passed, Passes, WriteError};
 use common_runtime::environment::Mode as Rules;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
-use kube::core::request::{self, Request};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use std::sync::Arc;
 
 /// Who speaks in events.
@@ -30,7 +26,7 @@ const ALL_ACTIVATORS: i32 = 0;
 ///
 /// # Errors
 /// Whatever kept the pass from its end.
-pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
+pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError> {
     let Some(object) = cx.autoscalers.get(key).filter(|object| is_ours(object)) else { return Ok(()) };
     if !cx.leadership.owns(key) {
         return Ok(());
@@ -63,9 +59,9 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    async fn run(&mut self) -> Result<(), Error> {
+    async fn run(&mut self) -> Result<(), WriteError> {
         let horizontal = self.ensure_horizontal().await?;
-        let serverless = self.ensure_serverless().await.map_err(Error::during("error reconciling SKS"))?;
+        let serverless = self.ensure_serverless().await.map_err(WriteError::during("error reconciling SKS"))?;
         let theirs = horizontal.status.as_ref();
         let current = theirs.and_then(|status| status.current_replicas).unwrap_or(0);
         let desired = theirs.map_or(0, |status| status.desired_replicas);
@@ -92,61 +88,52 @@ impl Pass<'_> {
         bounds.min.max(annotations::initial_scale(annotations, &config))
     }
 
-    async fn ensure_horizontal(&mut self) -> Result<Arc<HorizontalPodAutoscaler>, Error> {
+    async fn ensure_horizontal(&mut self) -> Result<Arc<HorizontalPodAutoscaler>, WriteError> {
         let (cx, key) = (self.cx, self.key);
         let want = objects::horizontal(self.object, &cx.config.borrow());
-        let requests = Request::new(HorizontalPodAutoscaler::url_path(&(), Some(key.namespace())));
-        let data = serde_json::to_vec(&want).map_err(request::Error::SerializeBody);
         let Some(have) = cx.horizontals.get(key) else {
             let doing = "failed to create HPA";
-            let request = data.and_then(|data| requests.create(&PostParams::default(), data));
-            return match cx.writer().write(key, doing, async |api| Ok(api.send(request).await)).await? {
+            return match cx.writer().write(key, doing, async |api| Ok(api.create(&want).await)).await? {
                 Ok(created) => Ok(self.offer(created)),
                 Err(error) => {
                     self.status.mark_failed_create("HorizontalPodAutoscaler", key.name(), self.now);
-                    Err(Error::api(doing)(error))
+                    Err(WriteError::api(doing)(error))
                 }
             };
         };
         if !self.owns(&have.metadata) {
             self.status.mark_not_owned("HorizontalPodAutoscaler", key.name(), self.now);
             let (owner, name) = (format!("PodAutoscaler: {:?}", key.name()), format!("{:?}", key.name()));
-            return Err(Error::NotOwned { owner, kind: "HPA", name });
+            return Err(WriteError::NotOwned { owner, kind: "HPA", name });
         }
         if !objects::says(&have, &want) {
             let doing = "failed to update HPA";
             // No version: it replaces whatever is there, metadata included.
-            let request = data.and_then(|data| requests.replace(key.name(), &PostParams::default(), data));
-            let replaced = cx.writer().write(key, doing, async |api| Ok(api.send(request).await)).await?;
-            self.offer(replaced.map_err(Error::api(doing))?);
+            let replaced = cx.writer().write(key, doing, async |api| Ok(api.replace(&want).await)).await?;
+            self.offer(replaced.map_err(WriteError::api(doing))?);
         }
         Ok(have)
     }
 
     fn offer(&self, mut object: HorizontalPodAutoscaler) -> Arc<HorizontalPodAutoscaler> {
         object.metadata.managed_fields = None;
-        let version = object.metadata.resource_version.clone().unwrap_or_default();
-        self.cx.horizontals.offer(self.key, &version, object.clone());
+        self.cx.horizontals.offer_object(&object);
         Arc::new(object)
     }
 
-    async fn ensure_serverless(&mut self) -> Result<Arc<ServerlessService>, Error> {
+    async fn ensure_serverless(&mut self) -> Result<Arc<ServerlessService>, WriteError> {
         let (cx, key) = (self.cx, self.key);
         let want = serverless(self.object, Rules::Knative, Mode::Serve, ALL_ACTIVATORS);
         let Some(have) = cx.serverless.get(key) else {
-            let doing = "error creating SKS";
-            let create = async |api: Bounded| api.create(&cx.serverless, &want, doing).await;
-            return cx.writer().write(key, doing, create).await.map(Arc::new);
+            return cx.writer().create(key, &cx.serverless, &want, "error creating SKS").await.map(Arc::new);
         };
         if !self.owns(&have.metadata) {
             self.status.mark_not_owned("ServerlessService", key.name(), self.now);
             let owner = format!("PA: {}", key.name());
-            return Err(Error::NotOwned { owner, kind: "SKS", name: key.name().to_owned() });
+            return Err(WriteError::NotOwned { owner, kind: "SKS", name: key.name().to_owned() });
         }
         let Some(next) = corrected(&*have, &want) else { return Ok(have) };
-        let doing = "error updating SKS";
-        let replace = async |api: Bounded| api.replace(&cx.serverless, &next, doing).await;
-        cx.writer().write(key, doing, replace).await.map(Arc::new)
+        cx.writer().replace(key, &cx.serverless, &next, "error updating SKS").await.map(Arc::new)
     }
 
     fn owns(&self, meta: &ObjectMeta) -> bool {

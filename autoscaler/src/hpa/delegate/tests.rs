@@ -8,6 +8,7 @@ use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const HPAS: &str = "/apis/autoscaling/v2/namespaces/ns/horizontalpodautoscalers";

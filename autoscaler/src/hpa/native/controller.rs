@@ -4,25 +4,21 @@ use super::Wiring;
 use super::foreign::{Foreign, MANAGER};
 use super::series::Series;
 use super::throttle::Throttle;
-use crate::clock::Clock;
 use crate::hpa::evaluate::{Rules, evaluate};
 use crate::hpa::explain::Explanations;
 use crate::hpa::object;
 use crate::hpa::options::ControllerOptions;
 use crate::hpa::pods::PodCache;
 use crate::hpa::sources::{Mapper, RestMetrics, RestScales, ScaleObject, ScaleSource, Sources};
-use crate::reconcile::api::{WRITE_TIMEOUT, Writer};
-use crate::reconcile::error::Error;
-use crate::reconcile::events::{Recorder, Severity};
-use crate::reconcile::queue::Queue;
-use crate::reconcile::world::store::Store;
-use crate::scale::Leadership;
 use autoscaler_core::hpa::memory::Memory;
 use autoscaler_core::hpa::reconcile::{Autoscaler, Conclusion, ScaleError, WriteResult};
 use autoscaler_core::hpa::selectors::Selectors;
 use autoscaler_core::hpa::spec::{ObjectReference, Spec};
 use autoscaler_core::hpa::status::Status;
 use common::RevisionKey as Key;
+use common_controller::Leadership;
+use common_controller::{Recorder, Severity, Store, WRITE_TIMEOUT, WorkQueue, WriteError, Writer};
+use common_runtime::clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -73,7 +69,7 @@ struct Kept {
 /// What the workers share.
 pub(super) struct Controller {
     pub(super) options: ControllerOptions,
-    pub(super) queue: Queue<Key>,
+    pub(super) queue: WorkQueue<Key>,
     pub(super) series: Series,
     pub(super) objects: Store<Held>,
     pub(super) pods: PodCache,
@@ -94,7 +90,7 @@ pub(super) struct Controller {
 impl Controller {
     pub(super) fn new(wiring: Wiring, shutdown: &CancellationToken) -> Self {
         let Wiring { client, options, leadership, metrics, explanations, clock } = wiring;
-        let (queue, series) = (Queue::new(), Series::new(&metrics));
+        let (queue, series) = (WorkQueue::new(), Series::new(&metrics));
         let (selectors, throttle) = (Arc::<Mutex<Selectors>>::default(), Arc::<Mutex<Throttle>>::default());
         let news = News {
             queue: queue.clone(),
@@ -193,7 +189,7 @@ impl Controller {
     }
 
     async fn write_status(&self, key: &Key, held: &Held, status: &Status) -> Result<(), String> {
-        let writer = Writer { client: &self.client, leadership: &*self.leadership, turns: None };
+        let writer = Writer { client: &self.client, leadership: &*self.leadership, pacing: None };
         let object = HorizontalPodAutoscaler { status: Some(object::written(status)), ..held.object.clone() };
         let data = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
@@ -246,7 +242,7 @@ impl Controller {
 
 /// What happens when objects come and go.
 struct News {
-    queue: Queue<Key>,
+    queue: WorkQueue<Key>,
     series: Series,
     selectors: Arc<Mutex<Selectors>>,
     throttle: Arc<Mutex<Throttle>>,
@@ -292,7 +288,7 @@ impl ScaleSource for Led<'_> {
     fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
         async move {
             let Some(guard) = self.leadership.begin_write(self.key) else {
-                return WriteResult::Failed(Error::LeaseEnds.to_string());
+                return WriteResult::Failed(WriteError::LeaseEnds.to_string());
             };
             let within = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
             let result = self.scales.write_within(read, replicas, within.min(WRITE_TIMEOUT)).await;

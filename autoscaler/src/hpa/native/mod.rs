@@ -31,10 +31,8 @@ mod throttle;
 
 use super::explain::Explanations;
 use super::options::ControllerOptions;
-use crate::clock::Clock;
-use crate::scale::Leadership;
-use common::RevisionKey as Key;
-use common_runtime::lease::WriteGuard;
+use common_controller::{Alone, Leadership};
+use common_runtime::clock::Clock;
 use common_runtime::telemetry::Metrics;
 use controller::Controller;
 use futures::FutureExt;
@@ -66,19 +64,6 @@ impl Wiring {
     pub fn alone(client: Client, options: ControllerOptions) -> Self {
         let (metrics, explanations) = (Metrics::default(), Arc::default());
         Self { client, options, leadership: Arc::new(Alone), metrics, explanations, clock: Clock::system() }
-    }
-}
-
-/// Leads everything for ever.
-struct Alone;
-
-impl Leadership for Alone {
-    fn owns(&self, _: &Key) -> bool {
-        true
-    }
-
-    fn begin_write(&self, _: &Key) -> Option<WriteGuard> {
-        Some(WriteGuard::unbounded())
     }
 }
 

@@ -4,7 +4,9 @@ use super::controller::Held;
 use super::*;
 use crate::hpa::fixture::{Mock, scale, with_apps};
 use autoscaler_core::hpa::options::Gates;
+use common::RevisionKey as Key;
 use common::time::Timestamp;
+use common_runtime::lease::WriteGuard;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -79,9 +81,7 @@ impl Fixture {
 
     fn put(&self, object: Value) {
         let object = serde_json::from_value(object).expect("an object");
-        let key = crate::reconcile::world::store::key_of::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>(
-            &object,
-        );
+        let key = common_controller::key_of::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>(&object);
         let version = object.metadata.resource_version.clone().unwrap_or_default();
         self.controller.objects.apply(&key, &version, Some(Held::new(object)));
     }

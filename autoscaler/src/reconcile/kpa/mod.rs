@@ -39,7 +39,6 @@ mod writes;
 
 use super::context::Context;
 use super::error::Error;
-use super::pass::Passed;
 use super::world::targets::{TargetError, TargetKey};
 use crate::scale::PodSet;
 use crate::standalone::admission::{Plan, Prepared, Refusal};
@@ -53,6 +52,7 @@ use common::names;
 use common::time::Timestamp;
 use common_api::podautoscaler_status::{NO_PRIVATE_SERVICE_NAME, SERVICE_NOT_OWNED};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_controller::Passed;
 use kube::ResourceExt;
 use outcome::Decided;
 use parameters::Parameters;

@@ -1,7 +1,6 @@
 //! Step 3 of a pass: from a decision to an outcome, and from that to the replicas patch, or to what keeps it back.
 
 use super::super::error::Error;
-use super::super::events::Severity;
 use super::parameters::Parameters;
 use super::probe::{self, ProbeTarget};
 use super::scale::{self, COMPONENT};
@@ -17,6 +16,7 @@ use common::annotations;
 use common::backend::Protocol;
 use common::names;
 use common_api::{PodAutoscaler, ServerlessService};
+use common_controller::Severity;
 use kube::ResourceExt;
 use tokio::time::Instant;
 

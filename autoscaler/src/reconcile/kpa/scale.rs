@@ -2,13 +2,13 @@
 
 use super::super::context::Context;
 use super::super::error::Error;
-use super::super::events::Severity;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
 use crate::options::ScaleEvent;
-use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
+use common::write_rate::WriteClass;
 use common_api::PodAutoscaler;
+use common_controller::{Severity, WriteError};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
 use kube::Resource;
@@ -34,21 +34,22 @@ pub(crate) async fn patch(
     why: &str,
 ) -> Result<(), Error> {
     let from = target.current();
-    let line = if from == 0 { Line::Wake } else { Line::Scale };
+    let class = if from == 0 { WriteClass::Wake } else { WriteClass::Scale };
     let name = target_key.object.name();
     let doing = format!("failed to apply scale {to} to scale target {name}");
     let path = DynamicObject::url_path(&target_key.resource(), Some(key.namespace()));
     let sent = cx
-        .write(key, line, &doing, async |api| {
+        .writer_of(class)
+        .write(key, &doing, async |api| {
             if to == 0 {
                 cx.takes_last_pod(key, api.within);
             }
             let patch = Request::new(path).patch_subresource("scale", name, &PatchParams::default(), &replicas(to));
-            api.send(patch).await.map_err(Error::api(doing.as_str()))
+            api.send(patch).await.map_err(WriteError::api(doing.as_str()))
         })
         .await;
     if to == 0 {
-        cx.took_last_pod(key, !matches!(sent, Err(Error::NoAnswer { .. })));
+        cx.took_last_pod(key, !matches!(sent, Err(WriteError::NoAnswer { .. })));
     }
     let scaled: DynamicObject = sent?;
     let at = Instant::now();

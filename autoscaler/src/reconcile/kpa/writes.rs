@@ -5,6 +5,7 @@ use super::super::error::Error;
 use super::super::world::controller;
 use super::{Pass, objects};
 use common_api::{Mode, PodAutoscaler, ServerlessService};
+use common_controller::WriteError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ impl Pass<'_> {
         if !self.owns(&have.metadata) {
             self.status.mark_not_owned("Metric", key.name(), self.now);
             let owner = format!("PA: {}", key.name());
-            return Err(Error::NotOwned { owner, kind: "Metric", name: key.name().to_owned() });
+            return Err(WriteError::NotOwned { owner, kind: "Metric", name: key.name().to_owned() }.into());
         }
         if let Some(next) = objects::corrected(&*have, &want) {
             cx.replace(key, &cx.world.metrics, &next, "error updating metric").await?;
@@ -45,7 +46,7 @@ impl Pass<'_> {
         if !self.owns(&have.metadata) {
             self.status.mark_not_owned("ServerlessService", key.name(), self.now);
             let owner = format!("PA: {}", key.name());
-            return Err(during(Error::NotOwned { owner, kind: "SKS", name: key.name().to_owned() }));
+            return Err(during(WriteError::NotOwned { owner, kind: "SKS", name: key.name().to_owned() }.into()));
         }
         let Some(next) = objects::corrected(&*have, &want) else { return Ok(have) };
         if next.spec != have.spec {

@@ -1,28 +1,27 @@
 //! A context with fakes behind every port, and a script that plays the API server.
 
 use super::super::context::{Context, Sound};
-use super::super::events::Recorder;
 use super::super::kpa::objects;
 use super::super::kpa::probe::{ProbeTarget, Prober, Verdict};
-use super::super::turns::Turns;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
 use super::super::world::{Queues, World};
-use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::hpa::fixture::Mock;
 use crate::options::{Hpa, Options, ScaleEvent};
 use crate::scale::{
-    Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, Leadership, PodCounts,
-    PodSet, Pods, Ports, Subject, Surroundings,
+    Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, PodCounts, PodSet, Pods,
+    Ports, Subject, Surroundings,
 };
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
-use autoscaler_core::pace::Rate;
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::time::Timestamp;
+use common::write_rate::Rate;
 use common_api::{Metric, PodAutoscaler, ServerlessService};
+use common_controller::{Leadership, Recorder, WriteLimiter};
+use common_runtime::clock::Clock;
 use common_runtime::environment::Mode;
 use common_runtime::lease::WriteGuard;
 use common_runtime::resolve::Resolve;
@@ -172,7 +171,7 @@ impl Fixture {
         let (clock, attention, metrics) = (Clock::starting_at(NOW), Attention::new(), Mock::default());
         let engine =
             (mode == Mode::Standalone).then(|| Engine::new(metrics.client(), clock.clone(), attention.clone()));
-        let turns = Turns::new(Rate::WITH_CONTROLLER);
+        let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
         let cx = Context {
             engine,
             world: World::new(
@@ -182,8 +181,8 @@ impl Fixture {
                 queues.clone(),
                 shutdown.clone(),
             ),
-            recorder: Recorder::in_turn(Client::new(unheard, "default"), turns.clone(), shutdown.clone()),
-            turns,
+            recorder: Recorder::limited(Client::new(unheard, "default"), limiter.clone(), shutdown.clone()),
+            limiter,
             prober: Prober::new(Arc::new(Fixed(public)), shutdown, |_| {}),
             client,
             options,
@@ -320,13 +319,13 @@ impl Fixture {
 
     pub(super) fn put_service(&self, value: Value) {
         let object: k8s_openapi::api::core::v1::Service = serde_json::from_value(value).expect("a Service");
-        let key = super::super::world::store::key_of(&object);
+        let key = common_controller::key_of(&object);
         self.cx.world.services.apply(&key, "40", Some(object));
     }
 
     pub(super) fn put_slice(&self, value: Value) {
         let object: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(value).expect("a slice");
-        let key = super::super::world::store::key_of(&object);
+        let key = common_controller::key_of(&object);
         self.cx.world.slices.apply(&key, "50", Some(object));
     }
 

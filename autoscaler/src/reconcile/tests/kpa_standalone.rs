@@ -6,6 +6,7 @@ use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect
 use crate::scale::{Initial, PodSet};
 use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
+use common_controller::WriteError;
 use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -444,7 +445,7 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     f.decides(Some(1), -1);
     *f.fakes.lease_ends.lock() = true;
     let outcome = pass(&mut f, vec![]).await;
-    assert!(outcome.is_err_and(|error| matches!(error, Error::LeaseEnds)));
+    assert!(outcome.is_err_and(|error| matches!(error, Error::Write(WriteError::LeaseEnds))));
     assert_eq!(acted(&f), (Some(1), false, Cause::Obstacle(Obstacle::LeaseEnding)));
     assert!(f.fakes.deciding.lock().is_some());
     *f.fakes.led_by_another.lock() = true;

@@ -18,16 +18,14 @@
 
 pub(crate) mod facts;
 pub(crate) mod links;
-pub(crate) mod packed;
-pub(crate) mod store;
 pub(crate) mod targets;
 
-use super::queue::{Lane, Queue};
 use crate::options::Hpa;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::names;
 use common_api::{Metric, PodAutoscaler, ServerlessService};
+use common_controller::{Priority, Store, WorkQueue};
 use common_runtime::environment::Mode;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -40,7 +38,6 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
-use store::Store;
 use targets::{News, TargetKey, Targets};
 use tokio_util::sync::CancellationToken;
 
@@ -48,11 +45,11 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queues {
     /// PodAutoscalers.
-    pub(crate) autoscalers: Queue<Key>,
+    pub(crate) autoscalers: WorkQueue<Key>,
     /// ServerlessServices; stays empty in a Knative install.
-    pub(crate) serverless: Queue<Key>,
+    pub(crate) serverless: WorkQueue<Key>,
     /// Metrics.
-    pub(crate) metrics: Queue<Key>,
+    pub(crate) metrics: WorkQueue<Key>,
 }
 
 /// Everything that is watched.
@@ -148,18 +145,18 @@ impl World {
     /// there is time: whoever gains a revision begins to collect, whoever loses it stops.
     pub(crate) fn sweep(&self) {
         for key in self.routes.autoscalers.read().iter() {
-            self.routes.queues.metrics.add(key.clone(), Lane::Slow);
-            self.routes.both(key, Lane::Slow);
+            self.routes.queues.metrics.add(key.clone(), Priority::Slow);
+            self.routes.both(key, Priority::Slow);
         }
     }
 
     /// Asks for the revision of this name to be reconciled now, because a decision, its measurement or its pods have
     /// changed.
     pub(crate) fn attend(&self, key: &Key) {
-        self.routes.queues.autoscalers.add(key.clone(), Lane::Urgent);
-        self.routes.queues.metrics.add(key.clone(), Lane::Normal);
+        self.routes.queues.autoscalers.add(key.clone(), Priority::Urgent);
+        self.routes.queues.metrics.add(key.clone(), Priority::Normal);
         if self.routes.mode == Mode::Standalone {
-            self.routes.queues.serverless.add(key.clone(), Lane::Normal);
+            self.routes.queues.serverless.add(key.clone(), Priority::Normal);
         }
     }
 
@@ -201,7 +198,7 @@ fn trimmed<K: Resource>(mut object: K) -> K {
 }
 
 impl Routes {
-    fn both(&self, key: &Key, lane: Lane) {
+    fn both(&self, key: &Key, lane: Priority) {
         self.queues.autoscalers.add(key.clone(), lane);
         if self.mode == Mode::Standalone {
             self.queues.serverless.add(key.clone(), lane);
@@ -214,14 +211,14 @@ impl Routes {
             None => self.autoscalers.write().remove(key),
         };
         for other in self.links.apply(key, new.map(|autoscaler| self.refers(key, autoscaler))) {
-            self.both(&other, Lane::Normal);
+            self.both(&other, Priority::Normal);
         }
-        self.queues.autoscalers.add(key.clone(), Lane::Normal);
+        self.queues.autoscalers.add(key.clone(), Priority::Normal);
         let same = |a: &Arc<PodAutoscaler>, b: &Arc<PodAutoscaler>| {
             a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
         };
         if self.mode == Mode::Standalone && !old.zip(new).is_some_and(|(old, new)| same(old, new)) {
-            self.queues.serverless.add(key.clone(), Lane::Normal);
+            self.queues.serverless.add(key.clone(), Priority::Normal);
         }
     }
 
@@ -249,30 +246,30 @@ impl Routes {
             None => self.serverless.write().remove(key),
         };
         if self.mode == Mode::Standalone {
-            self.queues.serverless.add(key.clone(), Lane::Normal);
+            self.queues.serverless.add(key.clone(), Priority::Normal);
         }
         self.owner(key, old.map(|o| &o.metadata), new.map(|o| &o.metadata));
     }
 
     fn metric(&self, key: &Key, old: Option<&Arc<Metric>>, new: Option<&Arc<Metric>>) {
-        self.queues.metrics.add(key.clone(), Lane::Normal);
+        self.queues.metrics.add(key.clone(), Priority::Normal);
         self.owner(key, old.map(|o| &o.metadata), new.map(|o| &o.metadata));
     }
 
     fn owner(&self, key: &Key, old: Option<&ObjectMeta>, new: Option<&ObjectMeta>) {
         let owner = new.or(old).and_then(controller).filter(|owner| owner.kind == "PodAutoscaler");
         if let Some(owner) = owner {
-            self.queues.autoscalers.add(Key::new(key.namespace(), owner.name.as_str()), Lane::Normal);
+            self.queues.autoscalers.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
         }
     }
 
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
         for autoscaler in self.links.of_service(key) {
-            self.both(&autoscaler, Lane::Normal);
+            self.both(&autoscaler, Priority::Normal);
         }
         let owner = new.or(old).and_then(|service| controller(&service.metadata));
         if let Some(owner) = owner.filter(|owner| owner.kind == "ServerlessService") {
-            self.queues.serverless.add(Key::new(key.namespace(), owner.name.as_str()), Lane::Normal);
+            self.queues.serverless.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
         }
     }
 
@@ -297,16 +294,16 @@ impl Routes {
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
             if *service == self.activators {
                 for serverless in self.serverless.read().iter() {
-                    self.queues.serverless.add(serverless.clone(), Lane::Slow);
+                    self.queues.serverless.add(serverless.clone(), Priority::Slow);
                 }
             }
             for autoscaler in self.links.of_service(service) {
-                self.queues.serverless.add(autoscaler, Lane::Normal);
+                self.queues.serverless.add(autoscaler, Priority::Normal);
             }
         }
         let label = new.or(old).and_then(|slice| slice.labels().get(names::SERVERLESS_SERVICE).cloned());
         if let Some(name) = label {
-            self.queues.serverless.add(Key::new(key.namespace(), name), Lane::Normal);
+            self.queues.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
         }
     }
 
@@ -314,12 +311,12 @@ impl Routes {
         match news {
             News::Changed(target) => {
                 for autoscaler in self.links.of_target(target) {
-                    self.both(&autoscaler, Lane::Normal);
+                    self.both(&autoscaler, Priority::Normal);
                 }
             }
             News::Listed => {
                 for key in self.autoscalers.read().iter() {
-                    self.both(key, Lane::Normal);
+                    self.both(key, Priority::Normal);
                 }
             }
         }

@@ -4,9 +4,9 @@
 //! watched in all namespaces, by the plural that upstream derives from its name (lower case, `s` or `es`).
 
 use super::facts::Target;
-use super::store::Store;
 use common::RevisionKey as Key;
 use common_api::ObjectReference;
+use common_controller::Store;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client};

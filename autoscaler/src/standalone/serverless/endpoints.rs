@@ -3,14 +3,13 @@
 use super::services::Common;
 use super::slices::{self, Route, Write};
 use super::{Pass, Public, adopt, backend};
-use crate::reconcile::api::Bounded;
 use crate::reconcile::error::Error;
 use crate::reconcile::world::facts::Target;
-use autoscaler_core::pace::Line;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::Mode;
 use common_api::serverlessservice_status::Pending;
+use common_controller::{BoundedApi, WriteError};
 use k8s_openapi::api::core::v1::Endpoints;
 use kube::ResourceExt;
 
@@ -84,7 +83,8 @@ impl Pass<'_> {
     /// back.
     async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
-        let delete = async |api: Bounded| api.remove::<Endpoints>(&key).await.map_err(Error::api(doing.as_str()));
-        self.cx.write(self.key, Line::Object, &doing, delete).await
+        let delete =
+            async |api: BoundedApi| api.delete::<Endpoints>(&key).await.map_err(WriteError::api(doing.as_str()));
+        Ok(self.cx.writer().write(self.key, &doing, delete).await?)
     }
 }

@@ -35,7 +35,6 @@ use super::admission::claimant;
 use crate::reconcile::context::{Accepted, Context};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa;
-use crate::reconcile::pass::Passed;
 use crate::reconcile::world::facts::{Labels, Selector, Target};
 use crate::reconcile::world::targets::{TargetError, TargetKey};
 use crate::reconcile::world::{controller, public_service};
@@ -45,6 +44,8 @@ use common::names;
 use common::time::Timestamp;
 use common_api::serverlessservice_status::Pending;
 use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
+use common_controller::Passed;
+use common_controller::WriteError;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -229,7 +230,7 @@ impl Pass<'_> {
 
     fn not_owned(&mut self, name: String) -> Error {
         self.status.mark_not_owned("Service", &name, self.now);
-        Error::NotOwned { owner: format!("SKS: {}", self.key.name()), kind: "Service", name }
+        WriteError::NotOwned { owner: format!("SKS: {}", self.key.name()), kind: "Service", name }.into()
     }
 
     /// None if the Service is somebody else's.

@@ -3,9 +3,9 @@
 //! A conflict is answered by reading the object again and replacing its status, [`ATTEMPTS_MAX`] times in all. Nobody
 //! else writes a status of ours, so what others changed is never in it.
 
-use super::api::{Writer, Written};
-use super::error::{Error, code};
-use super::world::store::{Store, key_of};
+use crate::error::{WriteError, code};
+use crate::store::{Store, key_of};
+use crate::writer::{Kind, Writer};
 use kube::Api;
 use kube::core::object::HasStatus;
 use std::sync::Arc;
@@ -20,14 +20,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// The lease may end too soon, or the API server's. An object that is gone needs no status.
-pub(crate) async fn write<K>(
-    writer: Writer<'_>,
-    store: &Store<K>,
-    read: &Arc<K>,
-    status: K::Status,
-) -> Result<(), Error>
+pub async fn write<K>(writer: Writer<'_>, store: &Store<K>, read: &Arc<K>, status: K::Status) -> Result<(), WriteError>
 where
-    K: Written + HasStatus,
+    K: Kind + HasStatus,
     K::Status: PartialEq + Clone,
 {
     if read.status() == Some(&status) {
@@ -35,17 +30,15 @@ where
     }
     let key = key_of(&**read);
     let doing = format!("Failed to update status for {:?}", key.name());
-    let failed = || Error::api(doing.as_str());
+    let failed = || WriteError::api(doing.as_str());
     let reads: Api<K> = Api::namespaced(writer.client.clone(), key.namespace());
     let mut object = K::clone(read);
     for attempt in 1.. {
         *object.status_mut() = Some(status.clone());
         let answer = writer.write(&key, &doing, async |api| Ok(api.replace_status(&object).await)).await?;
         match answer {
-            Ok(mut written) => {
-                written.meta_mut().managed_fields = None;
-                let version = written.meta().resource_version.clone().unwrap_or_default();
-                store.offer(&key, &version, written);
+            Ok(written) => {
+                store.offer_object(&written);
                 return Ok(());
             }
             Err(error) if code(&error) == Some(404) => return Ok(()),

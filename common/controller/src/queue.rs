@@ -3,22 +3,22 @@
 //! A key is queued once however often it is added, and while a worker holds it a further add is remembered and served
 //! when the worker is done. So a reconcile always starts after the change that asked for it.
 //!
-//! # Lanes
+//! # Priorities
 //!
-//! [`Lane::Urgent`] is for decisions (a poke that wakes a service waits behind nothing but other decisions),
-//! [`Lane::Normal`] for events, timers and retries, [`Lane::Slow`] for sweeps over all keys: a changed config map, a
-//! won lease. A key that is added again in a faster lane moves there.
+//! [`Priority::Urgent`] is for decisions (a poke that wakes a service waits behind nothing but other decisions),
+//! [`Priority::Normal`] for events, timers and retries, [`Priority::Slow`] for sweeps over all keys: a changed config
+//! map, a won lease. A key that is added again with a higher priority moves there.
 //!
 //! # Timers
 //!
-//! [`Queue::add_after`] keeps the earliest time of a key; a later one is dropped, since each reconcile asks again for
-//! what it still needs. Failed keys come back after a back-off that doubles from 5 ms to 5 min and is forgotten with
-//! the first success.
+//! [`WorkQueue::add_after`] keeps the earliest time of a key; a later one is dropped, since each reconcile asks again
+//! for what it still needs. Failed keys come back after a back-off that doubles from 5 ms to 5 min and is forgotten
+//! with the first success.
 //!
 //! # Bound
 //!
-//! The queue holds each key at most once in a lane and once among the timers, so it is bounded by the number of live
-//! objects, which the informers hold anyway.
+//! The queue holds each key at most once for each priority and once among the timers, so it is bounded by the number of
+//! live objects, which the stores hold anyway.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -35,7 +35,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
 /// How soon a key is served, compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lane {
+pub enum Priority {
     /// Decisions: a replicas patch may depend on it.
     Urgent,
     /// Events, timers and retries.
@@ -44,12 +44,12 @@ pub(crate) enum Lane {
     Slow,
 }
 
-/// All lanes, in order.
-const LANES: [Lane; 3] = [Lane::Urgent, Lane::Normal, Lane::Slow];
+/// All priorities, in order.
+const PRIORITIES: [Priority; 3] = [Priority::Urgent, Priority::Normal, Priority::Slow];
 
 /// A shared queue; clones are handles to the same one.
 #[derive(Debug)]
-pub(crate) struct Queue<K: Ord> {
+pub struct WorkQueue<K: Ord> {
     shared: Arc<Shared<K>>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Queue<K: Ord> {
 struct Shared<K: Ord> {
     state: Mutex<State<K>>,
     wake: Notify,
-    /// For those who serve the urgent lane alone.
+    /// For those who serve urgent keys alone.
     urgent: Notify,
     /// For those who hold a key and could be quicker: a decision about some key that is held has come.
     hurried: Notify,
@@ -65,7 +65,7 @@ struct Shared<K: Ord> {
 
 #[derive(Debug)]
 struct State<K: Ord> {
-    lanes: [VecDeque<K>; 3],
+    waiting: [VecDeque<K>; 3],
     entries: HashMap<K, Entry>,
     timers: BTreeSet<(Instant, K)>,
 }
@@ -73,15 +73,15 @@ struct State<K: Ord> {
 /// What is known of a key; removed once there is nothing left to know.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The lane it waits in.
-    queued: Option<Lane>,
-    /// The deques that hold a place of it. A place in another lane than `queued` is stale, and skipped.
-    places: [bool; 3],
+    /// The priority that it waits with.
+    queued: Option<Priority>,
+    /// The deques that hold an entry of it. One of another priority than `queued` is stale, and skipped.
+    present: [bool; 3],
     /// A worker holds it.
     running: bool,
     /// Added while a worker held it.
-    again: Option<Lane>,
-    /// Its place among the timers.
+    again: Option<Priority>,
+    /// When its timer ends.
     due: Option<Instant>,
     /// Failures in a row.
     failures: u32,
@@ -92,36 +92,36 @@ struct Entry {
 impl Entry {
     fn is_idle(&self) -> bool {
         let waits = self.queued.is_some() || self.running || self.again.is_some() || self.due.is_some();
-        !waits && self.failures == 0 && self.places == [false; 3]
+        !waits && self.failures == 0 && self.present == [false; 3]
     }
 }
 
-impl<K: Ord> Clone for Queue<K> {
+impl<K: Ord> Clone for WorkQueue<K> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
     }
 }
 
-impl<K: Ord + Hash + Clone> Default for Queue<K> {
+impl<K: Ord + Hash + Clone> Default for WorkQueue<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Ord + Hash + Clone> Queue<K> {
+impl<K: Ord + Hash + Clone> WorkQueue<K> {
     /// An empty queue.
-    pub(crate) fn new() -> Self {
-        let state = State { lanes: Default::default(), entries: HashMap::new(), timers: BTreeSet::new() };
+    pub fn new() -> Self {
+        let state = State { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new() };
         let (wake, urgent, hurried) = (Notify::new(), Notify::new(), Notify::new());
         Self { shared: Arc::new(Shared { state: Mutex::new(state), wake, urgent, hurried }) }
     }
 
     /// Asks for `key` to be reconciled.
-    pub(crate) fn add(&self, key: K, lane: Lane) {
-        let queued = self.shared.state.lock().add(key, lane);
+    pub fn add(&self, key: K, priority: Priority) {
+        let queued = self.shared.state.lock().add(key, priority);
         if queued {
-            self.shared.tell(lane);
-        } else if lane == Lane::Urgent {
+            self.shared.tell(priority);
+        } else if priority == Priority::Urgent {
             self.shared.hurried.notify_waiters();
         }
     }
@@ -129,12 +129,12 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// Waits until a decision about `key` waits for the worker that holds it. For ever, if none comes.
     ///
     /// Cancel safe.
-    pub(crate) async fn hurried(&self, key: &K) {
+    pub async fn hurried(&self, key: &K) {
         loop {
             let notified = self.shared.hurried.notified();
             tokio::pin!(notified);
             notified.as_mut().enable(); // Before the look, so that no decision after it is missed.
-            let waits = |entry: &Entry| entry.running && entry.again == Some(Lane::Urgent);
+            let waits = |entry: &Entry| entry.running && entry.again == Some(Priority::Urgent);
             if self.shared.state.lock().entries.get(key).is_some_and(waits) {
                 return;
             }
@@ -142,10 +142,10 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         }
     }
 
-    /// Asks for `key` to be reconciled in the normal lane after `delay`, unless an earlier time is set already.
-    pub(crate) fn add_after(&self, key: K, delay: Duration) {
+    /// Asks for `key` to be reconciled with normal priority after `delay`, unless an earlier time is set already.
+    pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
-            return self.add(key, Lane::Normal);
+            return self.add(key, Priority::Normal);
         }
         let due = Instant::now() + delay;
         if self.shared.state.lock().add_timer(key, due) {
@@ -156,25 +156,25 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// The next key, which nobody else gets until the returned item is dropped.
     ///
     /// Cancel safe: a key is only taken when this returns.
-    pub(crate) async fn next(&self) -> Item<K> {
+    pub async fn next(&self) -> Item<K> {
         self.next_in(None).await
     }
 
-    /// The next key of one lane; of any, the fastest first, if none is named.
+    /// The next key of one priority; of any, the highest first, if none is named.
     ///
     /// Cancel safe: a key is only taken when this returns.
-    pub(crate) async fn next_in(&self, only: Option<Lane>) -> Item<K> {
-        let arrived = if only == Some(Lane::Urgent) { &self.shared.urgent } else { &self.shared.wake };
+    pub async fn next_in(&self, only: Option<Priority>) -> Item<K> {
+        let arrived = if only == Some(Priority::Urgent) { &self.shared.urgent } else { &self.shared.wake };
         loop {
             let notified = arrived.notified();
             let due = {
                 let mut state = self.shared.state.lock();
                 state.promote(Instant::now());
-                if let Some((key, lane)) = state.take(only) {
+                if let Some((key, priority)) = state.take(only) {
                     if state.has_work(only) {
                         arrived.notify_one(); // One wake-up may stand for several adds: pass it on.
                     }
-                    return Item { queue: self.clone(), key, lane, failed: false };
+                    return Item { queue: self.clone(), key, priority, failed: false };
                 }
                 state.timers.first().map(|(due, _)| *due)
             };
@@ -185,9 +185,8 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         }
     }
 
-    /// Keys that wait in a lane.
-    #[cfg(test)]
-    pub(crate) fn depth(&self) -> usize {
+    /// Keys that wait with some priority.
+    pub fn depth(&self) -> usize {
         self.shared.state.lock().entries.values().filter(|entry| entry.queued.is_some()).count()
     }
 
@@ -206,20 +205,20 @@ impl<K: Ord + Hash + Clone> Queue<K> {
             entry.failing_since = None;
         }
         match again {
-            Some(lane) => {
-                state.add(key.clone(), lane);
+            Some(priority) => {
+                state.add(key.clone(), priority);
             }
             None => state.forget_if_idle(key),
         }
         drop(state);
-        self.shared.tell(again.unwrap_or(Lane::Normal));
+        self.shared.tell(again.unwrap_or(Priority::Normal));
     }
 }
 
 impl<K: Ord> Shared<K> {
-    /// A key came into a lane.
-    fn tell(&self, lane: Lane) {
-        if lane == Lane::Urgent {
+    /// A key waits with a priority.
+    fn tell(&self, priority: Priority) {
+        if priority == Priority::Urgent {
             self.urgent.notify_one();
         }
         self.wake.notify_one();
@@ -227,19 +226,19 @@ impl<K: Ord> Shared<K> {
 }
 
 impl<K: Ord + Hash + Clone> State<K> {
-    /// True if the key now waits in a lane where it did not before.
-    fn add(&mut self, key: K, lane: Lane) -> bool {
+    /// True if the key now waits with a priority with which it did not before.
+    fn add(&mut self, key: K, priority: Priority) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.running {
-            entry.again = Some(entry.again.map_or(lane, |other| other.min(lane)));
+            entry.again = Some(entry.again.map_or(priority, |other| other.min(priority)));
             return false;
         }
-        if entry.queued.is_some_and(|other| other <= lane) {
+        if entry.queued.is_some_and(|other| other <= priority) {
             return false;
         }
-        entry.queued = Some(lane);
-        if !std::mem::replace(&mut entry.places[lane as usize], true) {
-            self.lanes[lane as usize].push_back(key);
+        entry.queued = Some(priority);
+        if !std::mem::replace(&mut entry.present[priority as usize], true) {
+            self.waiting[priority as usize].push_back(key);
         }
         true
     }
@@ -258,26 +257,26 @@ impl<K: Ord + Hash + Clone> State<K> {
         self.timers.first().is_some_and(|(first, _)| *first == due)
     }
 
-    /// Moves what is due into the normal lane.
+    /// Gives what is due normal priority.
     fn promote(&mut self, now: Instant) {
         while self.timers.first().is_some_and(|(due, _)| *due <= now) {
             let Some((_, key)) = self.timers.pop_first() else { return };
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.due = None;
             }
-            self.add(key, Lane::Normal);
+            self.add(key, Priority::Normal);
         }
     }
 
-    fn take(&mut self, only: Option<Lane>) -> Option<(K, Lane)> {
-        for lane in LANES.into_iter().filter(|lane| only.is_none_or(|only| only == *lane)) {
-            while let Some(key) = self.lanes[lane as usize].pop_front() {
+    fn take(&mut self, only: Option<Priority>) -> Option<(K, Priority)> {
+        for priority in PRIORITIES.into_iter().filter(|priority| only.is_none_or(|only| only == *priority)) {
+            while let Some(key) = self.waiting[priority as usize].pop_front() {
                 let Some(entry) = self.entries.get_mut(&key) else { continue };
-                entry.places[lane as usize] = false;
-                if entry.queued == Some(lane) {
+                entry.present[priority as usize] = false;
+                if entry.queued == Some(priority) {
                     entry.queued = None;
                     entry.running = true;
-                    return Some((key, lane));
+                    return Some((key, priority));
                 }
                 self.forget_if_idle(&key);
             }
@@ -285,8 +284,10 @@ impl<K: Ord + Hash + Clone> State<K> {
         None
     }
 
-    fn has_work(&self, only: Option<Lane>) -> bool {
-        LANES.iter().any(|lane| only.is_none_or(|only| only == *lane) && !self.lanes[*lane as usize].is_empty())
+    fn has_work(&self, only: Option<Priority>) -> bool {
+        PRIORITIES
+            .iter()
+            .any(|priority| only.is_none_or(|only| only == *priority) && !self.waiting[*priority as usize].is_empty())
     }
 
     fn forget_if_idle(&mut self, key: &K) {
@@ -298,33 +299,33 @@ impl<K: Ord + Hash + Clone> State<K> {
 
 /// A key in a worker's hands; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Item<K: Ord + Hash + Clone> {
-    queue: Queue<K>,
+pub struct Item<K: Ord + Hash + Clone> {
+    queue: WorkQueue<K>,
     key: K,
-    lane: Lane,
+    priority: Priority,
     failed: bool,
 }
 
 impl<K: Ord + Hash + Clone> Item<K> {
     /// For how long the key has failed without a success between, this time not counted.
-    pub(crate) fn failing_for(&self) -> Duration {
+    pub fn failing_for(&self) -> Duration {
         let state = self.queue.shared.state.lock();
         let since = state.entries.get(&self.key).and_then(|entry| entry.failing_since);
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// The key.
-    pub(crate) fn key(&self) -> &K {
+    pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// The lane that it waited in.
-    pub(crate) fn lane(&self) -> Lane {
-        self.lane
+    /// The priority that it waited with.
+    pub fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// Gives the key back, to be tried again after a back-off.
-    pub(crate) fn retry(mut self) {
+    pub fn retry(mut self) {
         self.failed = true;
     }
 }

@@ -20,7 +20,7 @@ const DICTIONARY_MAX: usize = 8 * 1024;
 
 /// How the objects of one kind are packed.
 #[derive(Debug)]
-pub(crate) struct Packer<T> {
+pub struct Packer<T> {
     write: fn(&T) -> Option<Vec<u8>>,
     read: fn(&[u8]) -> Option<T>,
     dictionary: OnceLock<Box<[u8]>>,
@@ -28,7 +28,7 @@ pub(crate) struct Packer<T> {
 
 /// An object at rest. Cheap to clone.
 #[derive(Debug)]
-pub(crate) enum Held<T> {
+pub enum Held<T> {
     /// As it is.
     Whole(Arc<T>),
     /// Packed: the length of the JSON, and the compressed JSON.
@@ -46,7 +46,7 @@ impl<T> Clone for Held<T> {
 
 impl<T: Serialize + DeserializeOwned> Packer<T> {
     /// For objects that are the same again when they are read back from JSON.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let write = |value: &T| serde_json::to_vec(value).ok();
         let read = |bytes: &[u8]| serde_json::from_slice(bytes).ok();
         Self { write, read, dictionary: OnceLock::new() }
@@ -55,7 +55,7 @@ impl<T: Serialize + DeserializeOwned> Packer<T> {
 
 impl<T> Packer<T> {
     /// Lays an object to rest.
-    pub(crate) fn pack(&self, value: Arc<T>) -> Held<T> {
+    pub fn pack(&self, value: Arc<T>) -> Held<T> {
         self.packed(&value).unwrap_or(Held::Whole(value))
     }
 
@@ -69,7 +69,7 @@ impl<T> Packer<T> {
     }
 
     /// The object in use.
-    pub(crate) fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
+    pub fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
         match held {
             Held::Whole(value) => Some(value.clone()),
             Held::Packed(..) => self.taken_out(held).map(Arc::new),

@@ -15,14 +15,14 @@
 //!
 //! # At rest
 //!
-//! A store of kinds that come by the thousand packs what it holds ([`super::packed`]); readers notice nothing.
+//! A store of kinds that come by the thousand packs what it holds ([`crate::packed`]); readers notice nothing.
 //!
 //! # Not here
 //!
-//! Trimming: [`Store`] holds whatever its watch makes of an object ([`super::facts`]).
+//! Trimming: [`Store`] holds whatever its watch makes of an object, for instance a few facts of it.
 
-use super::packed::{Held, Packer};
-use common::RevisionKey as Key;
+use crate::ObjectKey;
+use crate::packed::{Held, Packer};
 use common_runtime::watching;
 use futures::StreamExt;
 use kube::runtime::watcher;
@@ -40,10 +40,10 @@ use tokio::time::Instant;
 /// How long an answered write may run ahead of the watch.
 const OFFER_HOLDS: Duration = Duration::from_secs(5);
 
-type Listener<T> = Box<dyn Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync>;
+type Listener<T> = Box<dyn Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync>;
 
 /// What is known of one kind, by namespace and name.
-pub(crate) struct Store<T> {
+pub struct Store<T> {
     inner: RwLock<Inner<T>>,
     /// None: objects are held whole.
     packer: Option<Packer<T>>,
@@ -53,8 +53,8 @@ pub(crate) struct Store<T> {
 }
 
 struct Inner<T> {
-    watched: BTreeMap<Key, Versioned<T>>,
-    offered: HashMap<Key, (Versioned<T>, Instant)>,
+    watched: BTreeMap<ObjectKey, Versioned<T>>,
+    offered: HashMap<ObjectKey, (Versioned<T>, Instant)>,
 }
 
 struct Versioned<T> {
@@ -64,7 +64,7 @@ struct Versioned<T> {
 
 impl<T: Send + Sync + 'static> Store<T> {
     /// An empty store; `listener` gets each key with its value before and after.
-    pub(crate) fn new(listener: impl Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
+    pub fn new(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
         Self {
             inner: RwLock::new(Inner { watched: BTreeMap::new(), offered: HashMap::new() }),
             packer: None,
@@ -75,7 +75,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     }
 
     /// The same, and what it holds is packed.
-    pub(crate) fn packing(listener: impl Fn(&Key, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self
+    pub fn packing(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self
     where
         T: Serialize + DeserializeOwned,
     {
@@ -83,7 +83,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     }
 
     /// The object, if it exists.
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<T>> {
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         let held = {
             let inner = self.inner.read();
             let watched = inner.watched.get(key);
@@ -108,21 +108,21 @@ impl<T: Send + Sync + 'static> Store<T> {
     }
 
     /// Every key that the watch knows.
-    pub(crate) fn keys(&self) -> Vec<Key> {
+    pub fn keys(&self) -> Vec<ObjectKey> {
         self.inner.read().watched.keys().cloned().collect()
     }
 
     /// Every object of a namespace that the watch knows, in order of their names.
-    pub(crate) fn within(&self, namespace: &str) -> Vec<Arc<T>> {
+    pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
         let inner = self.inner.read();
-        let from = inner.watched.range(Key::new(namespace, "")..);
+        let from = inner.watched.range(ObjectKey::new(namespace, "")..);
         let of_namespace = from.take_while(|(key, _)| key.namespace() == namespace);
         of_namespace.filter_map(|(_, versioned)| self.take_out(&versioned.held)).collect()
     }
 
     /// Shows the answer to our own write until the watch has caught up, unless it has. `version` is its
     /// resourceVersion.
-    pub(crate) fn offer(&self, key: &Key, version: &str, value: T) {
+    pub fn offer(&self, key: &ObjectKey, version: &str, value: T) {
         let mut inner = self.inner.write();
         let now = Instant::now();
         inner.offered.retain(|_, (_, until)| now < *until);
@@ -136,27 +136,27 @@ impl<T: Send + Sync + 'static> Store<T> {
     }
 
     /// Takes back what was offered: the object has been deleted by us.
-    pub(crate) fn withdraw(&self, key: &Key) {
+    pub fn withdraw(&self, key: &ObjectKey) {
         self.inner.write().offered.remove(key);
     }
 
     /// Waits until the first list is complete.
-    pub(crate) async fn synced(&self) {
+    pub async fn synced(&self) {
         let _ = self.synced.subscribe().wait_for(|done| *done).await;
     }
 
     /// Whether the first list is complete.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
     /// Why the watch does not work at the moment, if so.
-    pub(crate) fn failure(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<String> {
         self.failure.read().clone()
     }
 
     /// Takes in one version of an object, or its deletion, and tells the listener.
-    pub(crate) fn apply(&self, key: &Key, version: &str, value: Option<T>) {
+    pub fn apply(&self, key: &ObjectKey, version: &str, value: Option<T>) {
         let new = value.map(Arc::new);
         let held = new.clone().map(|value| match &self.packer {
             Some(packer) => packer.pack(value),
@@ -183,12 +183,12 @@ impl<T: Send + Sync + 'static> Store<T> {
         }
     }
 
-    fn is_current(&self, key: &Key, version: &str) -> bool {
+    fn is_current(&self, key: &ObjectKey, version: &str) -> bool {
         self.inner.read().watched.get(key).is_some_and(|held| held.version == number(version) && held.version != 0)
     }
 
     /// Ends the first (or a further) list: what it did not name is gone.
-    pub(crate) fn complete(&self, listed: &mut Vec<Key>) {
+    pub fn complete(&self, listed: &mut Vec<ObjectKey>) {
         listed.sort_unstable();
         for gone in self.keys().iter().filter(|key| listed.binary_search(key).is_err()) {
             self.apply(gone, "", None);
@@ -201,7 +201,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     /// Follows `api` for ever. `convert` makes the held form of an object.
     ///
     /// Cancel safe: dropping it stops the watch and keeps what is known.
-    pub(crate) async fn follow<K>(&self, api: Api<K>, config: watcher::Config, convert: impl Fn(K) -> T + Send + Sync)
+    pub async fn follow<K>(&self, api: Api<K>, config: watcher::Config, convert: impl Fn(K) -> T + Send + Sync)
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
@@ -223,7 +223,7 @@ impl<T: Send + Sync + 'static> Store<T> {
         }
     }
 
-    fn take_in<K: Resource>(&self, key: &Key, object: K, convert: &impl Fn(K) -> T) {
+    fn take_in<K: Resource>(&self, key: &ObjectKey, object: K, convert: &impl Fn(K) -> T) {
         let version = object.meta().resource_version.clone().unwrap_or_default();
         if !self.is_current(key, &version) {
             self.apply(key, &version, Some(convert(object)));
@@ -231,10 +231,20 @@ impl<T: Send + Sync + 'static> Store<T> {
     }
 }
 
+impl<K: Resource + Clone + Send + Sync + 'static> Store<K> {
+    /// Shows an object that was just written and answered, without the record of who wrote which field.
+    pub fn offer_object(&self, written: &K) {
+        let mut held = written.clone();
+        held.meta_mut().managed_fields = None;
+        let version = written.meta().resource_version.clone().unwrap_or_default();
+        self.offer(&key_of(written), &version, held);
+    }
+}
+
 /// Namespace and name of an object.
-pub(crate) fn key_of<K: Resource>(object: &K) -> Key {
+pub fn key_of<K: Resource>(object: &K) -> ObjectKey {
     let meta = object.meta();
-    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
 /// Kubernetes promises since 1.35 that versions of one kind are numbers that grow. One that is not is never newer.
@@ -252,7 +262,7 @@ mod tests {
     fn store() -> (Store<u32>, Log) {
         let log = Log::default();
         let written = log.clone();
-        let store = Store::new(move |key: &Key, old: Option<&Arc<u32>>, new: Option<&Arc<u32>>| {
+        let store = Store::new(move |key: &ObjectKey, old: Option<&Arc<u32>>, new: Option<&Arc<u32>>| {
             written.lock().push((key.to_string(), old.map(|n| **n), new.map(|n| **n)));
         });
         (store, log)
@@ -261,7 +271,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn our_own_write_is_seen_before_the_watch_tells_of_it() {
         let (store, _) = store();
-        let key = Key::new("ns", "a");
+        let key = ObjectKey::new("ns", "a");
         store.apply(&key, "5", Some(5));
         store.offer(&key, "7", 7);
         assert_eq!(store.get(&key).as_deref(), Some(&7));
@@ -274,7 +284,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_created_object_that_never_shows_up_is_forgotten() {
         let (store, _) = store();
-        let key = Key::new("ns", "a");
+        let key = ObjectKey::new("ns", "a");
         store.offer(&key, "7", 7);
         assert_eq!(store.get(&key).as_deref(), Some(&7));
         tokio::time::advance(OFFER_HOLDS).await;
@@ -288,7 +298,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_the_watch_has_overtaken_is_not_kept() {
         let (store, _) = store();
-        let key = Key::new("ns", "a");
+        let key = ObjectKey::new("ns", "a");
         for (watched, answered, kept) in [("5", "7", 1), ("7", "7", 0), ("8", "7", 0)] {
             store.apply(&key, watched, Some(1));
             store.offer(&key, answered, 2);
@@ -299,7 +309,7 @@ mod tests {
     #[test]
     fn a_list_tells_of_what_is_missing_from_it() {
         let (store, log) = store();
-        let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
+        let (a, b) = (ObjectKey::new("ns", "a"), ObjectKey::new("ns", "b"));
         store.apply(&a, "1", Some(1));
         store.apply(&b, "2", Some(2));
         assert!(!store.is_synced());

@@ -2,58 +2,58 @@
 //! written.
 //!
 //! The status is written even if the pass failed, so that it tells why. Two kinds of errors are not said in an event: a
-//! conflict, since the next try reads again, and what passes by itself ([`Error::is_early`]), after which nothing is
+//! conflict, since the next try reads again, and what passes by itself ([`Failure::is_early`]), after which nothing is
 //! written either: too little was known to say anything.
 
-use super::api::{Writer, Written};
-use super::error::Error;
-use super::events::{Recorder, Severity};
-use super::status as status_writer;
-use super::world::store::Store;
-use crate::clock::Clock;
+use crate::error::{Failure, WriteError};
+use crate::recorder::{Recorder, Severity};
+use crate::status;
+use crate::store::Store;
+use crate::writer::{Kind, Writer};
 use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
+use common_runtime::clock::Clock;
 use kube::core::object::HasStatus;
 use std::sync::Arc;
 
 /// What passes over one kind of objects have in common.
-pub(crate) struct Passes<'a, K> {
+pub struct Passes<'a, K> {
     /// Whoever writes.
-    pub(crate) writer: Writer<'a>,
+    pub writer: Writer<'a>,
     /// Where such objects are held.
-    pub(crate) store: &'a Store<K>,
+    pub store: &'a Store<K>,
     /// Who says what went wrong,
-    pub(crate) recorder: &'a Recorder,
+    pub recorder: &'a Recorder,
     /// in whose name.
-    pub(crate) component: &'static str,
+    pub component: &'static str,
     /// Wall-clock time.
-    pub(crate) clock: &'a Clock,
+    pub clock: &'a Clock,
 }
 
 /// What one pass came to.
-pub(crate) struct Passed<K: HasStatus> {
+pub struct Passed<K: HasStatus, E> {
     /// Whether it came to its end.
-    pub(crate) outcome: Result<(), Error>,
+    pub outcome: Result<(), E>,
     /// The newest version of the object that was read or answered.
-    pub(crate) object: Arc<K>,
+    pub object: Arc<K>,
     /// Its status as it shall be.
-    pub(crate) status: K::Status,
+    pub status: K::Status,
 }
 
 impl<K> Passes<'_, K>
 where
-    K: Written + HasStatus,
+    K: Kind + HasStatus,
     K::Status: HasConditions + Default + PartialEq + Clone,
 {
     /// One pass over `object`. `run` is given its status, begun, and the time; it must not be the one who writes it.
     ///
     /// # Errors
     /// Whatever kept the pass from its end, or the status from being written.
-    pub(crate) async fn over(
+    pub async fn over<E: Failure + From<WriteError>>(
         self,
         object: &Arc<K>,
-        run: impl AsyncFnOnce(K::Status, Timestamp) -> Passed<K>,
-    ) -> Result<(), Error> {
+        run: impl AsyncFnOnce(K::Status, Timestamp) -> Passed<K, E>,
+    ) -> Result<(), E> {
         let Self { writer, store, recorder, component, clock } = self;
         let (now, generation) = (clock.now(), object.meta().generation.unwrap_or(0));
         let mut status = object.status().cloned().unwrap_or_default();
@@ -68,10 +68,10 @@ where
             }
         }
         status.finish(object.status(), generation, clock.now());
-        let written = status_writer::write(writer, store, &latest, status).await;
+        let written = status::write(writer, store, &latest, status).await;
         if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
             recorder.say(component, &**object, Severity::Warning, "UpdateFailed", error.to_string());
         }
-        outcome.and(written)
+        outcome.and(written.map_err(E::from))
     }
 }

@@ -1,22 +1,22 @@
-//! Lanes, workers, timers and back-offs; time is paused.
+//! Priorities, workers, timers and back-offs; time is paused.
 
 use super::*;
 use tokio_test::{assert_pending, assert_ready, task};
 
-type Names = Queue<&'static str>;
+type Names = WorkQueue<&'static str>;
 
 /// Goal: who holds a key hears of a decision about it, and of nothing else.
 #[tokio::test]
 async fn who_holds_a_key_hears_of_a_decision() {
     let queue = Names::new();
-    queue.add("a", Lane::Normal);
+    queue.add("a", Priority::Normal);
     let held = queue.next().await;
     let mut hurried = task::spawn(queue.hurried(&"a"));
     assert_pending!(hurried.poll());
-    queue.add("a", Lane::Normal);
-    queue.add("b", Lane::Urgent);
+    queue.add("a", Priority::Normal);
+    queue.add("b", Priority::Urgent);
     assert_pending!(hurried.poll(), "an event, and another key");
-    queue.add("a", Lane::Urgent);
+    queue.add("a", Priority::Urgent);
     assert!(hurried.is_woken());
     assert_ready!(hurried.poll());
     assert_ready!(task::spawn(queue.hurried(&"a")).poll(), "also who asks later");
@@ -31,12 +31,12 @@ async fn take(queue: &Names) -> &'static str {
 #[tokio::test(start_paused = true)]
 async fn a_key_is_queued_once_and_decisions_go_first() {
     let queue = Names::new();
-    queue.add("sweep", Lane::Slow);
-    queue.add("event", Lane::Normal);
-    queue.add("event", Lane::Normal);
-    queue.add("sweep-too", Lane::Slow);
-    queue.add("poke", Lane::Urgent);
-    queue.add("sweep-too", Lane::Urgent); // Moves up.
+    queue.add("sweep", Priority::Slow);
+    queue.add("event", Priority::Normal);
+    queue.add("event", Priority::Normal);
+    queue.add("sweep-too", Priority::Slow);
+    queue.add("poke", Priority::Urgent);
+    queue.add("sweep-too", Priority::Urgent); // Moves up.
     assert_eq!(queue.depth(), 4);
     let order = [take(&queue).await, take(&queue).await, take(&queue).await, take(&queue).await];
     assert_eq!(order, ["poke", "sweep-too", "event", "sweep"]);
@@ -46,10 +46,10 @@ async fn a_key_is_queued_once_and_decisions_go_first() {
 #[tokio::test(start_paused = true)]
 async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
     let queue = Names::new();
-    queue.add("a", Lane::Normal);
+    queue.add("a", Priority::Normal);
     let held = queue.next().await;
-    queue.add("a", Lane::Slow);
-    queue.add("a", Lane::Urgent);
+    queue.add("a", Priority::Slow);
+    queue.add("a", Priority::Urgent);
     let mut second = task::spawn(queue.next());
     assert_pending!(second.poll(), "one worker for each key");
     drop(held);
@@ -59,25 +59,28 @@ async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
     assert!(queue.shared.state.lock().entries.is_empty(), "a finished key leaves nothing behind");
 }
 
-/// Goal: who serves the urgent lane alone takes nothing else, hears of each key of it, and timers wake the others.
+/// Goal: who serves urgent keys alone takes nothing else, hears of each of them, and timers wake the others.
 #[tokio::test(start_paused = true)]
-async fn the_urgent_lane_has_workers_of_its_own() {
+async fn urgent_keys_have_workers_of_their_own() {
     let queue = Names::new();
-    let mut urgent = task::spawn(queue.next_in(Some(Lane::Urgent)));
+    let mut urgent = task::spawn(queue.next_in(Some(Priority::Urgent)));
     let mut any = task::spawn(queue.next());
     assert_pending!(urgent.poll());
     assert_pending!(any.poll());
-    queue.add("event", Lane::Normal);
+    queue.add("event", Priority::Normal);
     assert!(any.is_woken() && !urgent.is_woken());
     let event = assert_ready!(any.poll());
-    queue.add("poke", Lane::Urgent);
+    queue.add("poke", Priority::Urgent);
     assert!(urgent.is_woken());
     let poke = assert_ready!(urgent.poll());
-    assert_eq!((*poke.key(), poke.lane(), *event.key(), event.lane()), ("poke", Lane::Urgent, "event", Lane::Normal));
+    assert_eq!(
+        (*poke.key(), poke.priority(), *event.key(), event.priority()),
+        ("poke", Priority::Urgent, "event", Priority::Normal)
+    );
 
-    let mut urgent = task::spawn(queue.next_in(Some(Lane::Urgent)));
+    let mut urgent = task::spawn(queue.next_in(Some(Priority::Urgent)));
     assert_pending!(urgent.poll());
-    queue.add("poke", Lane::Urgent); // Served again when the worker that holds it is done.
+    queue.add("poke", Priority::Urgent); // Served again when the worker that holds it is done.
     queue.add_after("later", Duration::from_secs(1));
     assert!(!urgent.is_woken());
     drop(poke);
@@ -115,7 +118,7 @@ async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_and_success_forgets_them() {
     let queue = Names::new();
-    queue.add("a", Lane::Normal);
+    queue.add("a", Priority::Normal);
     let mut waits = vec![];
     for _ in 0..4 {
         let start = Instant::now();
@@ -128,7 +131,7 @@ async fn failures_back_off_and_success_forgets_them() {
     let start = Instant::now();
     drop(queue.next().await);
     assert_eq!(start.elapsed(), Duration::from_millis(40));
-    queue.add("a", Lane::Normal);
+    queue.add("a", Priority::Normal);
     assert_eq!(queue.next().await.failing_for(), Duration::ZERO, "a success ends it");
     assert!(queue.shared.state.lock().entries.is_empty());
     assert_eq!(backoff(40), BACKOFF_MAX);
@@ -137,9 +140,9 @@ async fn failures_back_off_and_success_forgets_them() {
 #[tokio::test(start_paused = true)]
 async fn an_event_overtakes_a_back_off() {
     let queue = Names::new();
-    queue.add("a", Lane::Normal);
+    queue.add("a", Priority::Normal);
     queue.next().await.retry();
-    queue.add("a", Lane::Normal);
+    queue.add("a", Priority::Normal);
     assert_eq!(*assert_ready!(task::spawn(queue.next()).poll()).key(), "a");
 }
 
@@ -154,7 +157,7 @@ async fn every_waiting_worker_gets_one_of_the_keys() {
         .collect();
     tokio::task::yield_now().await;
     for key in ["a", "b", "c"] {
-        queue.add(key, Lane::Normal);
+        queue.add(key, Priority::Normal);
     }
     let mut keys = vec![];
     for worker in workers {

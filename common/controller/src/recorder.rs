@@ -4,9 +4,9 @@
 //! the next is dropped, with a log line: they are a convenience, and the log has the same news. Written as core/v1
 //! Events, the only kind that upstream's roles allow.
 
-use super::turns::Turns;
-use autoscaler_core::pace::{Line, Rate};
-use common::RevisionKey as Key;
+use crate::limiter::WriteLimiter;
+use crate::store::key_of;
+use common::write_rate::{Rate, WriteClass};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -20,13 +20,13 @@ const WAITING_MAX: usize = 1024;
 
 /// Writes events in the background. Clones share the channel.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     events: mpsc::Sender<Event>,
 }
 
 /// How serious it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Severity {
+pub enum Severity {
     /// As it should be.
     Normal,
     /// Somebody may have to act.
@@ -34,13 +34,13 @@ pub(crate) enum Severity {
 }
 
 impl Recorder {
-    /// Starts the task that writes; it ends with `shutdown`.
-    pub(crate) fn start(client: Client, shutdown: CancellationToken) -> Self {
-        Self::in_turn(client, Turns::new(Rate::AUTOSCALER), shutdown)
+    /// Starts the task that writes, at upstream's rate; it ends with `shutdown`.
+    pub fn start(client: Client, shutdown: CancellationToken) -> Self {
+        Self::limited(client, WriteLimiter::new(Rate::AUTOSCALER), shutdown)
     }
 
-    /// Starts it for a process whose writes take turns.
-    pub(crate) fn in_turn(client: Client, turns: Turns, shutdown: CancellationToken) -> Self {
+    /// Starts it for a process whose writes share a limiter.
+    pub fn limited(client: Client, limiter: WriteLimiter, shutdown: CancellationToken) -> Self {
         let (events, mut waiting) = mpsc::channel::<Event>(WAITING_MAX);
         tokio::spawn(async move {
             loop {
@@ -50,7 +50,7 @@ impl Recorder {
                 };
                 let Some(event) = event else { return };
                 tokio::select! {
-                    () = turns.next(Line::Event) => {}
+                    () = limiter.acquire(WriteClass::Event) => {}
                     () = shutdown.cancelled() => return,
                 }
                 let namespace = event.metadata.namespace.clone().unwrap_or_default();
@@ -64,7 +64,7 @@ impl Recorder {
     }
 
     /// Says something about `object`.
-    pub(crate) fn say<K: Resource<DynamicType = ()>>(
+    pub fn say<K: Resource<DynamicType = ()>>(
         &self,
         component: &'static str,
         object: &K,
@@ -88,7 +88,7 @@ fn event<K: Resource<DynamicType = ()>>(
     now: Timestamp,
 ) -> Event {
     let meta = object.meta();
-    let key: Key = super::world::store::key_of(object);
+    let key = key_of(object);
     let time = Some(Time(now));
     Event {
         metadata: ObjectMeta {

@@ -1,0 +1,212 @@
+//! The rate limiter of a process's writes: a [`TokenBucket`] and who waits for a token.
+//!
+//! Whoever waits stands in one ordered set, by class and arrival. Only its first looks at the tokens; the others sleep
+//! until they are first. Who gives up waiting leaves the set and takes no token. A write that a decision has to wait
+//! for moves up ([`Pacing`]).
+
+use crate::ObjectKey;
+use crate::queue::WorkQueue;
+use common::write_rate::{Rate, TokenBucket, WriteClass};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// Limits all writers of a process together. Clones share the bucket.
+#[derive(Clone, Debug)]
+pub struct WriteLimiter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Somebody else is first now.
+    moved: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    bucket: TokenBucket,
+    waiting: BTreeSet<(WriteClass, u64)>,
+    came: u64,
+}
+
+impl WriteLimiter {
+    /// A full bucket, refilled at `rate`.
+    pub fn new(rate: Rate) -> Self {
+        let bucket = TokenBucket::new(rate, Instant::now().into_std());
+        let state = Mutex::new(State { bucket, waiting: BTreeSet::new(), came: 0 });
+        Self { shared: Arc::new(Shared { state, moved: Notify::new() }) }
+    }
+
+    /// Waits until a write of this class may be sent.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken unless this returns.
+    pub async fn acquire(&self, class: WriteClass) {
+        let ticket = {
+            let mut state = self.shared.state.lock();
+            let first = state.waiting.first().is_none_or(|(other, _)| class < *other);
+            if first && state.bucket.take(class, Instant::now().into_std()) {
+                return;
+            }
+            state.came += 1;
+            let rank = (class, state.came);
+            state.waiting.insert(rank);
+            Ticket { shared: &self.shared, rank }
+        };
+        self.shared.moved.notify_waiters(); // Perhaps a higher class than that of whoever was first.
+        loop {
+            let moved = self.shared.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable(); // Before the look, so that no change after it is missed.
+            let ready = {
+                let mut state = self.shared.state.lock();
+                let first = state.waiting.first() == Some(&ticket.rank);
+                if first && state.bucket.take(class, Instant::now().into_std()) {
+                    return; // The ticket leaves the set, and the next one hears of it.
+                }
+                first.then(|| Instant::from_std(state.bucket.ready_at(class)))
+            };
+            match ready {
+                Some(ready) => tokio::select! { () = sleep_until(ready) => {}, () = moved => {} },
+                None => moved.await,
+            }
+        }
+    }
+}
+
+/// How a write of one pass waits for its token.
+#[derive(Clone, Copy)]
+pub struct Pacing<'a> {
+    /// Whom it waits for.
+    pub limiter: &'a WriteLimiter,
+    /// How urgent it is by itself.
+    pub class: WriteClass,
+    /// The queue whose decisions may have to wait for that pass.
+    pub decisions: &'a WorkQueue<ObjectKey>,
+}
+
+impl Pacing<'_> {
+    /// Waits until a write for `object` may be sent. Once a decision about the object waits for the pass to end, its
+    /// write has the decision's class: no request is held for the sake of a status.
+    pub async fn ready(self, object: &ObjectKey) {
+        let Self { limiter, class, decisions } = self;
+        if class == WriteClass::Wake {
+            return limiter.acquire(class).await;
+        }
+        tokio::select! {
+            biased;
+            () = limiter.acquire(class) => {}
+            () = decisions.hurried(object) => limiter.acquire(WriteClass::Wake).await,
+        }
+    }
+}
+
+/// Whoever waits; dropping it leaves the set.
+struct Ticket<'a> {
+    shared: &'a Shared,
+    rank: (WriteClass, u64),
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.shared.state.lock().waiting.remove(&self.rank);
+        self.shared.moved.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Priority;
+    use std::time::Duration;
+    use tokio::sync::mpsc;
+
+    /// Goal: whoever came last in the highest class goes first, the rate is kept, and who gave up costs nothing.
+    #[tokio::test(start_paused = true)]
+    async fn the_highest_class_goes_first() {
+        let limiter = WriteLimiter::new(Rate { qps: 10.0, burst: 4 });
+        for _ in 0..4 {
+            limiter.acquire(WriteClass::Wake).await;
+        }
+        let start = Instant::now();
+        let (served, mut order) = mpsc::unbounded_channel();
+        let mut waiting = Vec::new();
+        for class in [WriteClass::Event, WriteClass::Object, WriteClass::Scale, WriteClass::Wake, WriteClass::Wake] {
+            let (limiter, served) = (limiter.clone(), served.clone());
+            waiting.push(tokio::spawn(async move {
+                limiter.acquire(class).await;
+                let _ = served.send((class, start.elapsed().as_millis()));
+            }));
+            tokio::task::yield_now().await;
+        }
+        waiting[4].abort(); // Gives up.
+        let mut got = Vec::new();
+        for _ in 0..4 {
+            got.push(order.recv().await.expect("served"));
+        }
+        // Each class needs what it leaves to the higher ones, plus its own token: 1, 2, 3 and 4 of them.
+        let tokens: Vec<_> = got.iter().map(|(class, ms)| (*class, (ms + 5) / 10)).collect();
+        assert_eq!(
+            tokens,
+            [(WriteClass::Wake, 10), (WriteClass::Scale, 30), (WriteClass::Object, 50), (WriteClass::Event, 70)]
+        );
+        assert!(limiter.shared.state.lock().waiting.is_empty());
+    }
+
+    /// Goal: a status that waits in a flood moves up as soon as a decision about its revision waits for it, and only
+    /// then.
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_a_decision_waits_for_moves_up() {
+        let (limiter, decisions) = (WriteLimiter::new(Rate { qps: 10.0, burst: 4 }), WorkQueue::default());
+        for _ in 0..4 {
+            limiter.acquire(WriteClass::Wake).await;
+        }
+        let flood: Vec<_> = (0..100)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move { limiter.acquire(WriteClass::Object).await })
+            })
+            .collect();
+        let (mine, other) = (ObjectKey::new("ns", "mine"), ObjectKey::new("ns", "other"));
+        decisions.add(mine.clone(), Priority::Normal);
+        let _held = decisions.next().await;
+        let start = Instant::now();
+        let pacing = Pacing { limiter: &limiter, class: WriteClass::Object, decisions: &decisions };
+        let decided = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            decisions.add(other, Priority::Urgent);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            decisions.add(mine.clone(), Priority::Urgent);
+        };
+        tokio::join!(pacing.ready(&mine), decided);
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2200), "{took:?}");
+        flood.into_iter().for_each(|status| status.abort());
+    }
+
+    /// Goal: in a flood of statuses a wake-up is sent at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_statuses_does_not_delay_a_wake_up() {
+        let limiter = WriteLimiter::new(Rate::AUTOSCALER);
+        let flood: Vec<_> = (0..500)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move { limiter.acquire(WriteClass::Object).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let start = Instant::now();
+        for _ in 0..40 {
+            limiter.acquire(WriteClass::Wake).await;
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO, "half of the bucket was kept for them");
+        for status in flood {
+            status.await.expect("no panic");
+        }
+        assert!(start.elapsed() > Duration::from_secs(10), "the flood itself keeps to the rate: {:?}", start.elapsed());
+    }
+}

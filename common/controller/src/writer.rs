@@ -1,0 +1,257 @@
+//! Writes of objects, each paced and guarded, and shown to readers as soon as it is answered.
+//!
+//! A write waits for its token ([`Pacing`]), is begun only while our lease is certain to outlast it ([`Leadership`]),
+//! and is given up before the lease ends. It says how long it may take, in the `timeout` parameter that API servers
+//! heed: one that this process can no longer call back, because it stands still, is given up by the API server itself.
+
+use crate::ObjectKey;
+use crate::error::{WriteError, code};
+use crate::leadership::Leadership;
+use crate::limiter::Pacing;
+use crate::store::{Store, key_of};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::request;
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// Longest wait for the answer to one write, however long the lease lasts.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A namespaced kind of objects that we write.
+pub trait Kind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The API server, for one write that may take so long.
+#[derive(Clone)]
+pub struct BoundedApi {
+    /// The API server.
+    pub client: Client,
+    /// How long it may take over it.
+    pub within: Duration,
+}
+
+/// Writes on behalf of what this process leads.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    /// The API server.
+    pub client: &'a Client,
+    /// Whether this process leads it.
+    pub leadership: &'a dyn Leadership,
+    /// How writes wait for each other; none: not at all.
+    pub pacing: Option<Pacing<'a>>,
+}
+
+impl Writer<'_> {
+    /// Every write on behalf of an object that this process leads, or of one that belongs to such an object: begun when
+    /// it has its token, only while our lease is certain to outlast it, and given up before the lease ends, here and by
+    /// the API server.
+    ///
+    /// # Errors
+    /// The lease may end too soon, no answer came in time, or whatever `write` says.
+    pub async fn write<T>(
+        self,
+        led: &ObjectKey,
+        doing: &str,
+        write: impl AsyncFnOnce(BoundedApi) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        if let Some(pacing) = self.pacing {
+            pacing.ready(led).await;
+        }
+        let guard = self.leadership.begin_write(led).ok_or(WriteError::LeaseEnds)?;
+        let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
+        let within = left.min(WRITE_TIMEOUT);
+        let outcome = timeout(within, write(BoundedApi { client: self.client.clone(), within })).await;
+        let outcome = outcome.map_err(|_| WriteError::NoAnswer { doing: format!("{doing} {}", led.name()), within })?;
+        guard.answered();
+        outcome
+    }
+
+    /// Creates `object` on behalf of `led`, and shows it in `store`.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it.
+    pub async fn create<K: Kind>(
+        self,
+        led: &ObjectKey,
+        store: &Store<K>,
+        object: &K,
+        doing: &str,
+    ) -> Result<K, WriteError> {
+        let key = key_of(object);
+        tracing::debug!(object = %key, kind = %K::kind(&()), "create");
+        let create = async |api: BoundedApi| api.create(object).await.map_err(named(doing, &key));
+        let created = self.write(led, doing, create).await?;
+        store.offer_object(&created);
+        Ok(created)
+    }
+
+    /// Replaces an object by `object`, which carries the version that it was made from, on behalf of `led`, and shows
+    /// it in `store`.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it; a conflict if somebody wrote
+    /// first.
+    pub async fn replace<K: Kind>(
+        self,
+        led: &ObjectKey,
+        store: &Store<K>,
+        object: &K,
+        doing: &str,
+    ) -> Result<K, WriteError> {
+        let key = key_of(object);
+        tracing::debug!(object = %key, kind = %K::kind(&()), "replace");
+        let replace = async |api: BoundedApi| api.replace(object).await.map_err(named(doing, &key));
+        let replaced = self.write(led, doing, replace).await?;
+        store.offer_object(&replaced);
+        Ok(replaced)
+    }
+
+    /// Deletes an object on behalf of `led`; one that is not there is deleted already.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it.
+    pub async fn delete<K: Kind>(
+        self,
+        led: &ObjectKey,
+        store: &Store<K>,
+        key: &ObjectKey,
+        doing: &str,
+    ) -> Result<(), WriteError> {
+        tracing::debug!(object = %key, kind = %K::kind(&()), "delete");
+        let delete = async |api: BoundedApi| api.delete::<K>(key).await.map_err(named(doing, key));
+        self.write(led, doing, delete).await?;
+        store.withdraw(key);
+        Ok(())
+    }
+}
+
+fn named(doing: &str, key: &ObjectKey) -> impl FnOnce(kube::Error) -> WriteError {
+    WriteError::api(format!("{doing} {}", key.name()))
+}
+
+type Built = Result<http::Request<Vec<u8>>, request::Error>;
+
+impl BoundedApi {
+    /// Creates `object`.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn create<K: Kind>(&self, object: &K) -> kube::Result<K> {
+        let create = |data| requests::<K>(&key_of(object)).create(&PostParams::default(), data);
+        self.send(bytes(object).and_then(create)).await
+    }
+
+    /// Replaces an object by `object`: whatever is there, if that carries no version.
+    ///
+    /// # Errors
+    /// The API server's; a conflict if it carries a version, and somebody wrote first.
+    pub async fn replace<K: Kind>(&self, object: &K) -> kube::Result<K> {
+        let key = key_of(object);
+        let replace = |data| requests::<K>(&key).replace(key.name(), &PostParams::default(), data);
+        self.send(bytes(object).and_then(replace)).await
+    }
+
+    /// Replaces the status of an object.
+    ///
+    /// # Errors
+    /// The API server's; a conflict if somebody wrote first.
+    pub async fn replace_status<K: Kind>(&self, object: &K) -> kube::Result<K> {
+        let key = key_of(object);
+        let replace =
+            |data| requests::<K>(&key).replace_subresource("status", key.name(), &PostParams::default(), data);
+        self.send(bytes(object).and_then(replace)).await
+    }
+
+    /// Merges `patch` into an object.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn merge<K: Kind>(&self, key: &ObjectKey, patch: &serde_json::Value) -> kube::Result<K> {
+        let request = requests::<K>(key).patch(key.name(), &PatchParams::default(), &Patch::Merge(patch));
+        self.send(request).await
+    }
+
+    /// Deletes an object, what it owns in the background; one that is not there is deleted already.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn delete<K: Kind>(&self, key: &ObjectKey) -> kube::Result<()> {
+        match self.send::<serde_json::Value>(requests::<K>(key).delete(key.name(), &DeleteParams::background())).await {
+            Err(error) if code(&error) != Some(404) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends any request.
+    ///
+    /// # Errors
+    /// The API server's, or the request could not be built.
+    pub async fn send<T: DeserializeOwned>(&self, request: Built) -> kube::Result<T> {
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        let uri = request.uri();
+        let sign = if uri.query().is_none() { "?" } else { "&" };
+        let bounded = format!("{uri}{sign}timeout={}ms", self.within.as_millis().max(1)).parse();
+        *request.uri_mut() = bounded.map_err(|error: http::uri::InvalidUri| kube::Error::HttpError(error.into()))?;
+        self.client.request(request).await
+    }
+}
+
+fn requests<K: Kind>(key: &ObjectKey) -> request::Request {
+    request::Request::new(K::url_path(&(), Some(key.namespace())))
+}
+
+fn bytes<K: Kind>(object: &K) -> Result<Vec<u8>, request::Error> {
+    serde_json::to_vec(object).map_err(request::Error::SerializeBody)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_api::PodAutoscaler;
+    use kube::client::Body;
+    use serde_json::json;
+
+    /// Goal: the API server is told when to give a write up, whatever else the request says.
+    #[tokio::test]
+    async fn a_write_says_how_long_it_may_take() {
+        let (service, mut server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
+        let api = BoundedApi { client: Client::new(service, "default"), within: Duration::from_millis(1500) };
+        let key = ObjectKey::new("ns", "hello");
+        let patch = json!({"metadata": {"labels": {"a": "b"}}});
+        let play = async {
+            let (request, respond) = server.next_request().await.expect("the client lives");
+            assert!(request.uri().path().ends_with("/namespaces/ns/podautoscalers/hello"), "{}", request.uri());
+            let query = request.uri().query().unwrap_or_default();
+            assert!(query.split('&').any(|pair| pair == "timeout=1500ms"), "{query}");
+            respond.send_response(http::Response::new(Body::from(br#"{"spec": {"scaleTargetRef": {}}}"#.to_vec())));
+        };
+        let (answer, ()) = tokio::join!(api.merge::<PodAutoscaler>(&key, &patch), play);
+        answer.expect_err("a PodAutoscaler without a protocol"); // What came back was read as one.
+    }
+}
