@@ -4,41 +4,29 @@
 //! autoscaler; here they count, for the whole process, which has one client where upstream has four client sets.
 
 use common::write_rate::Rate;
-use common_runtime::environment::{EnvironmentError, Mode, parsed};
+use common_runtime::environment::{EnvironmentError, parsed};
 
 /// Must be said of a number that is refused.
 const RULE: &str = "must be a number that is not negative; 0: the default";
 
-/// What the process may do unless it is told otherwise: what upstream's processes that do the same may.
-pub fn default(mode: Mode) -> Rate {
-    match mode {
-        Mode::Knative => Rate::AUTOSCALER,
-        Mode::Standalone => Rate::WITH_CONTROLLER,
-    }
-}
-
-/// What the environment says.
+/// What the environment says, over `default`.
 ///
 /// # Errors
 /// A variable is no number, or negative.
-pub fn from_env(get: &impl Fn(&str) -> Option<String>, mode: Mode) -> Result<Option<Rate>, EnvironmentError> {
+pub fn from_env(get: &impl Fn(&str) -> Option<String>, default: Rate) -> Result<Rate, EnvironmentError> {
     let refused = |variable: &'static str| EnvironmentError { variable, value: get(variable), rule: RULE };
     let qps = parsed(get, "KUBE_API_QPS", 0.0, RULE)?;
     let burst = parsed(get, "KUBE_API_BURST", 0, RULE)?;
     if !is_rate(qps) {
         return Err(refused("KUBE_API_QPS"));
     }
-    Ok(with(None, mode, Some(qps), Some(burst)))
+    Ok(with(default, Some(qps), Some(burst)))
 }
 
 /// `rate` with what was set besides; 0 sets nothing.
-pub fn with(rate: Option<Rate>, mode: Mode, qps: Option<f64>, burst: Option<u32>) -> Option<Rate> {
+pub fn with(rate: Rate, qps: Option<f64>, burst: Option<u32>) -> Rate {
     let (qps, burst) = (qps.filter(|qps| *qps > 0.0), burst.filter(|burst| *burst > 0));
-    if qps.is_none() && burst.is_none() {
-        return rate;
-    }
-    let rate = rate.unwrap_or(default(mode));
-    Some(Rate { qps: qps.unwrap_or(rate.qps), burst: burst.unwrap_or(rate.burst) })
+    Rate { qps: qps.unwrap_or(rate.qps), burst: burst.unwrap_or(rate.burst) }
 }
 
 /// Reads a flag's number of writes each second.
@@ -58,19 +46,19 @@ fn is_rate(qps: f64) -> bool {
 mod tests {
     use super::*;
 
-    fn read(qps: &str, burst: &str) -> Result<Option<Rate>, EnvironmentError> {
+    fn read(qps: &str, burst: &str) -> Result<Rate, EnvironmentError> {
         let get = |name: &str| Some(if name == "KUBE_API_QPS" { qps } else { burst }.to_owned());
-        from_env(&get, Mode::Knative)
+        from_env(&get, Rate::AUTOSCALER)
     }
 
     #[test]
     fn the_rate_is_upstreams_unless_it_is_set() {
-        assert_eq!((read("", ""), read("0", "0")), (Ok(None), Ok(None)));
-        assert_eq!(read("7.5", ""), Ok(Some(Rate { qps: 7.5, ..Rate::AUTOSCALER })));
-        assert_eq!(read("", "3"), Ok(Some(Rate { burst: 3, ..Rate::AUTOSCALER })));
-        let set = read("7.5", "3").expect("sound");
-        assert_eq!(with(set, Mode::Standalone, None, Some(9)), Some(Rate { qps: 7.5, burst: 9 }));
-        assert_eq!(with(None, Mode::Standalone, None, Some(9)), Some(Rate { burst: 9, ..Rate::WITH_CONTROLLER }));
+        assert_eq!((read("", ""), read("0", "0")), (Ok(Rate::AUTOSCALER), Ok(Rate::AUTOSCALER)));
+        assert_eq!(read("7.5", ""), Ok(Rate { qps: 7.5, ..Rate::AUTOSCALER }));
+        assert_eq!(read("", "3"), Ok(Rate { burst: 3, ..Rate::AUTOSCALER }));
+        let set = read("7.5", "3").expect("a rate");
+        assert_eq!(with(set, None, Some(9)), Rate { qps: 7.5, burst: 9 });
+        assert_eq!(with(Rate::WITH_CONTROLLER, None, Some(9)), Rate { burst: 9, ..Rate::WITH_CONTROLLER });
         for (qps, burst, wrong) in [
             ("-1", "", "KUBE_API_QPS"),
             ("NaN", "", "KUBE_API_QPS"),

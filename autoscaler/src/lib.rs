@@ -7,6 +7,7 @@ mod certificate;
 pub mod collect;
 mod engine;
 pub mod explain;
+pub mod front_end;
 pub mod hpa;
 pub mod import;
 pub mod ingest;
@@ -20,5 +21,8 @@ pub mod scale;
 mod standalone;
 pub mod stateful_set;
 
-pub use options::{Hpa, Options, ScaleEvent, StatTokens};
+pub use front_end::FrontEnd;
+pub use options::{Options, OptionsError, StatTokens};
 pub use run::run;
+pub use scale::{OnScale, ScaleEvent};
+pub use standalone::Hpa;

@@ -94,7 +94,7 @@ async fn process() -> anyhow::Result<()> {
     let flag = |name: &str| hpa.clone().filter(|_| name == "ZEROSCALE_HPA");
     let mut options = Options::from_env(|name| flag(name).or_else(|| environment::process(name)))?;
     options.process.logs = Some(logs);
-    options.api_rate = api_rate::with(options.api_rate, options.mode, kube_api_qps, kube_api_burst);
+    options.api_rate = api_rate::with(options.api_rate, kube_api_qps, kube_api_burst);
     let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
     let client = api_server::client(config)?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;

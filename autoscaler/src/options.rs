@@ -1,19 +1,19 @@
 //! What an autoscaler must be told, and how the environment tells it.
 
 use crate::api_rate;
+use crate::front_end::FrontEnd;
 use crate::ingest::admission::Demand;
+use crate::scale::OnScale;
 use crate::stateful_set::StatefulSet;
+use common::names;
 use common::write_rate::Rate;
-use common::{RevisionKey, names};
 use common_runtime::credential::TokenFile;
-use common_runtime::environment::{EnvironmentError, Mode, cluster_domain, parsed, required};
+use common_runtime::environment::{EnvironmentError, cluster_domain, parsed, required};
 use common_runtime::process::ProcessOptions;
 use common_runtime::stat_tls::StatTls;
 use common_runtime::tls::ParameterError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use tokio::time::Instant;
 
 /// Settings of one autoscaler process, fixed for its life. What may change while it runs is in the ConfigMaps.
 #[derive(Clone)]
@@ -26,24 +26,22 @@ pub struct Options {
     pub system_namespace: String,
     /// The cluster's DNS domain.
     pub cluster_domain: String,
-    /// Whose rules hold.
-    pub mode: Mode,
+    /// How it is installed.
+    pub front_end: FrontEnd,
     /// Where stats come in. Upstream: port 8080.
     pub stat_listen: SocketAddr,
     /// Where metrics and explanations are served; `None`: nowhere.
     pub admin: Option<SocketAddr>,
     /// Which member of a StatefulSet it is; none: revisions are shared by leases.
     pub stateful_set: Option<StatefulSet>,
-    /// Whether PodAutoscalers may be scaled by metrics.
-    pub hpa: Hpa,
     /// What both planes are told alike.
     pub process: ProcessOptions,
     /// Who may send stats, and what proves to other autoscalers that we may.
     pub stat_tokens: StatTokens,
-    /// TLS on the way of stats. An error counts when the stat server begins.
-    pub stat_tls: Result<Option<StatTls>, ParameterError>,
-    /// How fast the API server is written to; none: as fast as upstream's processes that do the same may.
-    pub api_rate: Option<Rate>,
+    /// TLS on the way of stats; none: plain TCP.
+    pub stat_tls: Option<StatTls>,
+    /// How fast the API server is written to. Default: as fast as upstream's processes that do the same may.
+    pub api_rate: Rate,
     /// Told of every replicas patch that was answered.
     pub on_scale: Option<OnScale>,
 }
@@ -57,70 +55,34 @@ pub struct StatTokens {
     pub demand: Option<Demand>,
 }
 
-/// Who looks at the metrics of PodAutoscalers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hpa {
-    /// This process, without HorizontalPodAutoscaler objects. Standalone only, and the default there.
-    Engine,
-    /// Nobody here: class HPA is not served, and metrics in annotations have no effect.
-    Off,
-}
-
-impl Hpa {
-    /// What a mode does unless it is told otherwise.
-    pub fn default_of(mode: Mode) -> Self {
-        if mode == Mode::Standalone { Self::Engine } else { Self::Off }
-    }
-
-    fn from_env(get: impl Fn(&str) -> Option<String>, mode: Mode) -> Result<Self, EnvironmentError> {
-        let value = get("ZEROSCALE_HPA").unwrap_or_default();
-        let rule = match (value.as_str(), mode) {
-            ("", _) => return Ok(Self::default_of(mode)),
-            ("engine", Mode::Standalone) => return Ok(Self::Engine),
-            ("off", _) => return Ok(Self::Off),
-            ("engine", Mode::Knative) => "engine needs ZEROSCALE_MODE=standalone; here autoscaler-hpa serves class HPA",
-            _ => "must be engine or off",
-        };
-        Err(EnvironmentError { variable: "ZEROSCALE_HPA", value: Some(value), rule })
-    }
-}
-
-/// Called with each accepted change of replicas, from the task that made it; must not block.
-pub type OnScale = Arc<dyn Fn(&ScaleEvent) + Send + Sync>;
-
-/// A change of replicas that the API server has accepted.
-#[derive(Clone, Debug)]
-pub struct ScaleEvent {
-    /// The revision.
-    pub key: RevisionKey,
-    /// Replicas before.
-    pub from: i32,
-    /// Replicas after.
-    pub to: i32,
-    /// Why, in words.
-    pub reason: String,
-    /// When the patch was answered.
-    pub at: Instant,
+/// A setting that is missing or cannot be used. The message names it, its value and the rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// An environment variable.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// A variable about TLS.
+    #[error(transparent)]
+    Tls(#[from] ParameterError),
 }
 
 impl Options {
     /// Defaults for everything but the pod's identity: upstream's stat port on all addresses and no admin port, system
     /// namespace `knative-serving`, domain `cluster.local`, no StatefulSet, no tokens, no TLS.
-    pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, mode: Mode) -> Self {
+    pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, front_end: FrontEnd) -> Self {
         Self {
             pod_name: pod_name.into(),
             pod_ip,
             system_namespace: names::SYSTEM_NAMESPACE.to_owned(),
             cluster_domain: "cluster.local".to_owned(),
-            mode,
+            api_rate: front_end.decides().api_rate(),
+            front_end,
             stat_listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::STAT_PORT),
             admin: None,
             stateful_set: None,
-            hpa: Hpa::default_of(mode),
             process: ProcessOptions::default(),
             stat_tokens: StatTokens::default(),
-            stat_tls: Ok(None),
-            api_rate: None,
+            stat_tls: None,
             on_scale: None,
         }
     }
@@ -135,7 +97,7 @@ impl Options {
     ///
     /// # Errors
     /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
-    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, OptionsError> {
         let pod_name = required(&get, "POD_NAME", "the pod's own name, by the downward API")?;
         let pod_ip = required(&get, "POD_IP", "the pod's own address, by the downward API")?;
         let pod_ip = pod_ip.parse().map_err(|_| EnvironmentError {
@@ -145,39 +107,38 @@ impl Options {
         })?;
         let system_namespace = required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?;
         let cluster_domain = get("CLUSTER_DOMAIN").filter(|domain| !domain.is_empty()).unwrap_or_else(cluster_domain);
-        let mode = get("ZEROSCALE_MODE").unwrap_or_default().parse()?;
+        let front_end = FrontEnd::from_env(&get)?;
+        let api_rate = api_rate::from_env(&get, front_end.decides().api_rate())?;
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         let metrics_host = parsed(&get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
-        let stat_tokens = StatTokens::from_env(&get, mode, &system_namespace);
-        let stat_tls = StatTls::from_env(&get, &system_namespace);
+        let stat_tokens = StatTokens::from_env(&get, front_end.decides().account(), &system_namespace);
+        let stat_tls = StatTls::from_env(&get, &system_namespace)?;
         Ok(Self {
             system_namespace,
             cluster_domain,
             stat_listen: SocketAddr::new(listen, names::STAT_PORT),
             admin: Some(SocketAddr::new(metrics_host, metrics)),
             stateful_set: StatefulSet::from_env(&get)?,
-            hpa: Hpa::from_env(&get, mode)?,
             process: ProcessOptions::from_env(&get)?,
             stat_tokens,
             stat_tls,
-            api_rate: api_rate::from_env(&get, mode)?,
-            ..Self::new(pod_name, pod_ip, mode)
+            api_rate,
+            ..Self::new(pod_name, pod_ip, front_end)
         })
     }
 }
 
 impl StatTokens {
-    fn from_env(get: &impl Fn(&str) -> Option<String>, mode: Mode, namespace: &str) -> Self {
+    /// `account` is the autoscalers' own.
+    fn from_env(get: &impl Fn(&str) -> Option<String>, account: &str, namespace: &str) -> Self {
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
-        // Knative's autoscaler runs under the account of its controller.
-        let autoscaler = if mode == Mode::Knative { "controller" } else { "autoscaler" };
         let demand = given("ZEROSCALE_STAT_AUDIENCE").map(|audience| Demand {
             audience,
             namespace: namespace.to_owned(),
             activator: "activator".to_owned(),
-            autoscaler: autoscaler.to_owned(),
+            autoscaler: account.to_owned(),
         });
         Self { own: given("ZEROSCALE_STAT_TOKEN_FILE").map(TokenFile::new), demand }
     }
@@ -190,13 +151,12 @@ impl fmt::Debug for Options {
             .field("pod_ip", &self.pod_ip)
             .field("system_namespace", &self.system_namespace)
             .field("cluster_domain", &self.cluster_domain)
-            .field("mode", &self.mode)
+            .field("front_end", &self.front_end)
             .field("stat_listen", &self.stat_listen)
             .field("admin", &self.admin)
             .field("stateful_set", &self.stateful_set)
             .field("stat_tokens", &self.stat_tokens)
             .field("stat_tls", &self.stat_tls)
-            .field("hpa", &self.hpa)
             .field("api_rate", &self.api_rate)
             .finish_non_exhaustive()
     }
@@ -207,45 +167,32 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Options, EnvironmentError> {
+    fn read(pairs: &[(&str, &str)]) -> Result<Options, OptionsError> {
         let map: BTreeMap<_, _> = pairs.iter().copied().collect();
         Options::from_env(|name| map.get(name).map(|value| (*value).to_owned()))
-    }
-
-    #[test]
-    fn metrics_are_looked_at_in_standalone_unless_it_says_off() {
-        let base = [("POD_NAME", "a"), ("POD_IP", "10.0.0.1"), ("SYSTEM_NAMESPACE", "s")];
-        let hpa = |mode, value| {
-            let pairs: Vec<_> = base.into_iter().chain([("ZEROSCALE_MODE", mode), ("ZEROSCALE_HPA", value)]).collect();
-            read(&pairs).map(|options| options.hpa).map_err(|error| error.to_string())
-        };
-        assert_eq!((hpa("standalone", ""), hpa("standalone", "off")), (Ok(Hpa::Engine), Ok(Hpa::Off)));
-        assert_eq!((hpa("knative", ""), hpa("standalone", "engine")), (Ok(Hpa::Off), Ok(Hpa::Engine)));
-        for (mode, value) in [("knative", "engine"), ("standalone", "delegate")] {
-            assert!(hpa(mode, value).is_err_and(|error| error.contains("ZEROSCALE_HPA")), "{mode} {value}");
-        }
     }
 
     #[test]
     fn knatives_variables_are_enough() {
         let options = read(&[("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "knative-serving")])
             .expect("complete");
-        assert_eq!(options.mode, Mode::Knative);
+        assert_eq!(format!("{:?}", options.front_end), "Knative");
         assert_eq!(options.stat_listen.port(), 8080);
     }
 
-    /// Identities of the reference (autoscaler, 11.11) need both variables.
+    /// What a process writes on leases is made of the first two.
     #[test]
     fn what_is_missing_or_wrong_is_named() {
         let complete = [("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "ns")];
         for missing in 0..complete.len() {
             let mut rest = complete.to_vec();
             let (name, _) = rest.remove(missing);
-            assert_eq!(read(&rest).expect_err(name).variable, name);
+            let error = read(&rest).expect_err(name).to_string();
+            assert!(error.contains(name), "{error}");
         }
         let error = read(&[("POD_NAME", "a"), ("POD_IP", "x"), ("SYSTEM_NAMESPACE", "ns")]).expect_err("bad address");
         assert_eq!(error.to_string(), "environment variable POD_IP=\"x\": must be an IP address");
         let error = read(&[&complete[..], &[("ZEROSCALE_LISTEN_ADDRESS", "all")]].concat()).expect_err("bad address");
-        assert_eq!(error.variable, "ZEROSCALE_LISTEN_ADDRESS");
+        assert!(error.to_string().contains("ZEROSCALE_LISTEN_ADDRESS"), "{error}");
     }
 }

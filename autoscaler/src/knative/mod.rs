@@ -1,3 +1,96 @@
-//! In place of Knative Serving's own autoscaler.
+//! The front end that takes the place of Knative Serving's own autoscaler.
+//!
+//! Knative's controller makes a PodAutoscaler for each revision, its webhook validates it, its queue-proxies count
+//! requests, and its ServerlessService controller leads the traffic. So here nothing is validated, no Service is
+//! touched, and everything else is as upstream's: defaults, rates, names.
 
 pub mod bucket_services;
+
+use crate::front_end::{Buckets, Decisions};
+use crate::ingest::stat_server::StatServer;
+use crate::pods::PodScope;
+use crate::standalone::Hpa;
+use common::config::{ConfigError, LeaderElectionConfig};
+use common::names;
+use common::write_rate::Rate;
+use common_runtime::config_map::{Refusals, RefusedMap};
+use common_runtime::environment::Mode;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use kube::Client;
+use kube::runtime::watcher;
+use std::collections::BTreeMap;
+use tokio_util::sync::CancellationToken;
+
+/// Upstream's own decisions.
+#[derive(Debug)]
+pub(crate) struct Knative;
+
+impl Decisions for Knative {
+    fn rules(&self) -> (Mode, Hpa) {
+        (Mode::Knative, Hpa::Off)
+    }
+
+    fn api_rate(&self) -> Rate {
+        Rate::AUTOSCALER
+    }
+
+    /// Knative's autoscaler runs under the account of its controller.
+    fn account(&self) -> &'static str {
+        "controller"
+    }
+
+    fn may_start<'a>(&'a self, _: &'a Client, _: &'a StatServer) -> BoxFuture<'a, ()> {
+        ready(()).boxed()
+    }
+
+    /// As upstream: a map that breaks a rule at the start ends the process.
+    fn judge(&self, refusals: &Refusals) -> Result<(), RefusedMap> {
+        refusals.none()
+    }
+
+    fn election(&self, map: &BTreeMap<String, String>) -> Result<LeaderElectionConfig, ConfigError> {
+        LeaderElectionConfig::from_map(map)
+    }
+
+    fn balances_leases(&self) -> bool {
+        false
+    }
+
+    fn has_upstream_activators(&self) -> bool {
+        true
+    }
+
+    /// Upstream fixes the delay when it makes the decider.
+    fn delay_is_live(&self) -> bool {
+        false
+    }
+
+    /// Those of revisions. Of their labels the revision alone is kept: no other is selected by.
+    fn pods(&self) -> PodScope {
+        let watched = watcher::Config::default().labels(names::REVISION_UID);
+        PodScope { watched, keeps: |label| label == names::REVISION }
+    }
+
+    /// Replicas try these Services when they cannot dial a holder's address, as in a mesh.
+    fn bucket_domain(&self, namespace: &str, cluster_domain: &str) -> Option<String> {
+        Some(format!("{namespace}.svc.{cluster_domain}"))
+    }
+
+    fn keep_bucket_services(&self, buckets: Buckets, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+        let Buckets { client, namespace, address, shares } = buckets;
+        bucket_services::run(client, namespace, address, shares, shutdown).boxed()
+    }
+}
+
+/// Whether `ZEROSCALE_HPA` may have this value.
+///
+/// # Errors
+/// The rule that it breaks.
+pub(crate) fn check_hpa(value: &str) -> Result<(), &'static str> {
+    match value {
+        "" | "off" => Ok(()),
+        "engine" => Err("engine needs ZEROSCALE_MODE=standalone; here autoscaler-hpa serves class HPA"),
+        _ => Err("must be engine or off"),
+    }
+}

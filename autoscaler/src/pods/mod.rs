@@ -15,4 +15,4 @@ mod labels;
 mod watch;
 
 pub use index::{PodIndex, PodState, ScrapeTarget};
-pub use watch::run;
+pub use watch::{PodScope, run};

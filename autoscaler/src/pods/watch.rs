@@ -3,7 +3,6 @@
 use super::index::{PodIndex, PodState};
 use autoscaler_core::pod_counts::{Phase, Pod as Counted};
 use common::time::Timestamp;
-use common_runtime::environment::Mode;
 use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -18,14 +17,18 @@ use tokio_util::sync::CancellationToken;
 /// Waiting reasons that are part of a normal start.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// Watches pods until `shutdown`: in the drop-in those with a revision, in standalone all, since there a pod's labels
-/// are its owner's business.
-pub async fn run(client: Client, mode: Mode, index: Arc<PodIndex>, shutdown: CancellationToken) {
-    let config = match mode {
-        Mode::Knative => watcher::Config::default().labels(common::names::REVISION_UID),
-        Mode::Standalone => watcher::Config::default(),
-    };
-    let mut events = watch(Api::<SeenPod>::all(client), config);
+/// Which pods are watched, and what is kept of them.
+#[derive(Clone, Debug)]
+pub struct PodScope {
+    /// How the watch is narrowed.
+    pub watched: watcher::Config,
+    /// Whether pods may be selected by a label, so that it is kept.
+    pub keeps: fn(&str) -> bool,
+}
+
+/// Watches pods until `shutdown`.
+pub async fn run(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
+    let mut events = watch(Api::<SeenPod>::all(client), scope.watched);
     loop {
         let event = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -37,9 +40,7 @@ pub async fn run(client: Client, mode: Mode, index: Arc<PodIndex>, shutdown: Can
             Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
                 let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
                 let mut state = pod.into_state();
-                if mode == Mode::Knative {
-                    state.labels.retain(|label, _| label == common::names::REVISION); // No other is selected by.
-                }
+                state.labels.retain(|label, _| (scope.keeps)(label));
                 index.apply(&namespace, &name, state);
             }
             Some(watcher::Event::Delete(pod)) => {

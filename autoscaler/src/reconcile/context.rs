@@ -4,8 +4,7 @@ use super::error::Error;
 use super::kpa::probe::Prober;
 use super::world::{Queues, World};
 use crate::engine::Engine;
-use crate::options::Options;
-use crate::scale::Ports;
+use crate::scale::{OnScale, Ports};
 use crate::standalone::unserved::NOT_SERVED;
 use autoscaler_core::contest::Contest;
 use autoscaler_core::engine::{self, Plan};
@@ -33,8 +32,12 @@ const CANCEL_MARGIN: Duration = Duration::from_millis(500);
 pub(crate) struct Context {
     /// The API server.
     pub(crate) client: Client,
-    /// Settings of the process.
-    pub(crate) options: Options,
+    /// Whose rules hold.
+    pub(crate) mode: Mode,
+    /// The cluster's DNS domain.
+    pub(crate) cluster_domain: String,
+    /// Told of every replicas patch that was answered.
+    pub(crate) on_scale: Option<OnScale>,
     /// What is known of the cluster.
     pub(crate) world: World,
     /// The controllers' queues.
@@ -111,7 +114,7 @@ impl Sound {
 impl Context {
     /// Whether we reconcile beside plain Deployments.
     pub(crate) fn is_standalone(&self) -> bool {
-        self.options.mode == Mode::Standalone
+        self.mode == Mode::Standalone
     }
 
     /// What a PodAutoscaler asks for: itself, or its last version that broke no rule, with the rules that it breaks

@@ -28,18 +28,22 @@ pub(crate) mod world;
 #[cfg(test)]
 mod tests;
 
-use crate::api_rate;
 use crate::engine::Engine;
-use crate::options::Hpa;
-use crate::run::Wiring;
-use crate::standalone::serverless;
+use crate::front_end::FrontEnd;
+use crate::scale::{OnScale, Ports};
+use crate::standalone::{Hpa, serverless};
 use common::RevisionKey as Key;
+use common::config::{AutoscalerConfig, DeploymentConfig};
+use common::write_rate::Rate;
 use common_controller::{Priority, Recorder, Workers, WriteLimiter};
+use common_runtime::clock::Clock;
 use common_runtime::environment::Mode;
+use common_runtime::resolve::Resolve;
 use context::{Context, Sound};
 use dashmap::DashMap;
 use error::Error;
 use kpa::probe::Prober;
+use kube::Client;
 use std::iter;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -52,6 +56,32 @@ use world::{Queues, World};
 const WORKERS: usize = 16;
 /// Workers that scale and do nothing else: as many services wake at the same time.
 const URGENT_WORKERS: usize = 32;
+
+/// What the reconcilers are made of.
+pub struct Wiring {
+    /// How the autoscaler is installed.
+    pub front_end: FrontEnd,
+    /// Where the activators live.
+    pub system_namespace: String,
+    /// The cluster's DNS domain.
+    pub cluster_domain: String,
+    /// How fast the API server is written to.
+    pub api_rate: Rate,
+    /// Told of every replicas patch that was answered.
+    pub on_scale: Option<OnScale>,
+    /// The API server.
+    pub client: Client,
+    /// From names to addresses.
+    pub resolver: Arc<dyn Resolve>,
+    /// Decisions, measurements, pods, leadership, and the feed.
+    pub ports: Ports,
+    /// Wall-clock time.
+    pub clock: Clock,
+    /// `config-autoscaler`, live.
+    pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
+    /// `config-deployment`, live.
+    pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
+}
 
 /// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
 ///
@@ -75,7 +105,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) -> anyhow::Result<
             async move { metric::reconcile(&cx, &key).await }
         };
         tasks.spawn(workers.work(shutdown.clone(), pass));
-        if cx.options.mode == Mode::Standalone {
+        if cx.mode == Mode::Standalone {
             let (queue, of) = (cx.queues.serverless.clone(), cx.clone());
             let pass = move |key, _| {
                 let cx = of.clone();
@@ -102,20 +132,23 @@ async fn scale(cx: Arc<Context>, key: Key, priority: Priority) -> Result<(), Err
 }
 
 fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
-    let Wiring { options, client, resolver, ports, clock, metrics: _, autoscaler_config, deployment_config } = wiring;
+    let Wiring { front_end, system_namespace, cluster_domain, api_rate, on_scale, client, resolver, ports, .. } =
+        wiring;
     let queues = Queues::default();
-    let rules = (options.mode, options.hpa);
-    let world = World::new(client.clone(), rules, &options.system_namespace, queues.clone(), shutdown.clone());
+    let (mode, hpa) = front_end.decides().rules();
+    let world = World::new(client.clone(), (mode, hpa), &system_namespace, queues.clone(), shutdown.clone());
     let probed = queues.autoscalers.clone();
     let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
-    let engine =
-        (options.hpa == Hpa::Engine).then(|| Engine::new(client.clone(), clock.clone(), ports.attention.clone()));
-    let limiter = WriteLimiter::new(options.api_rate.unwrap_or(api_rate::default(options.mode)));
+    let clock = wiring.clock;
+    let engine = (hpa == Hpa::Engine).then(|| Engine::new(client.clone(), clock.clone(), ports.attention.clone()));
+    let limiter = WriteLimiter::new(api_rate);
     let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
     Context {
         engine,
         client,
-        options,
+        mode,
+        cluster_domain,
+        on_scale,
         world,
         queues,
         ports,
@@ -123,8 +156,8 @@ fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
         limiter,
         recorder,
         clock,
-        autoscaler_config,
-        deployment_config,
+        autoscaler_config: wiring.autoscaler_config,
+        deployment_config: wiring.deployment_config,
         accepted: Sound::default(),
         contests: DashMap::new(),
         leaving: DashMap::new(),

@@ -30,6 +30,7 @@ use common_controller::Leadership;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// All four ports and the feed, as the reconcilers get them. Cheap to clone.
 #[derive(Clone)]
@@ -209,4 +210,22 @@ pub struct PodCounts {
     pub pending: i32,
     /// Of those, the ones being deleted.
     pub terminating: i32,
+}
+
+/// Called with each accepted change of replicas, from the task that made it; must not block.
+pub type OnScale = Arc<dyn Fn(&ScaleEvent) + Send + Sync>;
+
+/// A change of replicas that the API server has accepted.
+#[derive(Clone, Debug)]
+pub struct ScaleEvent {
+    /// The revision.
+    pub key: RevisionKey,
+    /// Replicas before.
+    pub from: i32,
+    /// Replicas after.
+    pub to: i32,
+    /// Why, in words.
+    pub reason: String,
+    /// When the patch was answered.
+    pub at: Instant,
 }

@@ -1,7 +1,108 @@
-//! Beside ordinary Deployments: PodAutoscalers that users write, and the Services that are looked after for them.
+//! The front end beside ordinary Deployments.
+//!
+//! Users write the PodAutoscalers, so each is validated here; its target is taken up as it is found, and given back at
+//! the end. Nobody else looks after ServerlessServices, so their controller is here too. The activators are our own,
+//! hence silence counts only where all of them attest it.
 
 pub(crate) mod admission;
 pub(crate) mod conflict_guard;
+mod hpa;
 pub(crate) mod retire;
 pub(crate) mod serverless;
 pub(crate) mod unserved;
+
+pub use hpa::Hpa;
+
+use crate::front_end::{Buckets, Decisions};
+use crate::ingest::stat_server::StatServer;
+use crate::pods::PodScope;
+use common::config::{ConfigError, LeaderElectionConfig};
+use common::write_rate::Rate;
+use common_runtime::config_map::{Refusals, RefusedMap};
+use common_runtime::environment::Mode;
+use common_runtime::lease::Timing;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use kube::Client;
+use kube::runtime::watcher;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Owner buckets: enough for four replicas to share the work, few enough that leases cost next to nothing.
+const BUCKETS: u32 = 4;
+
+/// Decisions of our own.
+#[derive(Debug)]
+pub(crate) struct Standalone {
+    pub(crate) hpa: Hpa,
+}
+
+impl Decisions for Standalone {
+    fn rules(&self) -> (Mode, Hpa) {
+        (Mode::Standalone, self.hpa)
+    }
+
+    /// This process also does what upstream's ServerlessService controller does.
+    fn api_rate(&self) -> Rate {
+        Rate::WITH_CONTROLLER
+    }
+
+    fn account(&self) -> &'static str {
+        "autoscaler"
+    }
+
+    /// Waits for as long as Knative Serving's own controller lives in the cluster.
+    fn may_start<'a>(&'a self, client: &'a Client, server: &'a StatServer) -> BoxFuture<'a, ()> {
+        conflict_guard::wait_until_alone(client, server, conflict_guard::RECHECK).boxed()
+    }
+
+    /// The process starts with the defaults, and the refusal has been told loudly.
+    fn judge(&self, _: &Refusals) -> Result<(), RefusedMap> {
+        Ok(())
+    }
+
+    fn election(&self, map: &BTreeMap<String, String>) -> Result<LeaderElectionConfig, ConfigError> {
+        let secs = |duration: Duration| format!("{}s", duration.as_secs());
+        let defaults = [
+            ("lease-duration", "leaseDuration", secs(Timing::STANDALONE.lease_duration)),
+            ("renew-deadline", "renewDeadline", secs(Timing::STANDALONE.renew_deadline)),
+            ("retry-period", "retryPeriod", secs(Timing::STANDALONE.retry_period)),
+            ("buckets", "buckets", BUCKETS.to_string()),
+        ];
+        let mut map = map.clone();
+        for (key, alias, value) in defaults {
+            if !map.contains_key(alias) {
+                map.entry(key.to_owned()).or_insert(value);
+            }
+        }
+        LeaderElectionConfig::from_map(&map)
+    }
+
+    fn balances_leases(&self) -> bool {
+        true
+    }
+
+    /// An activator that has not spoken yet is not one that never will.
+    fn has_upstream_activators(&self) -> bool {
+        false
+    }
+
+    fn delay_is_live(&self) -> bool {
+        true
+    }
+
+    /// All, with all labels: those are their owner's business, and any of them may be selected by.
+    fn pods(&self) -> PodScope {
+        PodScope { watched: watcher::Config::default(), keeps: |_| true }
+    }
+
+    /// Replicas find each other by the leases alone.
+    fn bucket_domain(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
+
+    fn keep_bucket_services(&self, _: Buckets, _: CancellationToken) -> BoxFuture<'static, ()> {
+        ready(()).boxed()
+    }
+}

@@ -4,6 +4,7 @@
 use autoscaler::hpa::options::{ControllerOptions, HpaMode};
 use autoscaler::hpa::run::{self as hpa, HpaOptions};
 use autoscaler::leadership::Shares;
+use autoscaler::{FrontEnd, Hpa};
 use common::ownership::{Holder, bucket_names};
 use common::stat::Stat;
 use common_runtime::environment::Mode;
@@ -197,7 +198,7 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
         });
         bare::create(&client, Some(SYSTEM), map).await.expect("created");
     }
-    let drop_in = |listen| autoscaler::Options { mode: Mode::Knative, ..options(listen, None) };
+    let drop_in = |listen| autoscaler::Options { front_end: FrontEnd::knative(), ..options(listen, None) };
     let ended = autoscaler::run(drop_in(free_port().await), client.clone(), Arc::new(Dns), CancellationToken::new());
     let text = format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"));
     assert!(text.starts_with("ConfigMap config-autoscaler: stable-window = 1s: "), "{text}");
@@ -327,7 +328,7 @@ async fn a_stat_becomes_a_patch() {
 
     let (events, mut scaled) = mpsc::unbounded_channel();
     let listen = free_port().await;
-    let tell: autoscaler::options::OnScale = Arc::new(move |event| {
+    let tell: autoscaler::OnScale = Arc::new(move |event| {
         let _ = events.send(event.clone());
     });
     let options = options(listen, Some(tell));
@@ -355,12 +356,12 @@ async fn a_stat_becomes_a_patch() {
 }
 
 /// A standalone autoscaler.
-fn options(listen: SocketAddr, on_scale: Option<autoscaler::options::OnScale>) -> autoscaler::Options {
+fn options(listen: SocketAddr, on_scale: Option<autoscaler::OnScale>) -> autoscaler::Options {
     autoscaler::Options {
         system_namespace: SYSTEM.into(),
         stat_listen: listen,
         on_scale,
-        ..autoscaler::Options::new("as-0", listen.ip(), Mode::Standalone)
+        ..autoscaler::Options::new("as-0", listen.ip(), FrontEnd::standalone(Hpa::Engine))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The autoscaler's reconcilers against the embedded API server and its controllers. The test is kubelet (pods get
 //! ready the moment they exist) and activator (attests, answers probes); no process, no proxy.
 
+use autoscaler::{FrontEnd, Hpa};
 use common::stat::Stat;
 use common_api::{PodAutoscaler, ServerlessService};
-use common_runtime::environment::Mode;
 use common_runtime::resolve::{Dns, Resolve};
 use common_runtime::websocket::{Config, DurableSender};
 use e2e::bare::{self, SYSTEM, deployment, frame, pod_autoscaler};
@@ -67,7 +67,7 @@ impl Cluster {
         let options = autoscaler::Options {
             system_namespace: SYSTEM.into(),
             stat_listen: listen,
-            ..autoscaler::Options::new("as-0", listen.ip(), Mode::Standalone)
+            ..autoscaler::Options::new("as-0", listen.ip(), FrontEnd::standalone(Hpa::Engine))
         };
         tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Fixed(public)), stop.clone()));
         let urls = vec![format!("ws://{listen}")];

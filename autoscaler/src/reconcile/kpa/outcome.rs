@@ -166,7 +166,7 @@ impl Pass<'_> {
         if service.is_empty() {
             return None;
         }
-        let host = format!("{service}.{}.svc.{}", self.key.namespace(), self.cx.options.cluster_domain);
+        let host = format!("{service}.{}.svc.{}", self.key.namespace(), self.cx.cluster_domain);
         let port = if public_service.is_none() && object.spec.protocol_type == Protocol::H2c { 81 } else { 80 };
         Some(ProbeTarget { host, port })
     }

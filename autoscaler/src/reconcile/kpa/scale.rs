@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::super::error::Error;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
-use crate::options::ScaleEvent;
+use crate::scale::ScaleEvent;
 use common::RevisionKey as Key;
 use common::write_rate::WriteClass;
 use common_api::PodAutoscaler;
@@ -56,7 +56,7 @@ pub(crate) async fn patch(
     let version = scaled.metadata.resource_version.unwrap_or_default();
     cx.world.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });
     tracing::info!(revision = %key, target = name, from, to, why, "scaled");
-    if let Some(tell) = &cx.options.on_scale {
+    if let Some(tell) = &cx.on_scale {
         tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
     }
     let message = format!("Scaled {} {name} from {from} to {to}: {why}", target_key.kind);

@@ -13,7 +13,7 @@ impl Pass<'_> {
     pub(super) async fn ensure_metric(&mut self, object: &PodAutoscaler, scrape_target: &str) -> Result<(), Error> {
         let (cx, key) = (self.cx, self.key);
         let config = cx.autoscaler_config.borrow().clone();
-        let want = objects::metric(object, cx.options.mode, &config, scrape_target);
+        let want = objects::metric(object, cx.mode, &config, scrape_target);
         let Some(have) = cx.world.metrics.get(key) else {
             cx.create(key, &cx.world.metrics, &want, "error creating metric").await?;
             return Ok(());
@@ -38,7 +38,7 @@ impl Pass<'_> {
     ) -> Result<Arc<ServerlessService>, Error> {
         let (cx, key) = (self.cx, self.key);
         let during = Error::during("error reconciling SKS");
-        let want = objects::serverless(object, cx.options.mode, mode, number);
+        let want = objects::serverless(object, cx.mode, mode, number);
         let Some(have) = have else {
             let created = cx.create(key, &cx.world.serverless, &want, "error creating SKS").await;
             return created.map(Arc::new).map_err(during);

@@ -8,11 +8,11 @@ use super::super::world::targets::TargetKey;
 use super::super::world::{Queues, World};
 use crate::engine::Engine;
 use crate::hpa::fixture::Mock;
-use crate::options::{Hpa, Options, ScaleEvent};
 use crate::scale::{
-    Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, PodCounts, PodSet, Pods,
-    Ports, Subject, Surroundings,
+    Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, OnScale, PodCounts, PodSet,
+    Pods, Ports, ScaleEvent, Subject, Surroundings,
 };
+use crate::standalone::Hpa;
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
 use common::RevisionKey as Key;
@@ -163,29 +163,22 @@ impl Fixture {
         let queues = Queues::default();
         let fakes = Arc::new(Fakes::default());
         let told = fakes.clone();
-        let options = Options {
-            system_namespace: "system".into(),
-            on_scale: Some(Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)))),
-            ..Options::new("autoscaler-0", Ipv4Addr::LOCALHOST.into(), mode)
-        };
+        let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
+        let hpa = if mode == Mode::Standalone { Hpa::Engine } else { Hpa::Off };
         let (clock, attention, metrics) = (Clock::starting_at(NOW), Attention::new(), Mock::default());
         let engine =
             (mode == Mode::Standalone).then(|| Engine::new(metrics.client(), clock.clone(), attention.clone()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
         let cx = Context {
             engine,
-            world: World::new(
-                client.clone(),
-                (mode, Hpa::default_of(mode)),
-                "system",
-                queues.clone(),
-                shutdown.clone(),
-            ),
+            world: World::new(client.clone(), (mode, hpa), "system", queues.clone(), shutdown.clone()),
             recorder: Recorder::limited(Client::new(unheard, "default"), limiter.clone(), shutdown.clone()),
             limiter,
             prober: Prober::new(Arc::new(Fixed(public)), shutdown, |_| {}),
             client,
-            options,
+            mode,
+            cluster_domain: "cluster.local".into(),
+            on_scale: Some(on_scale),
             queues,
             ports: Ports {
                 deciders: fakes.clone(),
@@ -208,7 +201,6 @@ impl Fixture {
     /// One that looks at no metrics.
     pub(super) fn without_engine(mut self) -> Self {
         self.cx.engine = None;
-        self.cx.options.hpa = Hpa::Off;
         self
     }
 
@@ -292,7 +284,7 @@ impl Fixture {
     pub(super) fn put_serverless(&self, value: Value) {
         let mut object: ServerlessService = serde_json::from_value(value).expect("a ServerlessService");
         if let Some(owner) = self.owner() {
-            let created = objects::serverless(&owner, self.cx.options.mode, common_api::Mode::Proxy, 0);
+            let created = objects::serverless(&owner, self.cx.mode, common_api::Mode::Proxy, 0);
             as_created(&mut object.metadata, created.metadata);
         }
         self.cx.world.serverless.apply(&self.key, "20", Some(object));
@@ -302,7 +294,7 @@ impl Fixture {
     pub(super) fn put_metric(&self, value: Value) {
         let mut object: Metric = serde_json::from_value(value).expect("a Metric");
         if let Some(owner) = self.owner() {
-            let created = objects::metric(&owner, self.cx.options.mode, &AutoscalerConfig::default(), "");
+            let created = objects::metric(&owner, self.cx.mode, &AutoscalerConfig::default(), "");
             as_created(&mut object.metadata, created.metadata);
         }
         self.cx.world.metrics.apply(&self.key, "30", Some(object));
@@ -311,7 +303,7 @@ impl Fixture {
     /// The PodAutoscaler, with its defaults where the reconciler fills them in.
     fn owner(&self) -> Option<PodAutoscaler> {
         let mut owner = PodAutoscaler::clone(&*self.cx.world.autoscalers.get(&self.key)?);
-        if self.cx.options.mode == Mode::Knative {
+        if self.cx.mode == Mode::Knative {
             owner.set_defaults(&self.cx.autoscaler_config.borrow().pod_autoscaler_class);
         }
         Some(owner)

@@ -20,7 +20,7 @@ pub(crate) mod facts;
 pub(crate) mod links;
 pub(crate) mod targets;
 
-use crate::options::Hpa;
+use crate::standalone::Hpa;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::names;

@@ -14,8 +14,7 @@ impl Fixture {
             tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
         let client = Client::new(service, "default");
         let queues = Queues::default();
-        let world =
-            World::new(client, (mode, Hpa::default_of(mode)), "system", queues.clone(), CancellationToken::new());
+        let world = World::new(client, (mode, Hpa::Engine), "system", queues.clone(), CancellationToken::new());
         Self { world, queues }
     }
 

@@ -167,7 +167,7 @@ impl Pass<'_> {
     }
 
     fn common(&self) -> Common {
-        let mut labels = kpa::labels(&self.accepted.object, self.cx.options.mode);
+        let mut labels = kpa::labels(&self.accepted.object, self.cx.mode);
         labels.insert(names::SERVERLESS_SERVICE.to_owned(), self.key.name().to_owned());
         Common {
             namespace: self.key.namespace().to_owned(),

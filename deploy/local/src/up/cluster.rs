@@ -16,7 +16,7 @@ use crate::up::system::{self, Member};
 use crate::usage::UsageTable;
 use crate::{controllers, ingress};
 use anyhow::Context;
-use autoscaler::StatTokens;
+use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Resolve;
@@ -392,7 +392,7 @@ impl Shared {
                     shared.tell(Event::Scale(scale.clone()));
                 }
             })),
-            ..autoscaler::Options::new(id.name(), address.ip(), Mode::Standalone)
+            ..autoscaler::Options::new(id.name(), address.ip(), FrontEnd::standalone(Hpa::Engine))
         }
     }
 }

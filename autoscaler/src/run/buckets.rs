@@ -1,0 +1,43 @@
+//! How this process gets its share of the revisions.
+
+use crate::leadership::Shares;
+use crate::options::Options;
+use common::config::LeaderElectionConfig;
+use common::ownership::{Holder, bucket_names};
+use common_runtime::lease::{self, ElectorOptions, Timing};
+use kube::Client;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Starts to campaign for the buckets, unless a StatefulSet has given them away. The handle ends when everything is
+/// released.
+pub(super) fn campaign(
+    client: &Client,
+    options: &Options,
+    config: &LeaderElectionConfig,
+    until: &CancellationToken,
+) -> (Shares, JoinHandle<()>) {
+    if let Some(set) = &options.stateful_set {
+        let names = set.buckets(config.buckets, &options.system_namespace, &options.cluster_domain);
+        if set.ordinal >= names.len() {
+            let (ordinal, buckets) = (set.ordinal, names.len());
+            tracing::warn!(ordinal, buckets, "no bucket for this member of the StatefulSet: it forwards stats only");
+        }
+        return (Shares::members(names, set.ordinal), tokio::spawn(async {}));
+    }
+    let names = bucket_names(config.buckets);
+    let me = Holder { pod_name: options.pod_name.clone(), pod_ip: options.pod_ip };
+    let elector = ElectorOptions {
+        namespace: options.system_namespace.clone(),
+        names: names.clone(),
+        identity: me.to_string(),
+        timing: Timing {
+            lease_duration: config.lease_duration,
+            renew_deadline: config.renew_deadline,
+            retry_period: config.retry_period,
+        },
+        balance: options.front_end.decides().balances_leases(),
+    };
+    let (ownership, released) = lease::start(client.clone(), elector, until.clone());
+    (Shares::new(names, ownership).known_as(me), released)
+}

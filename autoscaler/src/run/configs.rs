@@ -1,0 +1,50 @@
+//! ConfigMaps, read at the start and watched from then on.
+
+use crate::options::Options;
+use common::config::{
+    self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig,
+    ObservabilityConfig,
+};
+use common_runtime::config_map::{ConfigMaps, Refusals};
+use kube::Client;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Live configuration.
+pub(super) struct Configs {
+    pub(super) autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
+    pub(super) deployment: watch::Receiver<Arc<DeploymentConfig>>,
+    /// Counts at the start alone: two replicas that know different leases would make two owners.
+    pub(super) election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
+    pub(super) network: watch::Receiver<Arc<NetworkConfig>>,
+    pub(super) observability: watch::Receiver<Arc<ObservabilityConfig>>,
+    /// Which of them break a rule.
+    pub(super) refusals: Refusals,
+}
+
+impl Configs {
+    /// Reads all of them, and follows them until `until`.
+    pub(super) async fn read(client: &Client, options: &Options, until: &CancellationToken) -> Self {
+        let mut maps = ConfigMaps::default();
+        let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
+        maps.expect(config::AUTOSCALER, AutoscalerConfig::KEYS);
+        let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);
+        let network = maps.subscribe(config::NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
+        let names = &options.process.config_maps;
+        let observability =
+            maps.subscribe(&names.observability, ObservabilityConfig::default(), ObservabilityConfig::from_map);
+        let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, "autoscaler");
+        if let Some(logs) = &options.process.logs {
+            logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
+        }
+        let front_end = options.front_end.clone();
+        let default = front_end.decides().election(&BTreeMap::new());
+        let parse = move |data: &BTreeMap<String, String>| Ok::<_, ConfigError>(front_end.decides().election(data));
+        let election = maps.subscribe(&names.leader_election, default, parse);
+        let refusals = maps.refusals();
+        maps.start(client.clone(), &options.system_namespace, until.clone()).await;
+        Self { autoscaler, deployment, election, network, observability, refusals }
+    }
+}

@@ -1,0 +1,126 @@
+//! The whole process: what is started in which order, and how it ends.
+//!
+//! # Start
+//!
+//! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
+//! 2. The API server's version is checked.
+//! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
+//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that
+//!    breaks one at the start ends the process in a Knative install, as upstream; standalone takes the defaults and
+//!    says so loudly. The map of the leases is the exception: it is read once, as upstream does, since a change that
+//!    some replicas know of and others do not would make two owners. For the same reason one that breaks a rule ends
+//!    the process: the defaults might not be what its peers go by.
+//! 5. Watches, leases, ticks and scrapes begin; the stat server accepts.
+//! 6. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
+//!
+//! # End
+//!
+//! 1. Stat connections are closed with 1012, so that activators go elsewhere; ticks and scrapes stop.
+//! 2. Reconcilers finish what they are writing.
+//! 3. Leases are released, only now: nobody else may write while we still do.
+//! 4. The admin port closes last.
+//!
+//! # Not here
+//!
+//! Traces: as in Knative's autoscaler, nothing on the way from a stat to a patch makes spans.
+
+mod buckets;
+mod configs;
+mod plane;
+mod tokens;
+
+use crate::explain;
+use crate::ingest::stat_server::StatServer;
+use crate::leadership::tell_of_edits;
+use crate::options::Options;
+use crate::reconcile;
+use anyhow::Context;
+use common_runtime::observe;
+use common_runtime::resolve::Resolve;
+use common_runtime::telemetry::otlp::Who;
+use configs::Configs;
+use kube::Client;
+use plane::Plane;
+use std::sync::Arc;
+use std::time::Duration;
+use tokens::Tokens;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Longest wait for background tasks at the end; the stat server takes the longest, to close its connections.
+const DRAIN: Duration = Duration::from_secs(6);
+
+/// Runs an autoscaler until `shutdown`; returns when all is released.
+///
+/// # Errors
+/// The API server is too old, a port cannot be bound, a ConfigMap breaks a rule, or the reconcilers have failed.
+pub async fn run(
+    options: Options,
+    client: Client,
+    resolver: Arc<dyn Resolve>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let tokens = Tokens::new(&shutdown);
+    let server = StatServer::bind(options.stat_listen).await?;
+    let stat_port = server.local_addr()?.port();
+    let (server, trust) = match options.stat_tls.clone() {
+        Some(tls) => {
+            let (tls, trust) = tls.open(&tokens.last).await.context("TLS of the stat port")?;
+            let allow_plain = tls.allow_plain;
+            (server.encrypted(tls), Some((trust, allow_plain)))
+        }
+        None => (server, None),
+    };
+    if let Some(least) = &options.process.kubernetes_min_version {
+        tokio::select! {
+            checked = least.check(&client) => checked?,
+            () = shutdown.cancelled() => return Ok(()),
+        }
+    }
+    tokio::select! {
+        () = options.front_end.decides().may_start(&client, &server) => {}
+        () = shutdown.cancelled() => return Ok(()),
+    }
+    let configs = Configs::read(&client, &options, &tokens.stop).await;
+    options.front_end.decides().judge(&configs.refusals)?;
+    let election = Result::clone(&configs.election.borrow());
+    let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
+    let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.leases);
+    let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
+    configs.refusals.register(&plane.metrics);
+    tokio::spawn(tell_of_edits(
+        options.process.config_maps.leader_election.clone(),
+        configs.election.clone(),
+        tokens.last.clone(),
+    ));
+    if let Some((trust, allow_plain)) = trust {
+        plane.peers.believe(trust, allow_plain);
+    }
+    let seen = observe::Plane {
+        who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
+        metrics: plane.metrics.clone(),
+        config: configs.observability.clone(),
+        pages: vec![explain::page(plane.multiscaler.clone(), plane.shares.clone())],
+        admin: options.admin,
+    };
+    let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
+    let tasks = plane.spawn(&client, &options, server, &tokens);
+
+    let wiring = plane.wiring(options, client, resolver, configs);
+    let reconciled = tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        () = plane.pods.synced() => reconcile::run(wiring, tokens.stop.clone()).await,
+    };
+    tokens.stop.cancel();
+    tokens.leases.cancel();
+    if let Err(error) = released.await {
+        tracing::error!(%error, "leases were not released; others take over when they expire");
+    }
+    tokens.last.cancel();
+    tasks.close();
+    if timeout(DRAIN, tasks.wait()).await.is_err() {
+        tracing::warn!(left = tasks.len(), "tasks did not end in time");
+    }
+    observed.flushed().await;
+    reconciled.context("reconcilers failed")
+}

@@ -1,0 +1,159 @@
+//! The parts of the process that know each other.
+
+use super::configs::Configs;
+use super::tokens::Tokens;
+use crate::collect::Collector;
+use crate::collect::scraper::Scraper;
+use crate::front_end::Buckets;
+use crate::ingest::admission::Gate;
+use crate::ingest::attest::{Attestations, watch_activators};
+use crate::ingest::counters::{Counters, IngestCounters};
+use crate::ingest::peers::Peers;
+use crate::ingest::stat_server::StatServer;
+use crate::ingest::{Here, Ingest};
+use crate::leadership::Shares;
+use crate::options::Options;
+use crate::pods::{self, PodIndex};
+use crate::reconcile::Wiring;
+use crate::scale::metrics::DeciderMetrics;
+use crate::scale::multiscaler::{Multiscaler, Sources};
+use crate::scale::{Attention, Ports};
+use common::RevisionKey;
+use common_runtime::clock::Clock;
+use common_runtime::resolve::Resolve;
+use common_runtime::telemetry::Metrics;
+use kube::Client;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Time between looks at the system's wall clock.
+const RESYNC: Duration = Duration::from_secs(30);
+
+/// All parts of the process that know each other.
+pub(super) struct Plane {
+    pub(super) shares: Shares,
+    clock: Clock,
+    attention: Attention,
+    pub(super) metrics: Metrics,
+    collector: Arc<Collector>,
+    pub(super) pods: Arc<PodIndex>,
+    attestations: Arc<Attestations>,
+    pub(super) multiscaler: Arc<Multiscaler>,
+    pub(super) peers: Peers,
+    ingest: Arc<Ingest>,
+    scraper: Scraper,
+}
+
+impl Plane {
+    pub(super) fn new(
+        options: &Options,
+        shares: Shares,
+        resolver: Arc<dyn Resolve>,
+        stat_port: u16,
+        configs: &Configs,
+        tokens: &Tokens,
+    ) -> Self {
+        let decides = options.front_end.decides();
+        let (clock, attention, metrics) = (Clock::system(), Attention::new(), Metrics::default());
+        let collector = Arc::new(Collector::new(clock.clone(), attention.clone()));
+        let pods = Arc::new(PodIndex::new(attention.clone()));
+        let attestations = Arc::new(Attestations::new(decides.has_upstream_activators()));
+        let sources = Sources {
+            collector: collector.clone(),
+            pods: pods.clone(),
+            attestations: attestations.clone(),
+            clock: clock.clone(),
+            attention: attention.clone(),
+            metrics: DeciderMetrics::new(&metrics),
+        };
+        let multiscaler = Arc::new(Multiscaler::new(sources, decides.delay_is_live()));
+        let here = Arc::new(Here {
+            collector: collector.clone(),
+            multiscaler: multiscaler.clone(),
+            clock: clock.clone(),
+            counters: IngestCounters::new(&metrics),
+        });
+        let counters = here.counters.clone();
+        let services = decides.bucket_domain(&options.system_namespace, &options.cluster_domain);
+        let stop = tokens.stop.clone();
+        let peers = Peers::new(shares.clone(), resolver.clone(), stat_port, services, here.clone(), counters, stop);
+        if let Some(token) = &options.stat_tokens.own {
+            peers.present(token.clone());
+        }
+        let namespace = options.system_namespace.clone();
+        let ingest = Ingest::new(namespace, shares.clone(), here, attestations.clone(), peers.clone());
+        let deciders = multiscaler.clone();
+        let scrapes = Arc::new(move |key: &RevisionKey| deciders.scrapes(key));
+        let (domain, network) = (&options.cluster_domain, configs.network.clone());
+        let scraper = Scraper::new(collector.clone(), pods.clone(), resolver, domain, network, scrapes);
+        let ingest = Arc::new(ingest);
+        Self { shares, clock, attention, metrics, collector, pods, attestations, multiscaler, peers, ingest, scraper }
+    }
+
+    /// Starts everything that runs by itself.
+    pub(super) fn spawn(&self, client: &Client, options: &Options, server: StatServer, tokens: &Tokens) -> TaskTracker {
+        let (decides, tasks) = (options.front_end.decides(), TaskTracker::new());
+        tasks.spawn(pods::run(client.clone(), decides.pods(), self.pods.clone(), tokens.last.clone()));
+        let (activators, namespace) = (self.attestations.clone(), options.system_namespace.clone());
+        tasks.spawn(watch_activators(client.clone(), namespace, activators, tokens.last.clone()));
+        let peers = self.peers.clone();
+        tasks.spawn(async move { peers.run().await });
+        // Members of a StatefulSet are found by their own names.
+        if options.stateful_set.is_none() {
+            let (client, namespace) = (client.clone(), options.system_namespace.clone());
+            let buckets = Buckets { client, namespace, address: options.pod_ip, shares: self.shares.clone() };
+            tasks.spawn(decides.keep_bucket_services(buckets, tokens.stop.clone()));
+        }
+        let (multiscaler, stop) = (self.multiscaler.clone(), tokens.stop.clone());
+        tasks.spawn(async move { multiscaler.run(stop).await });
+        tasks.spawn(self.scraper.clone().run(tokens.stop.clone()));
+        tasks.spawn(resync(self.clock.clone(), tokens.last.clone()));
+        let counters = Counters::new(&self.metrics);
+        let server = match &options.stat_tokens.demand {
+            Some(demand) => server.guarded(Gate::new(demand.clone(), client.clone(), &self.metrics)),
+            None => server,
+        };
+        tasks.spawn(server.serve(self.ingest.clone(), counters, tokens.stop.clone()));
+        tasks
+    }
+
+    pub(super) fn wiring(
+        &self,
+        options: Options,
+        client: Client,
+        resolver: Arc<dyn Resolve>,
+        configs: Configs,
+    ) -> Wiring {
+        Wiring {
+            front_end: options.front_end,
+            system_namespace: options.system_namespace,
+            cluster_domain: options.cluster_domain,
+            api_rate: options.api_rate,
+            on_scale: options.on_scale,
+            client,
+            resolver,
+            ports: Ports {
+                deciders: self.multiscaler.clone(),
+                collection: self.collector.clone(),
+                pods: self.pods.clone(),
+                leadership: Arc::new(self.shares.clone()),
+                attention: self.attention.clone(),
+            },
+            clock: self.clock.clone(),
+            autoscaler_config: configs.autoscaler,
+            deployment_config: configs.deployment,
+        }
+    }
+}
+
+/// Follows the system's wall clock where it is set.
+async fn resync(clock: Clock, until: CancellationToken) {
+    while timeout(RESYNC, until.cancelled()).await.is_err() {
+        if clock.resync() {
+            tracing::warn!("the wall clock was set; windows go on from the new time");
+        }
+    }
+}

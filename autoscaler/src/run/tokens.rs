@@ -1,0 +1,22 @@
+//! What ends when. Every token is cancelled on every way out, a dropped future included.
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// One token for each stage of the end.
+pub(super) struct Tokens {
+    /// Ends with shutdown: what takes in work.
+    pub(super) stop: CancellationToken,
+    /// Ends when the reconcilers have: leases.
+    pub(super) leases: CancellationToken,
+    /// Ends when leases are released: watches, configuration, the admin port.
+    pub(super) last: CancellationToken,
+    _guards: [DropGuard; 3],
+}
+
+impl Tokens {
+    pub(super) fn new(shutdown: &CancellationToken) -> Self {
+        let (stop, leases, last) = (shutdown.child_token(), CancellationToken::new(), CancellationToken::new());
+        let _guards = [stop.clone().drop_guard(), leases.clone().drop_guard(), last.clone().drop_guard()];
+        Self { stop, leases, last, _guards }
+    }
+}
