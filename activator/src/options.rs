@@ -147,10 +147,9 @@ impl Options {
                 .ok()
                 .map(golang::GoDuration::to_std)
                 .filter(|timeout| !timeout.is_zero())
-                .ok_or(EnvironmentError {
-                    variable: "PROBE_TIMEOUT",
-                    value: Some(value),
-                    rule: "must be a positive duration in Go's syntax, such as 300ms",
+                .ok_or_else(|| {
+                    let rule = "must be a positive duration in Go's syntax, such as 300ms";
+                    EnvironmentError::new("PROBE_TIMEOUT", value, rule)
                 })?;
         }
         options.memory_limit = match get("ZEROSCALE_MEMORY_LIMIT").filter(|v| !v.is_empty()) {
@@ -158,10 +157,9 @@ impl Options {
             None => cgroup_memory_limit(),
         };
         for cidr in get("ZEROSCALE_TRUST_REVISION_HEADERS").unwrap_or_default().split(',').filter(|c| !c.is_empty()) {
-            options.trust_revision_headers.push(cidr.trim().parse().map_err(|_| EnvironmentError {
-                variable: "ZEROSCALE_TRUST_REVISION_HEADERS",
-                value: Some(cidr.to_owned()),
-                rule: "must be a comma-separated list of networks such as 10.0.0.0/8",
+            options.trust_revision_headers.push(cidr.trim().parse().map_err(|_| {
+                let rule = "must be a comma-separated list of networks such as 10.0.0.0/8";
+                EnvironmentError::new("ZEROSCALE_TRUST_REVISION_HEADERS", cidr, rule)
             })?);
         }
         Ok(options)

@@ -14,7 +14,7 @@ const RULE: &str = "must be a number that is not negative; 0: the default";
 /// # Errors
 /// A variable is no number, or negative.
 pub fn from_env(get: &impl Fn(&str) -> Option<String>, default: Rate) -> Result<Rate, EnvironmentError> {
-    let refused = |variable: &'static str| EnvironmentError { variable, value: get(variable), rule: RULE };
+    let refused = |variable: &'static str| EnvironmentError::new(variable, get(variable).unwrap_or_default(), RULE);
     let qps = parsed(get, "KUBE_API_QPS", 0.0, RULE)?;
     let burst = parsed(get, "KUBE_API_BURST", 0, RULE)?;
     if !is_rate(qps) {

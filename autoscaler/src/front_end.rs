@@ -47,7 +47,7 @@ impl FrontEnd {
             Mode::Knative => crate::knative::check_hpa(&hpa).map(|()| Self::knative()),
             Mode::Standalone => hpa.parse().map(Self::standalone),
         };
-        read.map_err(|rule| EnvironmentError { variable: HPA, value: Some(hpa), rule })
+        read.map_err(|rule| EnvironmentError::new(HPA, hpa, rule))
     }
 
     /// What it decides.

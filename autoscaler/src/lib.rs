@@ -22,7 +22,7 @@ mod standalone;
 pub mod stateful_set;
 
 pub use front_end::FrontEnd;
-pub use options::{Options, OptionsError, StatTokens};
+pub use options::{Options, StatTokens};
 pub use run::run;
 pub use scale::{OnScale, ScaleEvent};
 pub use standalone::Hpa;

@@ -11,7 +11,6 @@ use common_runtime::credential::TokenFile;
 use common_runtime::environment::{EnvironmentError, cluster_domain, parsed, required};
 use common_runtime::process::ProcessOptions;
 use common_runtime::stat_tls::StatTls;
-use common_runtime::tls::ParameterError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -55,17 +54,6 @@ pub struct StatTokens {
     pub demand: Option<Demand>,
 }
 
-/// A setting that is missing or cannot be used. The message names it, its value and the rule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsError {
-    /// An environment variable.
-    #[error(transparent)]
-    Environment(#[from] EnvironmentError),
-    /// A variable about TLS.
-    #[error(transparent)]
-    Tls(#[from] ParameterError),
-}
-
 impl Options {
     /// Defaults for everything but the pod's identity: upstream's stat port on all addresses and no admin port, system
     /// namespace `knative-serving`, domain `cluster.local`, no StatefulSet, no tokens, no TLS.
@@ -97,14 +85,10 @@ impl Options {
     ///
     /// # Errors
     /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
-    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, OptionsError> {
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let pod_name = required(&get, "POD_NAME", "the pod's own name, by the downward API")?;
         let pod_ip = required(&get, "POD_IP", "the pod's own address, by the downward API")?;
-        let pod_ip = pod_ip.parse().map_err(|_| EnvironmentError {
-            variable: "POD_IP",
-            value: Some(pod_ip),
-            rule: "must be an IP address",
-        })?;
+        let pod_ip = pod_ip.parse().map_err(|_| EnvironmentError::new("POD_IP", &*pod_ip, "must be an IP address"))?;
         let system_namespace = required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?;
         let cluster_domain = get("CLUSTER_DOMAIN").filter(|domain| !domain.is_empty()).unwrap_or_else(cluster_domain);
         let front_end = FrontEnd::from_env(&get)?;
@@ -167,7 +151,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Options, OptionsError> {
+    fn read(pairs: &[(&str, &str)]) -> Result<Options, EnvironmentError> {
         let map: BTreeMap<_, _> = pairs.iter().copied().collect();
         Options::from_env(|name| map.get(name).map(|value| (*value).to_owned()))
     }

@@ -41,7 +41,7 @@ impl StatefulSet {
         let parts = member.rsplit_once('-').and_then(|(name, ordinal)| Some((name, ordinal.parse().ok()?)));
         let Some((name, ordinal)) = parts.filter(|(name, _)| !name.is_empty()) else {
             let rule = "must be the pod's name in its StatefulSet, SET-N";
-            return Err(EnvironmentError { variable: ORDINAL, value: Some(member), rule });
+            return Err(EnvironmentError::new(ORDINAL, member, rule));
         };
         let protocol = get("STATEFUL_SERVICE_PROTOCOL").filter(|protocol| !protocol.is_empty());
         Ok(Some(Self {

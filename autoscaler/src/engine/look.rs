@@ -15,7 +15,7 @@ use autoscaler_core::hpa::pod::Pod;
 use autoscaler_core::hpa::request::{Request, request};
 use autoscaler_core::hpa::tolerance::Tolerances;
 use common::RevisionKey as Key;
-use common_runtime::trouble::Trouble;
+use common_runtime::failure_log::FailureLog;
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
 use kube::api::{ListParams, VersionMatch};
@@ -40,13 +40,13 @@ impl Look {
     pub(super) async fn run(self) {
         let mut ticks = interval(self.subject.plan.period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut trouble = Trouble::with(format!("a metric of {}", self.key));
+        let mut failures = FailureLog::of(format!("a metric of {}", self.key));
         loop {
             ticks.tick().await;
             let measured = self.look().await;
             match &measured.why {
-                Some((_, why)) => trouble.failed(why),
-                None => trouble.over(),
+                Some((_, why)) => failures.failed(why),
+                None => failures.recovered(),
             }
             self.state.lock().measured = Some(measured);
             self.sources.attention.push(&self.key);

@@ -288,9 +288,9 @@ mod tests {
         ])
         .expect("valid");
         assert_eq!((options.workers, options.election_map.as_str()), (7, "mine"));
-        assert_eq!(read(&[]).err().map(|error| error.variable), Some("SYSTEM_NAMESPACE"));
+        assert_eq!(read(&[]).err().map(|error| error.variable), Some("SYSTEM_NAMESPACE".into()));
         let none = read(&[("SYSTEM_NAMESPACE", "s"), ("K_THREADS_PER_CONTROLLER", "0")]);
-        assert_eq!(none.err().map(|error| error.variable), Some("K_THREADS_PER_CONTROLLER"));
+        assert_eq!(none.err().map(|error| error.variable), Some("K_THREADS_PER_CONTROLLER".into()));
     }
 
     #[test]

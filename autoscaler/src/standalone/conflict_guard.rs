@@ -41,7 +41,7 @@ struct Evidence(String);
 pub(crate) async fn wait_until_alone(client: &Client, server: &StatServer, recheck: Duration) {
     let (clock, mut told) = (Clock::system(), None);
     loop {
-        let mut is_told = false;
+        let mut is_reported = false;
         let reason = match look(client, clock.now()).await {
             Ok(None) => {
                 if told.is_some() {
@@ -51,11 +51,11 @@ pub(crate) async fn wait_until_alone(client: &Client, server: &StatServer, reche
             }
             Ok(Some(evidence)) => what_to_do(&evidence),
             Err(error) => {
-                is_told = api_server::is_told(&error);
+                is_reported = api_server::is_reported(&error);
                 format!("whether Knative Serving's controller lives in this cluster is not known: {error}")
             }
         };
-        if !is_told && told.as_ref() != Some(&reason) {
+        if !is_reported && told.as_ref() != Some(&reason) {
             tracing::error!("{reason}");
         }
         server.refuse(&reason, sleep(recheck)).await;

@@ -2,11 +2,11 @@
 //!
 //! The least version is `KUBERNETES_MIN_VERSION`, default v1.34.0. A pre-release of the same version passes, since
 //! clusters run them; a minimum that names a pre-release means exactly that. Asked every second: a server that says
-//! nothing is waited for as long as it takes ([`crate::api_server`] tells of it), one that is too old for a minute,
+//! nothing is waited for as long as it takes ([`crate::api_server`] logs it), one that is too old for a minute,
 //! since it may be on its way to a newer version.
 
-use crate::api_server::is_told;
-use crate::trouble::Trouble;
+use crate::api_server::is_reported;
+use crate::failure_log::FailureLog;
 use kube::Client;
 use semver::{Prerelease, Version};
 use std::fmt;
@@ -56,7 +56,7 @@ impl MinimumVersion {
     /// It says that it is too old for a minute.
     pub async fn check(&self, client: &Client) -> anyhow::Result<()> {
         let mut until = None;
-        let mut trouble = Trouble::with("the version of the API server");
+        let mut failures = FailureLog::of("the version of the API server");
         loop {
             match timeout(EVERY, client.apiserver_version()).await {
                 Ok(Ok(version)) => match self.judge(&version.git_version) {
@@ -64,9 +64,9 @@ impl MinimumVersion {
                     Err(problem) if Instant::now() >= *until.get_or_insert(Instant::now() + PATIENCE) => {
                         anyhow::bail!("{problem}");
                     }
-                    Err(problem) => trouble.failed(&problem),
+                    Err(problem) => failures.failed(&problem),
                 },
-                Ok(Err(error)) if !is_told(&error) => trouble.failed(&error),
+                Ok(Err(error)) if !is_reported(&error) => failures.failed(&error),
                 Ok(Err(_)) | Err(_) => {}
             }
             sleep(EVERY).await;

@@ -1,5 +1,6 @@
 //! What the surroundings say before any configuration is read: mode, names, cluster domain.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -22,11 +23,7 @@ impl FromStr for Mode {
         match s {
             "standalone" => Ok(Self::Standalone),
             "knative" | "" => Ok(Self::Knative),
-            other => Err(EnvironmentError {
-                variable: "ZEROSCALE_MODE",
-                value: Some(other.to_owned()),
-                rule: "must be `standalone` or `knative`",
-            }),
+            other => Err(EnvironmentError::new("ZEROSCALE_MODE", other, "must be `standalone` or `knative`")),
         }
     }
 }
@@ -35,11 +32,22 @@ impl FromStr for Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentError {
     /// Its name.
-    pub variable: &'static str,
+    pub variable: Cow<'static, str>,
     /// What it holds, if it is set.
     pub value: Option<String>,
     /// The rule it broke.
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
+}
+
+impl EnvironmentError {
+    /// The variable is set to `value`, which breaks `rule`.
+    pub fn new(
+        variable: impl Into<Cow<'static, str>>,
+        value: impl Into<String>,
+        rule: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { variable: variable.into(), value: Some(value.into()), rule: rule.into() }
+    }
 }
 
 impl fmt::Display for EnvironmentError {
@@ -64,7 +72,7 @@ pub fn required(
 ) -> Result<String, EnvironmentError> {
     match get(variable) {
         Some(value) if !value.is_empty() => Ok(value),
-        value => Err(EnvironmentError { variable, value, rule: purpose }),
+        value => Err(EnvironmentError { variable: variable.into(), value, rule: purpose.into() }),
     }
 }
 
@@ -80,7 +88,7 @@ pub fn parsed<T: FromStr>(
 ) -> Result<T, EnvironmentError> {
     match get(variable).filter(|v| !v.is_empty()) {
         None => Ok(default),
-        Some(value) => value.parse().map_err(|_| EnvironmentError { variable, value: Some(value.clone()), rule }),
+        Some(value) => value.parse().map_err(|_| EnvironmentError::new(variable, value, rule)),
     }
 }
 

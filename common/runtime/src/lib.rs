@@ -1,12 +1,14 @@
 //! I/O that both planes need. One module for each thing; none knows a plane.
 
 pub mod admin;
+pub mod admin_tls;
 pub mod api_server;
 pub mod api_version;
 pub mod clock;
 pub mod config_map;
 pub mod credential;
 pub mod environment;
+pub mod failure_log;
 pub mod lease;
 pub mod observe;
 pub mod process;
@@ -17,6 +19,5 @@ pub mod stat_tls;
 pub mod telemetry;
 pub mod tls;
 pub mod trim;
-pub mod trouble;
 pub mod watching;
 pub mod websocket;

@@ -15,31 +15,17 @@ use crate::process::ProcessOptions;
 use crate::profiling;
 use crate::telemetry::Metrics;
 use crate::telemetry::otlp::{self, Who};
-use crate::tls::files::{self, Pair};
-use crate::tls::rustls::ServerConfig;
-use crate::tls::{ClientAuth, ParameterError, Parameters, server_config};
 use anyhow::Context;
 use common::config::{MetricsProtocol, ObservabilityConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const PREFIX: &str = "METRICS_PROMETHEUS_TLS";
 /// Longest wait for the last export.
 const LAST: Duration = Duration::from_secs(6);
-
-/// TLS on the admin port.
-#[derive(Clone, Debug)]
-pub struct AdminTls {
-    pair: Pair,
-    parameters: Parameters,
-    /// Whether clients must show a certificate, and who signs them.
-    clients: Option<(bool, PathBuf)>,
-}
 
 /// What is shown, and of whom.
 pub struct Plane {
@@ -64,51 +50,6 @@ pub struct Observed {
     pushing: Option<JoinHandle<()>>,
 }
 
-impl AdminTls {
-    /// From the environment; none where neither certificate nor key is named.
-    ///
-    /// # Errors
-    /// One of the two is named alone, client certificates are asked for without an authority, or a name is none.
-    pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ParameterError> {
-        let read = |suffix: &str| get(&format!("{PREFIX}_{suffix}")).filter(|value| !value.is_empty());
-        let refused = |suffix: &str, value: String, rule: &str| ParameterError {
-            variable: format!("{PREFIX}_{suffix}"),
-            value,
-            rule: rule.to_owned(),
-        };
-        let pair = match (read("CERT"), read("KEY")) {
-            (Some(certificate), Some(key)) => Pair { certificate: certificate.into(), key: key.into() },
-            (None, None) => return Ok(None),
-            (Some(alone), None) => return Err(refused("CERT", alone, "needs METRICS_PROMETHEUS_TLS_KEY beside it")),
-            (None, Some(alone)) => return Err(refused("KEY", alone, "needs METRICS_PROMETHEUS_TLS_CERT beside it")),
-        };
-        let wanted = read("CLIENT_AUTH").unwrap_or_default();
-        let authority = || {
-            let file = read("CLIENT_CA_FILE").map(PathBuf::from);
-            file.ok_or_else(|| refused("CLIENT_AUTH", wanted.clone(), "needs METRICS_PROMETHEUS_TLS_CLIENT_CA_FILE"))
-        };
-        let clients = match wanted.to_ascii_lowercase().as_str() {
-            "" | "none" => None,
-            "optional" => Some((false, authority()?)),
-            "require" => Some((true, authority()?)),
-            _ => return Err(refused("CLIENT_AUTH", wanted.clone(), "must be none, optional or require")),
-        };
-        Ok(Some(Self { pair, parameters: Parameters::from_env(get, PREFIX)?, clients }))
-    }
-
-    async fn config(&self, shutdown: &CancellationToken) -> anyhow::Result<Arc<ServerConfig>> {
-        let identity = self.pair.clone().follow(files::LOOK, shutdown.clone()).await?;
-        let clients = match &self.clients {
-            None => ClientAuth::None,
-            Some((required, file)) => {
-                let roots = Arc::new(files::read_roots(file).await?);
-                if *required { ClientAuth::Required(roots) } else { ClientAuth::Optional(roots) }
-            }
-        };
-        Ok(server_config(&identity, &self.parameters, clients, &[b"http/1.1"])?)
-    }
-}
-
 impl Plane {
     /// Opens the ports and starts to push, until `shutdown`.
     ///
@@ -129,7 +70,7 @@ impl Plane {
                     }
                     _ => listen,
                 };
-                let tls = match process.admin_tls.clone()? {
+                let tls = match &process.admin_tls {
                     Some(tls) => Some(tls.config(&shutdown).await.context("TLS of the admin port")?),
                     None => None,
                 };
@@ -171,6 +112,7 @@ fn endpoint(text: &str) -> anyhow::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin_tls::tests::tls_from;
     use crate::tls::client::TlsStream;
     use crate::tls::{Roots, TlsConnector, rustls};
     use prometheus_client::metrics::counter::Counter;
@@ -178,32 +120,6 @@ mod tests {
     use std::collections::BTreeMap;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
-
-    fn tls_from(pairs: &[(&str, &str)]) -> Result<Option<AdminTls>, ParameterError> {
-        let get = |name: &str| {
-            let of = |(key, _): &&(&str, &str)| format!("{PREFIX}_{key}") == name;
-            pairs.iter().find(of).map(|(_, value)| (*value).to_owned())
-        };
-        AdminTls::from_env(&get)
-    }
-
-    #[test]
-    fn variables_that_contradict_each_other_are_named() {
-        assert!(tls_from(&[]).expect("off").is_none());
-        assert!(tls_from(&[("CERT", "c"), ("KEY", "k"), ("CLIENT_AUTH", "None")]).expect("on").is_some());
-        let pair = [("CERT", "c"), ("KEY", "k")];
-        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str);
-        let rows: [Row<'_>; 5] = [
-            (&pair[..1], "CERT"),
-            (&pair[1..], "KEY"),
-            (&[pair[0], pair[1], ("CLIENT_AUTH", "require")], "CLIENT_AUTH"),
-            (&[pair[0], pair[1], ("CLIENT_AUTH", "often")], "CLIENT_AUTH"),
-            (&[pair[0], pair[1], ("MIN_VERSION", "1.1")], "MIN_VERSION"),
-        ];
-        for (pairs, named) in rows {
-            assert_eq!(tls_from(pairs).expect_err(named).variable, format!("{PREFIX}_{named}"));
-        }
-    }
 
     #[test]
     fn an_address_to_listen_on_has_a_port() {
@@ -282,7 +198,7 @@ mod tests {
         let (cert, key) = (write("c", certificate.pem()), write("k", key.serialize_pem()));
         for (auth, answered) in [("none", true), ("optional", true), ("require", false)] {
             let tls = tls_from(&[("CERT", &cert), ("KEY", &key), ("CLIENT_AUTH", auth), ("CLIENT_CA_FILE", &cert)]);
-            let process = ProcessOptions { admin_tls: tls, ..ProcessOptions::default() };
+            let process = ProcessOptions { admin_tls: tls.expect("valid"), ..ProcessOptions::default() };
             let stop = CancellationToken::new();
             let observed = plane(&[]).observe(&process, stop.clone()).await.expect("free ports");
             let address = observed.admin.expect("open");

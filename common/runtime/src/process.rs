@@ -1,11 +1,10 @@
 //! What both planes are told alike at their start, besides who they are. An embedding program leaves it at its default,
 //! which touches nothing of the process.
 
+use crate::admin_tls::AdminTls;
 use crate::api_version::{self, MinimumVersion};
 use crate::environment::{self, EnvironmentError};
-use crate::observe::AdminTls;
 use crate::telemetry::{LogControl, otlp};
-use crate::tls::ParameterError;
 use common::config;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -21,8 +20,8 @@ pub struct ProcessOptions {
     pub kubernetes_min_version: Option<MinimumVersion>,
     /// Where profiles are served (`PROFILING_PORT`); none: nowhere.
     pub profiling: Option<SocketAddr>,
-    /// TLS on the admin port. An error counts when that port is opened.
-    pub admin_tls: Result<Option<AdminTls>, ParameterError>,
+    /// TLS on the admin port; none: plain HTTP.
+    pub admin_tls: Option<AdminTls>,
     /// Whether the environment says where the admin port is, so that `metrics-endpoint` does not.
     pub admin_is_fixed: bool,
     /// OpenTelemetry's own variables.
@@ -58,7 +57,7 @@ impl Default for ProcessOptions {
             logs: None,
             kubernetes_min_version: None,
             profiling: None,
-            admin_tls: Ok(None),
+            admin_tls: None,
             admin_is_fixed: false,
             otel: otlp::Environment::default(),
             config_maps: ConfigMapNames::default(),
@@ -87,7 +86,7 @@ impl ProcessOptions {
         Ok(Self {
             logs: None,
             profiling: Some(SocketAddr::new(listen, port)),
-            admin_tls: AdminTls::from_env(get),
+            admin_tls: AdminTls::from_env(get)?,
             admin_is_fixed: is_set("METRICS_PROMETHEUS_HOST") || is_set("METRICS_PROMETHEUS_PORT"),
             otel: otlp::Environment::from_env(get),
             kubernetes_min_version: Some(least),
@@ -109,7 +108,7 @@ mod tests {
         let error = ProcessOptions::from_env(&|name| (name == api_version::VARIABLE).then(|| "1.x".to_owned()))
             .err()
             .expect("no version");
-        assert_eq!((error.variable, error.value.as_deref()), (api_version::VARIABLE, Some("1.x")));
+        assert_eq!((&*error.variable, error.value.as_deref()), (api_version::VARIABLE, Some("1.x")));
         let options = ProcessOptions::from_env(&|_| None).expect("defaults");
         assert_eq!(options.kubernetes_min_version, Some(MinimumVersion::default()));
         assert_eq!(options.config_maps, ConfigMapNames::default());

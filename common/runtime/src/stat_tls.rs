@@ -13,9 +13,10 @@
 //!
 //! All files are followed as they change, so certificates are renewed without a restart.
 
+use crate::environment::EnvironmentError;
 use crate::tls::files::{self, Pair};
 use crate::tls::rustls::ServerConfig;
-use crate::tls::{ClientAuth, ParameterError, Parameters, PemError, Trust, server_config};
+use crate::tls::{ClientAuth, Parameters, PemError, Trust, server_config};
 use common::names;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl StatTrust {
     ///
     /// # Errors
     /// A name is given without authorities.
-    pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, ParameterError> {
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| read(get, suffix);
         match (read("CA_FILE"), read("NAME")) {
             (Some(file), name) => {
@@ -86,7 +87,7 @@ impl StatTls {
     ///
     /// # Errors
     /// One of certificate, key and authorities is missing, or a word is none of those that there are.
-    pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, ParameterError> {
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| read(get, suffix);
         let trust = StatTrust::from_env(get, namespace)?;
         let (pair, trust) = match (read("CERT"), read("KEY"), trust) {
@@ -134,15 +135,15 @@ fn read(get: &impl Fn(&str) -> Option<String>, suffix: &str) -> Option<String> {
     get(&format!("{PREFIX}_{suffix}")).filter(|value| !value.is_empty())
 }
 
-fn refused(suffix: &str, value: String, rule: &str) -> ParameterError {
-    ParameterError { variable: format!("{PREFIX}_{suffix}"), value, rule: rule.to_owned() }
+fn refused(suffix: &str, value: String, rule: &'static str) -> EnvironmentError {
+    EnvironmentError::new(format!("{PREFIX}_{suffix}"), value, rule)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tls(pairs: &[(&str, &str)]) -> Result<Option<StatTls>, ParameterError> {
+    fn tls(pairs: &[(&str, &str)]) -> Result<Option<StatTls>, EnvironmentError> {
         StatTls::from_env(&getter(pairs), "sys")
     }
 

@@ -1,12 +1,12 @@
 //! Watches that mend themselves: every change of one kind of object, for as long as somebody reads.
 //!
 //! A watch that cannot be established, or breaks, is taken up again with growing delays, of 10 s at most: a workload
-//! that sleeps cannot be woken meanwhile. What was last known stays in force. That it fails is told as [`Trouble`], not
-//! to the reader, who could do nothing about it; and where it fails for a reason that all requests share, or for want
-//! of a right, [`crate::api_server`] has told it already.
+//! that sleeps cannot be woken meanwhile. What was last known stays in force. Failures go to a [`FailureLog`], not to the
+//! reader, who could do nothing about them. One that all requests share, or that is for want of a right, is logged by
+//! [`crate::api_server`] alone.
 
 use crate::api_server;
-use crate::trouble::Trouble;
+use crate::failure_log::FailureLog;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::runtime::utils::Backoff;
@@ -32,7 +32,7 @@ where
     attempts(api, config).filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 
-/// As [`watch`], for a reader who shows elsewhere why nothing comes. The errors have been told.
+/// As [`watch`], for a reader who shows elsewhere why nothing comes. The errors have been logged.
 pub fn attempts<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -40,29 +40,29 @@ pub fn attempts<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut trouble = Trouble::with(format!("the watch of {}", kind(&api)));
+    let mut failures = FailureLog::of(format!("the watch of {}", kind(&api)));
     watch_of(api, config.page_size(PAGE))
         .backoff(Pace(DefaultBackoff::default()))
         .inspect(move |result| match result {
             // `Init` only says that a list will be asked for.
             Ok(watcher::Event::Init) => {}
-            Ok(_) => trouble.over(),
-            Err(error) if is_told(error) => tracing::debug!(%error, "a watch failed; will be tried again"),
-            Err(error) => trouble.failed(error),
+            Ok(_) => failures.recovered(),
+            Err(error) if is_reported(error) => tracing::debug!(%error, "a watch failed; will be tried again"),
+            Err(error) => failures.failed(error),
         })
         .boxed()
 }
 
-/// As [`watch`], for a reader who can do something about some errors: those that `tells` names are passed on.
+/// As [`watch`], for a reader who can do something about some errors: those that `passes_on` names reach it.
 pub fn watch_unless<K>(
     api: Api<K>,
     config: watcher::Config,
-    tells: impl Fn(&watcher::Error) -> bool + Send + 'static,
+    passes_on: impl Fn(&watcher::Error) -> bool + Send + 'static,
 ) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let passes = move |result: &Result<_, _>| std::future::ready(result.as_ref().err().is_none_or(&tells));
+    let passes = move |result: &Result<_, _>| std::future::ready(result.as_ref().err().is_none_or(&passes_on));
     attempts(api, config).filter(passes).boxed()
 }
 
@@ -83,13 +83,13 @@ impl Backoff for Pace {
     }
 }
 
-/// Whether whoever carries requests to the API server tells of it.
-fn is_told(error: &watcher::Error) -> bool {
+/// Whether the client of the API server logs it.
+fn is_reported(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
-            api_server::is_told(error) || matches!(error, kube::Error::Api(status) if status.code == 404)
+            api_server::is_reported(error) || matches!(error, kube::Error::Api(status) if status.code == 404)
         }
-        watcher::Error::WatchFailed(error) => api_server::is_told(error),
+        watcher::Error::WatchFailed(error) => api_server::is_reported(error),
         _ => false,
     }
 }

@@ -1,18 +1,18 @@
-//! The way to the API server, and one voice for what is wrong with it.
+//! The client of the API server, and one log of what is wrong with it.
 //!
 //! Whoever asks the API server for something tries again when it fails, so one fault (no server, no right, no such
-//! resource) is met by every watch, lease and write of a process, again and again. Here all of their requests pass
-//! ([`client`]), and here a fault is told: once, with what would mend it, and once more when it is over
-//! ([`crate::trouble`]). Whoever met it leaves it at debug, which [`is_told`] says.
+//! resource) is met by every watch, lease and write of a process, again and again. All of their requests pass through
+//! [`client`], which logs a fault once, with what would mend it, and once more when it is over
+//! ([`crate::failure_log`]). Whoever met it logs it at debug, if [`is_reported`] says that it is logged here.
 //!
-//! | fault | is one | told again |
+//! | fault | is one | logged again |
 //! |---|---|---|
 //! | nobody answers, or nobody to be trusted; our token is not known (401) | for the process | after it was over |
 //! | a right is missing (403) | for each verb and resource | likewise |
 //! | a resource is not served (404 to a list or watch) | for each resource | likewise |
 //!
 //! A connection may also be taken and nothing ever said. A request that was given up after a second or more counts as
-//! unanswered, one that waits does so every [`telling::UNANSWERED`], and after [`telling::HEAD_WITHIN`] it ends with an
+//! unanswered, one that waits does so every [`report::UNANSWERED`], and after [`report::HEAD_WITHIN`] it ends with an
 //! error, so that its next attempt gets another connection.
 //!
 //! # Not here
@@ -20,21 +20,21 @@
 //! Other refusals (409, 422, 500): they are about one object, and whoever wrote it knows more of it. 403s that are no
 //! missing right, such as a quota's.
 
-mod ask;
 mod connect;
-mod fault;
-mod telling;
+mod remedy;
+mod report;
+mod request_info;
 
 use anyhow::Context;
-use fault::missing_right;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use remedy::missing_right;
 use std::path::Path;
 
-pub use telling::client;
+pub use report::client;
 
-/// Whether [`client`] tells of this error, so that whoever met it need not.
-pub fn is_told(error: &kube::Error) -> bool {
+/// Whether [`client`] logs this error, so that whoever met it need not.
+pub fn is_reported(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 401 || (status.code == 403 && missing_right(&status.message)),
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) | kube::Error::Auth(_) => {

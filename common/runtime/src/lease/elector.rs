@@ -3,7 +3,7 @@
 use super::writers::Writers;
 use super::{Ownership, Timing, View};
 use crate::api_server;
-use crate::trouble::Trouble;
+use crate::failure_log::FailureLog;
 use crate::watching;
 use common::election::{Election, Op, Record};
 use common::ownership::Holder;
@@ -61,7 +61,7 @@ pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToke
     let elector = Elector {
         election: Election::new(me, options.names.len(), options.timing, options.balance, now),
         objects: vec![None; options.names.len()],
-        trouble: options.names.iter().map(|name| Trouble::with(format!("the lease {name}"))).collect(),
+        failures: options.names.iter().map(|name| FailureLog::of(format!("the lease {name}"))).collect(),
         leases: Api::namespaced(client, &options.namespace),
         views: views.clone(),
         writers: writers.clone(),
@@ -77,7 +77,7 @@ struct Elector {
     /// The Leases as last seen, so that a write keeps what others have put there.
     objects: Vec<Option<Lease>>,
     /// Of each Lease.
-    trouble: Vec<Trouble>,
+    failures: Vec<FailureLog>,
     leases: Api<Lease>,
     views: Arc<RwLock<Vec<View>>>,
     /// Writes under the leases.
@@ -91,7 +91,7 @@ enum Outcome {
     Claimed,
     Read(Option<Box<Lease>>),
     Conflict,
-    /// Why, and whether somebody else tells of it.
+    /// Why, and whether somebody else logs it.
     Failed(String, bool),
 }
 
@@ -180,7 +180,7 @@ impl Elector {
         let (now, rng) = (Instant::now().into_std(), &mut rand::rng());
         match outcome {
             Outcome::Written(object) => {
-                self.trouble[lease].over();
+                self.failures[lease].recovered();
                 self.election.written(lease, record(&object), sent.into_std(), now, rng);
                 self.objects[lease] = Some(*object);
             }
@@ -190,11 +190,11 @@ impl Elector {
                 self.objects[lease] = object.map(|object| *object);
             }
             Outcome::Conflict => self.election.conflict(lease),
-            Outcome::Failed(error, is_told) => {
-                if is_told {
+            Outcome::Failed(error, is_reported) => {
+                if is_reported {
                     tracing::debug!(lease = %self.options.names[lease], %error, "lease could not be written");
                 } else {
-                    self.trouble[lease].failed(&error);
+                    self.failures[lease].failed(&error);
                 }
                 self.election.failed(lease, now);
             }
@@ -274,7 +274,7 @@ impl Elector {
         object
     }
 
-    /// Makes the state visible, and tells of changes other than renewals.
+    /// Makes the state visible, and announces changes other than renewals.
     fn publish(&self) {
         let mut changed = false;
         {
@@ -302,7 +302,7 @@ fn answer(result: kube::Result<Lease>) -> Outcome {
 }
 
 fn failed(error: &kube::Error) -> Outcome {
-    Outcome::Failed(error.to_string(), api_server::is_told(error))
+    Outcome::Failed(error.to_string(), api_server::is_reported(error))
 }
 
 fn record(object: &Lease) -> Record {

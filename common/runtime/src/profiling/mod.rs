@@ -1,28 +1,29 @@
-//! The profiling port: CPU profiles in pprof's form, for `go tool pprof` and its like.
+//! The profiling port: CPU profiles as folded stacks, which flame graphs are drawn from.
 //!
 //! The port is always bound, as upstream's, and answers 404 to everything unless `runtime-profiling` is `enabled` in
 //! config-observability; that is asked for each request.
 //!
-//! `GET /debug/pprof/profile?seconds=N` samples the process for N seconds (30 if unset, 120 at most) and answers with a
-//! gzipped `profile.proto`. One at a time: the samples come from the process's one SIGPROF timer.
+//! `GET /debug/pprof/profile?seconds=N` samples the process for N seconds (30 if unset, 120 at most). One at a time:
+//! the samples come from the process's one SIGPROF timer.
+//!
+//! The sampler is built in with the feature `profiling` alone, which is off by default: it installs a signal handler
+//! and unwinds stacks from within it. Without the feature the port answers 501 and names the feature.
 //!
 //! # Not here
 //!
-//! Go's other profiles (heap, goroutine, trace, ...), which mean nothing here.
+//! Go's other profiles (heap, goroutine, trace, ...), which mean nothing here, and the format of `go tool pprof`: an
+//! encoder of its own, for something that a developer builds in now and then, would be more code than all of this.
 
-mod proto;
+#[cfg(feature = "profiling")]
+mod cpu;
 
 use bytes::Bytes;
 use common::config::ObservabilityConfig;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prost::Message;
 use std::convert::Infallible;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,15 +33,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Longest wait for a request head, as upstream.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// Samples a second and thread. Prime to the usual periods, so that none is hit or missed every time; Go's is 100.
-const FREQUENCY: i32 = 99;
 /// Length of a profile where none is asked for, as Go's.
 const SECONDS: u64 = 30;
-/// Longest profile.
 const SECONDS_MAX: u64 = 120;
-/// Libraries whose frames may hold locks that unwinding takes: samples inside them are left out.
-const BLOCKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
-
 /// Serves profiles on `listen` until `shutdown`, while `config` allows it.
 ///
 /// # Errors
@@ -98,19 +93,11 @@ async fn answer<B>(enabled: bool, request: &Request<B>) -> Response<Full<Bytes>>
     }
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/debug/pprof/profile") => match seconds(request.uri().query()) {
-            Ok(seconds) => match profile(Duration::from_secs(seconds)).await {
-                Ok(bytes) => {
-                    let mut response = Response::new(Full::new(Bytes::from(bytes)));
-                    let octets = header::HeaderValue::from_static("application/octet-stream");
-                    response.headers_mut().insert(header::CONTENT_TYPE, octets);
-                    response
-                }
-                Err(problem) => crate::admin::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{problem}\n")),
-            },
+            Ok(seconds) => profile(Duration::from_secs(seconds)).await,
             Err(problem) => crate::admin::text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
         },
         (&Method::GET, "/debug/pprof" | "/debug/pprof/") => {
-            crate::admin::text(StatusCode::OK, "/debug/pprof/profile?seconds=N: a CPU profile in pprof's form\n")
+            crate::admin::text(StatusCode::OK, "/debug/pprof/profile?seconds=N: a CPU profile as folded stacks\n")
         }
         _ => crate::admin::text(StatusCode::NOT_FOUND, "only /debug/pprof/profile is served\n"),
     }
@@ -129,37 +116,24 @@ fn seconds(query: Option<&str>) -> Result<u64, String> {
     }
 }
 
-/// Samples the process for so long.
-///
-/// # Cancel safety
-/// Dropping the future ends the sampling.
-async fn profile(length: Duration) -> Result<Vec<u8>, String> {
-    let guard = pprof::ProfilerGuardBuilder::default()
-        .frequency(FREQUENCY)
-        .blocklist(&BLOCKED)
-        .build()
-        .map_err(|error| format!("a profile cannot be taken: {error}"))?;
-    tokio::time::sleep(length).await;
-    // Names are looked up in the program's debug information, which takes a while: not on a thread that serves.
-    let encoded = tokio::task::spawn_blocking(move || {
-        let report = guard.report().build().map_err(|error| format!("the profile cannot be read: {error}"))?;
-        drop(guard);
-        let bytes = proto::Profile::of(&report, FREQUENCY, length).encode_to_vec();
-        let mut zip = GzEncoder::new(Vec::new(), Compression::default());
-        zip.write_all(&bytes)
-            .and_then(|()| zip.finish())
-            .map_err(|error| format!("the profile cannot be packed: {error}"))
-    });
-    encoded.await.map_err(|error| format!("the profile cannot be read: {error}"))?
+#[cfg(feature = "profiling")]
+async fn profile(length: Duration) -> Response<Full<Bytes>> {
+    match cpu::profile(length).await {
+        Ok(stacks) => crate::admin::text(StatusCode::OK, stacks),
+        Err(problem) => crate::admin::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{problem}\n")),
+    }
+}
+
+#[cfg(not(feature = "profiling"))]
+async fn profile(_: Duration) -> Response<Full<Bytes>> {
+    let problem = "no CPU profiler is built in: build with the feature common-runtime/profiling\n";
+    crate::admin::text(StatusCode::NOT_IMPLEMENTED, problem)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flate2::read::GzDecoder;
     use http_body_util::BodyExt;
-    use std::io::Read;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     async fn get(enabled: bool, uri: &str) -> (StatusCode, Bytes) {
         let request = Request::get(uri).body(()).expect("a request");
@@ -181,10 +155,19 @@ mod tests {
         }
     }
 
-    /// Goal: a profile is what pprof reads, and names the function that was busy. Method: one thread that does nothing
-    /// else.
+    #[cfg(not(feature = "profiling"))]
+    #[tokio::test]
+    async fn what_is_not_built_in_is_said() {
+        let (status, text) = get(true, "/debug/pprof/profile?seconds=1").await;
+        assert_eq!(status, StatusCode::NOT_IMPLEMENTED);
+        assert!(String::from_utf8_lossy(&text).contains("common-runtime/profiling"), "{text:?}");
+    }
+
+    /// Goal: a profile names the function that was busy, on its thread. Method: one thread that does nothing else.
+    #[cfg(feature = "profiling")]
     #[tokio::test]
     async fn a_profile_names_what_was_busy() {
+        use std::sync::atomic::{AtomicBool, Ordering};
         #[inline(never)]
         fn kept_busy(stop: &AtomicBool) -> u64 {
             let mut sum = 0_u64;
@@ -199,18 +182,14 @@ mod tests {
             move || kept_busy(&stop)
         });
         // The port's shortest profile is a second.
-        let (status, zipped) = get(true, "/debug/pprof/profile?seconds=1").await;
+        let (status, bytes) = get(true, "/debug/pprof/profile?seconds=1").await;
         stop.store(true, Ordering::Relaxed);
         busy.join().expect("no panic");
-        assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&zipped));
-        let mut bytes = Vec::new();
-        GzDecoder::new(&*zipped).read_to_end(&mut bytes).expect("gzip");
-        let profile = proto::Profile::decode(&*bytes).expect("profile.proto");
-        assert_eq!(profile.string_table.first().map(String::as_str), Some(""));
-        assert!(profile.string_table.iter().any(|name| name.contains("kept_busy")), "{:?}", profile.string_table);
-        for sample in &profile.sample {
-            assert_eq!(sample.value.len(), profile.sample_type.len());
-            assert!(sample.location_id.iter().all(|id| profile.location.iter().any(|l| l.id == *id)));
-        }
+        assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&bytes));
+        let text = String::from_utf8_lossy(&bytes);
+        let busy =
+            text.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(stack, _)| stack.contains("kept_busy"));
+        let samples: u64 = busy.filter_map(|(_, count)| count.parse::<u64>().ok()).sum();
+        assert!(samples > 0, "{text}");
     }
 }

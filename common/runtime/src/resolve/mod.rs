@@ -48,11 +48,7 @@ pub fn from_env(
     match get("ZEROSCALE_RESOLVER").as_deref() {
         None | Some("" | "dns") => Ok(Arc::new(Dns)),
         Some("endpoints") => Ok(Arc::new(Endpoints::new(client, cluster_domain))),
-        Some(other) => Err(EnvironmentError {
-            variable: "ZEROSCALE_RESOLVER",
-            value: Some(other.to_owned()),
-            rule: "must be `dns` or `endpoints`",
-        }),
+        Some(other) => Err(EnvironmentError::new("ZEROSCALE_RESOLVER", other, "must be `dns` or `endpoints`")),
     }
 }
 

@@ -5,7 +5,7 @@
 //! `RUST_LOG` beats both the level at the start and every later one: whoever sets it wants exactly that.
 //!
 //! Above debug the API client's own lines are left out: they repeat, at each attempt, the errors that it returns, which
-//! [`crate::api_server`] tells once.
+//! [`crate::api_server`] logs once.
 
 use common::config::LogLevel;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //! Without a protocol there is no [`Tracing`], no span, and nothing to pay; callers' headers then pass unchanged.
 
 use super::otlp::{Environment, Sender, SenderError, Signal, Who};
-use crate::trouble::Trouble;
+use crate::failure_log::FailureLog;
 use common::config::{TracingConfig, TracingProtocol};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
@@ -49,8 +49,8 @@ impl Tracing {
             TracingProtocol::Otlp(protocol) => {
                 let sender = Sender::new(protocol, Signal::Traces, &config.endpoint, environment)?;
                 tracing::info!(to = %sender, rate = config.sampling_rate, "traces are sent");
-                let trouble = Mutex::new(Trouble::with(format!("the export of spans to {sender}")));
-                To::Collector(Box::new(Collector { sender, runtime: Handle::current(), trouble }))
+                let failures = Mutex::new(FailureLog::of(format!("the export of spans to {sender}")));
+                To::Collector(Box::new(Collector { sender, runtime: Handle::current(), failures }))
             }
         };
         let attributes = who.attributes(environment).into_iter().map(|(key, value)| KeyValue::new(key, value));
@@ -150,7 +150,7 @@ enum To {
 struct Collector {
     sender: Sender,
     runtime: Handle,
-    trouble: Mutex<Trouble>,
+    failures: Mutex<FailureLog>,
 }
 
 impl SpanExporter for Exporter {
@@ -162,15 +162,15 @@ impl SpanExporter for Exporter {
                 std::io::stdout().lock().write_all(lines.as_bytes()).map_err(|error| failed(error.to_string()))
             }
             To::Collector(collector) => {
-                let Collector { sender, runtime, trouble } = &**collector;
+                let Collector { sender, runtime, failures } = &**collector;
                 let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
                 let message = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
                 let sender = sender.clone();
                 let sent = runtime.spawn(async move { sender.send(message).await }).await;
                 let sent = sent.unwrap_or_else(|error| Err(error.to_string()));
                 match &sent {
-                    Ok(()) => trouble.lock().over(),
-                    Err(error) => trouble.lock().failed(error),
+                    Ok(()) => failures.lock().recovered(),
+                    Err(error) => failures.lock().failed(error),
                 }
                 sent.map_err(failed)
             }

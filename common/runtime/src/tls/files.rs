@@ -5,7 +5,7 @@
 //! together, is refused, and mended by the next look.
 
 use super::{Identity, PemError, Roots, pem, roots};
-use crate::trouble::Trouble;
+use crate::failure_log::FailureLog;
 use rustls::RootCertStore;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,15 +30,15 @@ impl Pair {
     /// Reads both, and follows them until `shutdown`.
     ///
     /// # Errors
-    /// One cannot be read, or they do not belong together. Later, such trouble is logged and what was there stays.
+    /// One cannot be read, or they do not belong together. Later, such a failure is logged and what was there stays.
     pub async fn follow(self, every: Duration, shutdown: CancellationToken) -> Result<Identity, PemError> {
         let mut seen = self.read().await?;
         let identity = Identity::new(self.parse(&seen)?);
         let followed = identity.clone();
         tokio::spawn(async move {
-            let mut trouble = Trouble::with(name(&self.certificate));
+            let mut failures = FailureLog::of(name(&self.certificate));
             while timeout(every, shutdown.cancelled()).await.is_err() {
-                let Some(now) = changed(&seen, self.read().await, &mut trouble) else { continue };
+                let Some(now) = changed(&seen, self.read().await, &mut failures) else { continue };
                 match self.parse(&now) {
                     Ok(pair) => {
                         followed.replace(pair);
@@ -64,16 +64,16 @@ impl Pair {
 /// Reads authorities out of `file`, and follows it until `shutdown`.
 ///
 /// # Errors
-/// It cannot be read, or holds no authority. Later, such trouble is logged and what was there stays.
+/// It cannot be read, or holds no authority. Later, such a failure is logged and what was there stays.
 pub async fn follow_roots(file: PathBuf, every: Duration, shutdown: CancellationToken) -> Result<Roots, PemError> {
     let mut seen = read(&file).await?;
     let unusable = |error: rustls::Error| PemError::new("TLS", error);
     let roots = Roots::new(authorities(&file, &seen)?).map_err(unusable)?;
     let followed = roots.clone();
     tokio::spawn(async move {
-        let mut trouble = Trouble::with(name(&file));
+        let mut failures = FailureLog::of(name(&file));
         while timeout(every, shutdown.cancelled()).await.is_err() {
-            let Some(now) = changed(&seen, read(&file).await, &mut trouble) else { continue };
+            let Some(now) = changed(&seen, read(&file).await, &mut failures) else { continue };
             match authorities(&file, &now).and_then(|roots| followed.replace(roots).map_err(unusable)) {
                 Ok(()) => tracing::info!(file = %file.display(), "authorities replaced"),
                 Err(error) => refused(&error),
@@ -99,14 +99,14 @@ fn authorities(file: &Path, pem: &[u8]) -> Result<RootCertStore, PemError> {
 }
 
 /// What was read, if it is not what was there before.
-fn changed<T: PartialEq>(seen: &T, read: Result<T, PemError>, trouble: &mut Trouble) -> Option<T> {
+fn changed<T: PartialEq>(seen: &T, read: Result<T, PemError>, failures: &mut FailureLog) -> Option<T> {
     match read {
         Ok(now) => {
-            trouble.over();
+            failures.recovered();
             (now != *seen).then_some(now)
         }
         Err(error) => {
-            trouble.failed(&error);
+            failures.failed(&error);
             None
         }
     }

@@ -24,9 +24,10 @@ mod roots;
 mod trust;
 mod unverified;
 
+pub use crate::environment::EnvironmentError as ParameterError;
 pub use accept::{Refused, accept, speaks_tls};
 pub use identity::{ClientAuth, Identity, server_config};
-pub use parameters::{ParameterError, Parameters};
+pub use parameters::Parameters;
 pub use pem::PemError;
 pub use roots::{Roots, add as add_roots};
 pub use trust::Trust;

@@ -3,6 +3,7 @@
 //! A name that Go does not know is refused. One that Go knows and ring does not offer (CBC suites, P-521,
 //! X25519MLKEM768) is left out with a warning, unless nothing else is left. TLS 1.3 has no choice of suites, as in Go.
 
+use crate::environment::EnvironmentError;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::{CipherSuite, NamedGroup, SupportedCipherSuite, SupportedProtocolVersion};
 use tokio_rustls::rustls;
@@ -13,18 +14,6 @@ pub struct Parameters {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
     curves: Vec<&'static dyn SupportedKxGroup>,
-}
-
-/// A variable that names what does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("environment variable {variable}={value:?}: {rule}")]
-pub struct ParameterError {
-    /// Its name.
-    pub variable: String,
-    /// What it holds.
-    pub value: String,
-    /// The rule it broke.
-    pub rule: String,
 }
 
 /// Suites of TLS 1.2 under Go's names; those without a number are not ring's.
@@ -69,8 +58,8 @@ impl Parameters {
     /// From `PREFIX_MIN_VERSION` (1.3 if unset), `_MAX_VERSION`, `_CIPHER_SUITES` and `_CURVE_PREFERENCES`.
     ///
     /// # Errors
-    /// See [`ParameterError`].
-    pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Self, ParameterError> {
+    /// A variable names what does not exist.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Self, EnvironmentError> {
         let mut parameters = Self::default();
         let read = |suffix: &str| {
             let variable = format!("{prefix}_{suffix}");
@@ -81,7 +70,7 @@ impl Parameters {
             match value.as_str() {
                 "1.2" => Ok(Some(2)),
                 "1.3" => Ok(Some(3)),
-                _ => Err(ParameterError { variable, value, rule: "must be 1.2 or 1.3".to_owned() }),
+                _ => Err(EnvironmentError::new(variable, value, "must be 1.2 or 1.3")),
             }
         };
         let (least, most) = (version("MIN_VERSION")?.unwrap_or(3), version("MAX_VERSION")?.unwrap_or(3));
@@ -91,7 +80,7 @@ impl Parameters {
             (2, 2) => vec![&rustls::version::TLS12],
             _ => {
                 let (variable, rule) = (format!("{prefix}_MAX_VERSION"), "must not be less than the least version");
-                return Err(ParameterError { variable, value: "1.2".to_owned(), rule: rule.to_owned() });
+                return Err(EnvironmentError::new(variable, "1.2", rule));
             }
         };
         if let Some((variable, value)) = read("CIPHER_SUITES") {
@@ -121,8 +110,8 @@ impl Parameters {
 }
 
 /// What the comma-separated `value` names, in its order; blanks are skipped.
-fn choose<T: Copy>(variable: &str, value: &str, known: &[(&str, Option<T>)]) -> Result<Vec<T>, ParameterError> {
-    let refused = |rule: String| ParameterError { variable: variable.to_owned(), value: value.to_owned(), rule };
+fn choose<T: Copy>(variable: &str, value: &str, known: &[(&str, Option<T>)]) -> Result<Vec<T>, EnvironmentError> {
+    let refused = |rule: String| EnvironmentError::new(variable.to_owned(), value, rule);
     let mut chosen = Vec::new();
     for name in value.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         match known.iter().find(|(known, _)| *known == name) {
@@ -144,7 +133,7 @@ fn choose<T: Copy>(variable: &str, value: &str, known: &[(&str, Option<T>)]) -> 
 mod tests {
     use super::*;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Parameters, ParameterError> {
+    fn read(pairs: &[(&str, &str)]) -> Result<Parameters, EnvironmentError> {
         let get = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         Parameters::from_env(&get, "X_TLS")
     }
@@ -166,7 +155,7 @@ mod tests {
             ("X_TLS_CURVE_PREFERENCES", "P-521"),
         ] {
             let error = read(&[(key, value)]).expect_err(value);
-            assert_eq!((error.variable.as_str(), error.value.as_str()), (key, value));
+            assert_eq!((&*error.variable, error.value.as_deref()), (key, Some(value)));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::backoff::Backoff;
 use super::{Config, Outgoing, Target};
+use crate::failure_log::FailureLog;
 use crate::resolve::Resolve;
-use crate::trouble::Trouble;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
@@ -64,7 +64,7 @@ pub(super) enum End {
 pub(super) async fn run(mut link: Link) {
     let mut backoff = Backoff::new(link.config.backoff_first, link.config.backoff_max);
     let peer = link.targets.first().map(|target| target.uri.to_string()).unwrap_or_default();
-    let mut trouble = Trouble::with(format!("the link to {peer}"));
+    let mut failures = FailureLog::of(format!("the link to {peer}"));
     loop {
         let wait = backoff.wait(&mut rand::rng());
         if !wait.is_zero() && refuse_while(&mut link.frames, &link.shutdown, sleep(wait)).await.is_none() {
@@ -75,12 +75,12 @@ pub(super) async fn run(mut link: Link) {
             None => return,
             Some(Ok(stream)) => stream,
             Some(Err(error)) => {
-                trouble.failed(&error);
+                failures.failed(&error);
                 continue;
             }
         };
         link.connected.send_replace(true);
-        trouble.over();
+        failures.recovered();
         let end = drive(stream, &link.config, &mut link.frames, &mut backoff, &link.shutdown).await;
         link.connected.send_replace(false);
         // The flag falls first: what is drained now was queued before, and nothing new can be queued after.

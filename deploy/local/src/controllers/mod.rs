@@ -38,7 +38,7 @@ mod slices;
 mod store;
 mod write;
 
-use common_runtime::trouble::Trouble;
+use common_runtime::failure_log::FailureLog;
 use common_runtime::watching;
 use futures::stream::{self, BoxStream, FuturesUnordered, StreamExt};
 use index::{Index, Key, Plan, Write};
@@ -82,7 +82,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
     let mut queue: Queue<Key> = Queue::default();
     let mut running = FuturesUnordered::new();
     // Of keys that fail now, so no more than there are objects.
-    let mut troubles: HashMap<Key, Trouble> = HashMap::new();
+    let mut failures: HashMap<Key, FailureLog> = HashMap::new();
     let mut synced = false;
     loop {
         while synced && running.len() < CONCURRENCY_MAX {
@@ -118,11 +118,11 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
                     queue.mark_at(key.clone(), at);
                 }
                 match &failure {
-                    Some(error) => troubles
+                    Some(error) => failures
                         .entry(key.clone())
-                        .or_insert_with(|| Trouble::with(format!("the reconciliation of {key}")))
+                        .or_insert_with(|| FailureLog::of(format!("the reconciliation of {key}")))
                         .failed(error),
-                    None => drop(troubles.remove(&key).map(|mut trouble| trouble.over())),
+                    None => drop(failures.remove(&key).map(|mut failures| failures.recovered())),
                 }
                 queue.done(key, failure.is_none(), now);
             }

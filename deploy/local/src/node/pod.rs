@@ -24,7 +24,7 @@ use super::logs::PodLogs;
 use super::refusal::refusal;
 use super::status::{Home, Phase, View, pod_status};
 use crate::merge::merge_patch;
-use common_runtime::trouble::Trouble;
+use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -203,7 +203,7 @@ impl Worker {
             return (why, written);
         }
         let mut pause = RETRY.0;
-        let mut trouble = Trouble::with(format!("the status of pod {}", title(&self.pod)));
+        let mut failures = FailureLog::of(format!("the status of pod {}", title(&self.pod)));
         loop {
             let status = self.status(home, &views.borrow_and_update(), Some(&written));
             let patch = patch(&written, &status);
@@ -222,12 +222,12 @@ impl Worker {
                 Ok(()) => {
                     written = status;
                     pause = RETRY.0;
-                    trouble.over();
+                    failures.recovered();
                     None
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return (Why::Gone, written),
                 Err(error) => {
-                    trouble.failed(&error);
+                    failures.failed(&error);
                     pause = (pause * 2).min(RETRY.1);
                     Some(pause)
                 }
@@ -268,17 +268,17 @@ impl Worker {
             },
         };
         let mut pause = RETRY.0;
-        let mut trouble = Trouble::with(format!("the binding of pod {}", title(&self.pod)));
+        let mut failures = FailureLog::of(format!("the binding of pod {}", title(&self.pod)));
         loop {
             let bound: kube::Result<Value> =
                 self.api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
             match bound {
                 Ok(_) => {
-                    trouble.over();
+                    failures.recovered();
                     return Ok(());
                 }
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(Why::Gone),
-                Err(error) => trouble.failed(&error),
+                Err(error) => failures.failed(&error),
             }
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(Why::Shutdown),
@@ -364,12 +364,12 @@ pub(crate) async fn remove(api: &Api<Pod>, pod: &Pod, shutdown: &CancellationTok
         ..DeleteParams::default()
     };
     let mut pause = RETRY.0;
-    let mut trouble = Trouble::with(format!("the removal of pod {}", title(pod)));
+    let mut failures = FailureLog::of(format!("the removal of pod {}", title(pod)));
     loop {
         match api.delete(&pod.name_any(), &params).await {
-            Ok(_) => return trouble.over(),
+            Ok(_) => return failures.recovered(),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
-            Err(error) => trouble.failed(&error),
+            Err(error) => failures.failed(&error),
         }
         tokio::select! {
             () = shutdown.cancelled() => return,

@@ -4,7 +4,7 @@
 //! [`RENEW`]. When the node shuts down it takes both away, so that pods bound to it are cleared and not waited for.
 
 use super::NodeOptions;
-use common_runtime::trouble::Trouble;
+use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
@@ -31,21 +31,21 @@ const PODS_MAX: &str = "1000";
 /// Registers the node and keeps it alive until `shutdown`, then takes it away.
 pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: CancellationToken) {
     let nodes: Api<Node> = Api::all(client.clone());
-    let mut trouble = Trouble::with(format!("the registration of node {}", options.name));
+    let mut failures = FailureLog::of(format!("the registration of node {}", options.name));
     while let Err(error) = register(&nodes, options).await {
-        trouble.failed(&error);
+        failures.failed(&error);
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(RETRY) => {}
         }
     }
-    trouble.over();
-    let mut trouble = Trouble::with(format!("the renewal of node {}'s lease", options.name));
+    failures.recovered();
+    let mut failures = FailureLog::of(format!("the renewal of node {}'s lease", options.name));
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     loop {
         match renew(&leases, &options.name).await {
-            Ok(()) => trouble.over(),
-            Err(error) => trouble.failed(&error),
+            Ok(()) => failures.recovered(),
+            Err(error) => failures.failed(&error),
         }
         tokio::select! {
             () = shutdown.cancelled() => break,

@@ -9,8 +9,8 @@
 //! An endpoint is a URL; a bare `host:port` means `http://`. `https://` believes the system's authorities, or those in
 //! the file that `OTEL_EXPORTER_OTLP_CERTIFICATE` names. Over HTTP, a URL without a path gets the signal's own.
 //!
-//! Each export has a connection of its own: they are seconds apart. What cannot be sent is said once
-//! ([`crate::trouble`]) and dropped; metrics are cumulative, so nothing is lost with them but a point.
+//! Each export has a connection of its own: they are seconds apart. What cannot be sent is logged once
+//! ([`crate::failure_log`]) and dropped; metrics are cumulative, so nothing is lost with them but a point.
 //!
 //! # Not here
 //!
@@ -22,8 +22,8 @@ mod transport;
 
 pub use transport::{Sender, SenderError, Signal};
 
+use crate::failure_log::FailureLog;
 use crate::telemetry::Metrics;
-use crate::trouble::Trouble;
 use common::config::{MetricsConfig, MetricsProtocol};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
@@ -125,7 +125,7 @@ pub fn push(
     let start = since_1970();
     tracing::info!(to = %sender, ?every, "metrics are pushed");
     Ok(Some(tokio::spawn(async move {
-        let mut trouble = Trouble::with(format!("the export of metrics to {sender}"));
+        let mut failures = FailureLog::of(format!("the export of metrics to {sender}"));
         let mut next = Instant::now() + every;
         loop {
             let last = tokio::time::timeout_at(next, shutdown.cancelled()).await.is_ok();
@@ -142,8 +142,8 @@ pub fn push(
                 Err(_) => Err("a metric could not be written".to_owned()),
             };
             match sent {
-                Ok(()) => trouble.over(),
-                Err(error) => trouble.failed(&error),
+                Ok(()) => failures.recovered(),
+                Err(error) => failures.failed(&error),
             }
             if last {
                 return;

@@ -1,11 +1,11 @@
-//! What a request asks for, in the words of roles.
+//! What a request asks for, in the words of roles: a verb, a resource and a namespace.
 
 use http::{Method, Uri};
 use std::fmt;
 
 /// A verb, and the resource that it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub(super) verb: &'static str,
     /// API group; empty for core.
@@ -16,7 +16,7 @@ pub(super) struct Ask {
     pub(super) namespace: String,
 }
 
-impl Ask {
+impl RequestInfo {
     /// None for what is no resource, such as `/version` and discovery.
     pub(super) fn of(method: &Method, uri: &Uri) -> Option<Self> {
         let mut parts = uri.path().split('/').skip(1);
@@ -65,7 +65,7 @@ impl Ask {
     }
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for RequestInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.qualified())
     }
@@ -102,10 +102,10 @@ mod tests {
             ("GET", "/apis", None, false),
         ];
         for (method, path, expected, about_all) in rows {
-            let ask = Ask::of(&method.parse().expect("a method"), &path.parse().expect("a path"));
-            let told = ask.as_ref().map(|ask| format!("{ask} {}", ask.namespace));
-            assert_eq!(told.as_deref(), expected, "{method} {path}");
-            assert_eq!(ask.is_some_and(|ask| ask.is_about_all()), about_all, "{method} {path}");
+            let info = RequestInfo::of(&method.parse().expect("a method"), &path.parse().expect("a path"));
+            let found = info.as_ref().map(|info| format!("{info} {}", info.namespace));
+            assert_eq!(found.as_deref(), expected, "{method} {path}");
+            assert_eq!(info.is_some_and(|info| info.is_about_all()), about_all, "{method} {path}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The layer around the client that hears every answer, and the lack of one.
+//! The layer around the client that sees every answer, and the lack of one, and logs faults.
 
-use super::ask::Ask;
 use super::connect::carrier;
-use super::fault::{self, HEAR_US, KNOW_US, give_right, missing_right};
-use crate::trouble::Trouble;
+use super::remedy::{self, HEAR_US, KNOW_US, give_right, missing_right};
+use super::request_info::RequestInfo;
+use crate::failure_log::FailureLog;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
@@ -20,47 +20,49 @@ use std::time::Duration;
 use tokio::time::{Instant, interval_at, timeout};
 use tower::{BoxError, Service};
 
-/// A request that waits for so long is told as unanswered, and again after as long.
+/// A request that waits for so long counts as unanswered, and again after as long.
 pub(super) const UNANSWERED: Duration = Duration::from_secs(10);
 /// Longest wait for the head of an answer: a little more than the API server gives itself.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(65);
 /// Who gives a request up after less has not waited for an answer.
 const GIVEN_UP: Duration = Duration::from_millis(900);
-/// Faults of single resources that are remembered at most; of those beyond nothing is said.
+/// Faults of single resources that are remembered at most; those beyond are not logged.
 const FAULTS_MAX: usize = 256;
 /// Longest refusal that is read.
 const REFUSAL_MAX: usize = 64 * 1024;
 
-/// A client of the API server that `config` names, which tells what is wrong with it. See [the module](super).
+/// A client of the API server that `config` names, which logs what is wrong with it. See [the module](super).
 ///
 /// # Errors
 /// The configuration cannot be used.
 pub fn client(config: Config) -> kube::Result<Client> {
-    let told = Arc::new(Told::about(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
-    let layer = tower::layer::layer_fn(move |inner| Telling { inner, told: told.clone() });
+    let faults = Arc::new(Faults::of(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
+    let layer = tower::layer::layer_fn(move |inner| FaultReporter { inner, faults: faults.clone() });
     Ok(carrier(config)?.with_layer(&layer).build())
 }
 
 /// What is known to be wrong.
-struct Told {
+struct Faults {
     server: String,
-    reach: Mutex<Trouble>,
-    faults: Mutex<HashMap<Fault, (String, Trouble)>>,
+    /// Of the way to the server.
+    reach: Mutex<FailureLog>,
+    /// Of single resources, each with the namespace in which it was met last.
+    resources: Mutex<HashMap<Fault, (String, FailureLog)>>,
 }
 
 /// A fault of one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Fault {
-    /// The right to this is missing; told once, in whichever namespaces it is.
+    /// The right to this is missing: one fault, in whichever namespaces it is.
     Denied(String),
     /// This resource is not served.
     NotServed(String),
 }
 
-impl Told {
-    fn about(server: String) -> Self {
-        let reach = Mutex::new(Trouble::with(format!("the way to the API server {server}")));
-        Self { server, reach, faults: Mutex::default() }
+impl Faults {
+    fn of(server: String) -> Self {
+        let reach = Mutex::new(FailureLog::of(format!("the way to the API server {server}")));
+        Self { server, reach, resources: Mutex::default() }
     }
 
     fn unanswered(&self, waited: Duration) {
@@ -68,58 +70,63 @@ impl Told {
     }
 
     fn unreachable(&self, error: &(dyn Error + 'static)) {
-        self.reach.lock().failed_for(&fault::chain(error), &fault::reach(error, &self.server));
+        self.reach.lock().failed_for(&remedy::chain(error), &remedy::reach(error, &self.server));
     }
 
-    fn failed(&self, fault: Fault, ask: &Ask, error: &str, remedy: &str) {
-        let mut faults = self.faults.lock();
+    fn failed(&self, fault: Fault, info: &RequestInfo, error: &str, remedy: &str) {
+        let mut faults = self.resources.lock();
         if faults.len() >= FAULTS_MAX && !faults.contains_key(&fault) {
             return;
         }
-        let thing = || (ask.namespace.clone(), Trouble::with(ask.to_string()));
-        let (namespace, trouble) = faults.entry(fault).or_insert_with(thing);
-        namespace.clone_from(&ask.namespace);
-        trouble.failed_for(&error, &remedy);
+        let thing = || (info.namespace.clone(), FailureLog::of(info.to_string()));
+        let (namespace, failures) = faults.entry(fault).or_insert_with(thing);
+        namespace.clone_from(&info.namespace);
+        failures.failed_for(&error, &remedy);
     }
 
     /// What was asked for was answered. A right that is there in one namespace may still be missing in another.
-    fn works(&self, ask: &Ask) {
-        let mut faults = self.faults.lock();
+    fn works(&self, info: &RequestInfo) {
+        let mut faults = self.resources.lock();
         if faults.is_empty() {
             return;
         }
-        for fault in [Fault::Denied(ask.to_string()), Fault::NotServed(ask.qualified())] {
-            if faults.get(&fault).is_some_and(|(namespace, _)| *namespace == ask.namespace)
-                && let Some((_, mut trouble)) = faults.remove(&fault)
+        for fault in [Fault::Denied(info.to_string()), Fault::NotServed(info.qualified())] {
+            if faults.get(&fault).is_some_and(|(namespace, _)| *namespace == info.namespace)
+                && let Some((_, mut failures)) = faults.remove(&fault)
             {
-                trouble.over();
+                failures.recovered();
             }
         }
     }
 
-    async fn hear(self: Arc<Self>, ask: Option<Ask>, response: Response<Box<DynBody>>) -> Response<Box<DynBody>> {
+    /// Learns from an answer, which is passed on whole.
+    async fn inspect(
+        self: Arc<Self>,
+        info: Option<RequestInfo>,
+        response: Response<Box<DynBody>>,
+    ) -> Response<Box<DynBody>> {
         if response.status() == StatusCode::UNAUTHORIZED {
             self.reach.lock().failed_for(&"401 Unauthorized", &KNOW_US);
             return response;
         }
-        self.reach.lock().over();
-        let Some(ask) = ask else { return response };
+        self.reach.lock().recovered();
+        let Some(info) = info else { return response };
         match response.status() {
-            StatusCode::NOT_FOUND if ask.is_about_all() => {
+            StatusCode::NOT_FOUND if info.is_about_all() => {
                 let error = "404 Not Found: the API server does not serve it";
-                self.failed(Fault::NotServed(ask.qualified()), &ask, error, &fault::serve(&ask));
+                self.failed(Fault::NotServed(info.qualified()), &info, error, &remedy::serve(&info));
                 response
             }
             StatusCode::FORBIDDEN => {
                 let (response, message) = read(response).await;
                 if let Some(message) = message.filter(|message| missing_right(message)) {
-                    self.failed(Fault::Denied(ask.to_string()), &ask, &message, give_right(&ask));
+                    self.failed(Fault::Denied(info.to_string()), &info, &message, give_right(&info));
                 }
                 response
             }
             // Any other refusal comes after the right was looked at.
             _ => {
-                self.works(&ask);
+                self.works(&info);
                 response
             }
         }
@@ -150,7 +157,7 @@ fn whole(bytes: Bytes) -> Box<DynBody> {
 /// A request under way.
 struct Pending {
     since: Instant,
-    told: Arc<Told>,
+    faults: Arc<Faults>,
     is_over: bool,
 }
 
@@ -158,18 +165,17 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let waited = self.since.elapsed();
         if !self.is_over && waited >= GIVEN_UP {
-            self.told.unanswered(waited);
+            self.faults.unanswered(waited);
         }
     }
 }
 
-/// The layer's service.
-struct Telling<S> {
+struct FaultReporter<S> {
     inner: S,
-    told: Arc<Told>,
+    faults: Arc<Faults>,
 }
 
-impl<S> Service<Request<Body>> for Telling<S>
+impl<S> Service<Request<Body>> for FaultReporter<S>
 where
     S: Service<Request<Body>, Response = Response<Box<DynBody>>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -183,13 +189,13 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let ask = Ask::of(request.method(), request.uri());
+        let info = RequestInfo::of(request.method(), request.uri());
         let answer = self.inner.call(request);
-        let told = self.told.clone();
-        let pending = Pending { since: Instant::now(), told: told.clone(), is_over: false };
+        let faults = self.faults.clone();
+        let pending = Pending { since: Instant::now(), faults: faults.clone(), is_over: false };
         Box::pin(async move {
             let mut pending = pending; // All of it, so that it is dropped with this future.
-            let (since, waiting) = (pending.since, told.clone());
+            let (since, waiting) = (pending.since, faults.clone());
             let answered = timeout(HEAD_WITHIN, async move {
                 let mut ticks = interval_at(since + UNANSWERED, UNANSWERED);
                 tokio::pin!(answer);
@@ -203,13 +209,13 @@ where
             let answered = answered.await;
             pending.is_over = true;
             match answered {
-                Ok(Ok(response)) => Ok(told.hear(ask, response).await),
+                Ok(Ok(response)) => Ok(faults.inspect(info, response).await),
                 Ok(Err(error)) => {
-                    told.unreachable(&*error);
+                    faults.unreachable(&*error);
                     Err(error)
                 }
                 Err(_) => {
-                    told.unanswered(HEAD_WITHIN);
+                    faults.unanswered(HEAD_WITHIN);
                     Err(format!("the API server has not answered within {} s", HEAD_WITHIN.as_secs()).into())
                 }
             }
@@ -218,5 +224,5 @@ where
 }
 
 #[cfg(test)]
-#[path = "telling_tests.rs"]
+#[path = "report_tests.rs"]
 mod tests;

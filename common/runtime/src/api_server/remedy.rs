@@ -1,6 +1,6 @@
 //! What is wrong, and what would mend it: from an answer, or from the lack of one.
 
-use super::ask::Ask;
+use super::request_info::RequestInfo;
 use std::error::Error;
 use std::io;
 use tokio_rustls::rustls;
@@ -13,8 +13,8 @@ const RIGHT: &str = "give the account this right: apply the roles that it was in
 const METRICS_RIGHT: &str = "kubectl apply --server-side -k deploy/kubernetes/custom-metrics";
 
 /// What to do about a missing right.
-pub(super) fn give_right(ask: &Ask) -> &'static str {
-    match ask.group.as_str() {
+pub(super) fn give_right(info: &RequestInfo) -> &'static str {
+    match info.group.as_str() {
         "custom.metrics.k8s.io" | "external.metrics.k8s.io" => METRICS_RIGHT,
         _ => RIGHT,
     }
@@ -34,9 +34,9 @@ pub(super) fn missing_right(message: &str) -> bool {
 }
 
 /// What to do about a resource that is not served.
-pub(super) fn serve(ask: &Ask) -> String {
-    let name = ask.qualified();
-    match ask.group.as_str() {
+pub(super) fn serve(info: &RequestInfo) -> String {
+    let name = info.qualified();
+    match info.group.as_str() {
         "autoscaling.internal.knative.dev" | "networking.internal.knative.dev" => format!(
             "its definition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds (drop-in: Knative \
              Serving's own definitions)"
@@ -45,7 +45,7 @@ pub(super) fn serve(ask: &Ask) -> String {
             format!("its definition {name} is missing: install Knative Serving, or run with ZEROSCALE_MODE=standalone")
         }
         "metrics.k8s.io" => "install a metrics server".to_owned(),
-        "custom.metrics.k8s.io" | "external.metrics.k8s.io" => format!("install an adapter that serves {}", ask.group),
+        "custom.metrics.k8s.io" | "external.metrics.k8s.io" => format!("install an adapter that serves {}", info.group),
         "" => format!("{name} is no resource of this API server"),
         _ => format!("its definition {name} is missing, or this API server is too old for it"),
     }
@@ -102,7 +102,7 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     for cause in causes(error) {
         let text = cause.to_string();
         // Some errors repeat what they were caused by.
-        if !texts.iter().any(|told| told.contains(&text)) {
+        if !texts.iter().any(|known| known.contains(&text)) {
             texts.push(text);
         }
     }
@@ -140,8 +140,8 @@ mod tests {
             ("/apis/example.com/v1/namespaces/a/things", "things.example.com"),
         ];
         for (path, part) in rows {
-            let ask = Ask::of(&Method::GET, &path.parse().expect("a path")).expect("a resource");
-            assert!(serve(&ask).contains(part), "{}", serve(&ask));
+            let info = RequestInfo::of(&Method::GET, &path.parse().expect("a path")).expect("a resource");
+            assert!(serve(&info).contains(part), "{}", serve(&info));
         }
     }
 

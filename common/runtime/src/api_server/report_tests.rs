@@ -9,11 +9,11 @@ use tower::util::BoxService;
 type Answer = Result<Response<Box<DynBody>>, BoxError>;
 type Inner = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// A layer around whatever `answer` makes of a path, and what it knows.
-fn layer(answer: impl Fn(&str) -> Answer + Send + 'static) -> (Telling<Inner>, Arc<Told>) {
-    let told = Arc::new(Told::about("s:1".into()));
+/// A layer around whatever `answer` makes of a path, and the faults that it knows.
+fn layer(answer: impl Fn(&str) -> Answer + Send + 'static) -> (FaultReporter<Inner>, Arc<Faults>) {
+    let faults = Arc::new(Faults::of("s:1".into()));
     let inner = tower::service_fn(move |request: Request<Body>| std::future::ready(answer(request.uri().path())));
-    (Telling { inner: BoxService::new(inner), told: told.clone() }, told)
+    (FaultReporter { inner: BoxService::new(inner), faults: faults.clone() }, faults)
 }
 
 fn status(code: u16, message: &str) -> Response<Box<DynBody>> {
@@ -31,47 +31,47 @@ const DENIED: &str = "pods is forbidden: User \"a\" cannot list resource \"pods\
 /// other refusals are none. The answer is passed on whole.
 #[tokio::test]
 async fn a_right_is_missing_until_it_is_there_where_it_was_missed() {
-    let (mut service, told) = layer(|path| {
+    let (mut service, faults) = layer(|path| {
         Ok(match path {
             "/api/v1/namespaces/a/pods" | "/api/v1/namespaces/b/pods" => status(403, DENIED),
             "/api/v1/namespaces/q/pods" => status(403, "exceeded quota: q"),
             _ => status(200, ""),
         })
     });
-    let known = |told: &Told| told.faults.lock().keys().cloned().collect::<Vec<_>>();
+    let known = |faults: &Faults| faults.resources.lock().keys().cloned().collect::<Vec<_>>();
     for path in ["/api/v1/namespaces/a/pods", "/api/v1/namespaces/b/pods", "/api/v1/namespaces/q/pods"] {
         let answer = service.ready().await.expect("ready").call(get(path)).await.expect("answered");
         let body = answer.into_body().collect().await.expect("a body").to_bytes();
         assert!(serde_json::from_slice::<Status>(&body).is_ok_and(|status| status.code == 403), "{path}");
     }
-    assert_eq!(known(&told), [Fault::Denied("list pods".into())]);
-    let ask = |path: &str| Ask::of(&http::Method::GET, &path.parse().expect("a path")).expect("a resource");
-    told.works(&ask("/api/v1/namespaces/a/pods"));
-    assert_eq!(known(&told).len(), 1, "it was missed in b");
-    told.works(&ask("/api/v1/namespaces/b/pods"));
-    assert!(known(&told).is_empty());
+    assert_eq!(known(&faults), [Fault::Denied("list pods".into())]);
+    let info = |path: &str| RequestInfo::of(&http::Method::GET, &path.parse().expect("a path")).expect("a resource");
+    faults.works(&info("/api/v1/namespaces/a/pods"));
+    assert_eq!(known(&faults).len(), 1, "it was missed in b");
+    faults.works(&info("/api/v1/namespaces/b/pods"));
+    assert!(known(&faults).is_empty());
 }
 
 #[tokio::test]
 async fn a_resource_that_is_not_served_is_no_fault_of_one_object() {
-    let (mut service, told) = layer(|_| Ok(status(404, "the server could not find the requested resource")));
-    for (path, faults) in [("/apis/a.b/v1/namespaces/n/things/one", 0), ("/apis/a.b/v1/things", 1)] {
+    let (mut service, faults) = layer(|_| Ok(status(404, "the server could not find the requested resource")));
+    for (path, count) in [("/apis/a.b/v1/namespaces/n/things/one", 0), ("/apis/a.b/v1/things", 1)] {
         service.ready().await.expect("ready").call(get(path)).await.expect("answered");
-        assert_eq!(told.faults.lock().len(), faults, "{path}");
+        assert_eq!(faults.resources.lock().len(), count, "{path}");
     }
     for n in 0..2 * FAULTS_MAX {
         service.ready().await.expect("ready").call(get(&format!("/apis/a.b/v1/r{n}"))).await.expect("answered");
     }
-    assert_eq!(told.faults.lock().len(), FAULTS_MAX);
+    assert_eq!(faults.resources.lock().len(), FAULTS_MAX);
 }
 
-/// Goal: who is never answered is told of it in the end, and asks again on another connection.
+/// Goal: a request that is never answered ends with an error, so that its caller tries another connection.
 #[tokio::test(start_paused = true)]
 async fn silence_ends_with_an_error() {
     let inner = tower::service_fn(|_: Request<Body>| std::future::pending::<Answer>());
-    let told = Arc::new(Told::about("s:1".into()));
+    let faults = Arc::new(Faults::of("s:1".into()));
     let start = Instant::now();
-    let mut service = Telling { inner, told };
+    let mut service = FaultReporter { inner, faults };
     let error = service.ready().await.expect("ready").call(get("/version")).await.map(|_| ()).expect_err("silence");
     assert!(error.to_string().contains("not answered within 65 s"), "{error}");
     assert_eq!(start.elapsed(), HEAD_WITHIN);

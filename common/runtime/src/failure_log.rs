@@ -1,0 +1,92 @@
+//! Logs the failures of something that is tried again until it works, without a line for each attempt.
+//!
+//! A single failure is no news: it is logged at debug. When the same thing has failed for [`LASTING`], it is logged at
+//! warn, once. What follows is at debug again, until the thing works, which is logged at info. Not every thing reports
+//! its success (a watch is silent while nothing happens), so failures that lie further apart than [`FORGOTTEN_AFTER`]
+//! belong to different runs.
+
+use std::fmt::Display;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Failures go on for so long before they are failures: a peer that starts or restarts is back by then.
+const LASTING: Duration = Duration::from_secs(5);
+/// Longer than any pause between two attempts.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
+
+/// The failures of one thing that is tried again and again.
+#[derive(Debug)]
+pub struct FailureLog {
+    thing: String,
+    run: Option<Run>,
+}
+
+/// Failures in a row, without a success between them.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: Instant,
+    last: Instant,
+    warned: bool,
+}
+
+impl FailureLog {
+    /// No failure so far. `thing` is what it will be called, such as `the binding of pod default/a`.
+    pub fn of(thing: impl Into<String>) -> Self {
+        Self { thing: thing.into(), run: None }
+    }
+
+    /// It failed, and will be tried again.
+    pub fn failed(&mut self, error: &impl Display) {
+        if self.is_due(Instant::now()) {
+            tracing::warn!(thing = self.thing, %error, "keeps failing; it is tried again, quietly, until it works");
+        } else {
+            tracing::debug!(thing = self.thing, %error, "failed; will be tried again");
+        }
+    }
+
+    /// As [`FailureLog::failed`], where it is known what would mend it.
+    pub fn failed_for(&mut self, error: &impl Display, remedy: &impl Display) {
+        if self.is_due(Instant::now()) {
+            tracing::warn!(thing = self.thing, %error, %remedy, "keeps failing; it is tried again, quietly, until it works");
+        } else {
+            tracing::debug!(thing = self.thing, %error, %remedy, "failed; will be tried again");
+        }
+    }
+
+    /// It works.
+    pub fn recovered(&mut self) {
+        if self.run.take().is_some_and(|run| run.warned) {
+            tracing::info!(thing = self.thing, "works again");
+        }
+    }
+
+    /// Notes a failure. Whether a warning is due for it: once in each run.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let current = self.run.filter(|run| now.saturating_duration_since(run.last) < FORGOTTEN_AFTER);
+        let mut run = current.unwrap_or(Run { first: now, last: now, warned: false });
+        let is_due = !run.warned && now.saturating_duration_since(run.first) >= LASTING;
+        run.last = now;
+        run.warned |= is_due;
+        self.run = Some(run);
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: one warning for one run of failures. Method: failures at given seconds, and which of them are warned of.
+    #[tokio::test]
+    async fn a_run_of_failures_is_warned_of_once() {
+        let start = Instant::now();
+        let mut failures = FailureLog::of("a test");
+        let mut at = |second| failures.is_due(start + Duration::from_secs(second));
+        let warned: Vec<u64> = [0, 1, 4, 5, 6, 60].into_iter().filter(|second| at(*second)).collect();
+        assert_eq!(warned, [5], "after five seconds, and then no more");
+        assert!(!at(200), "a failure after a long pause begins a new run");
+        assert!(at(206));
+        failures.recovered();
+        assert!(!failures.is_due(start + Duration::from_secs(207)), "so does one after a success");
+    }
+}

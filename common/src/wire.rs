@@ -1,0 +1,141 @@
+//! The stat stream's bytes: [`prost`]'s encoding and decoding of [`crate::stat`].
+//!
+//! A frame is encoded with ascending fields and without zeros. An entry's stat is written even where all of it is zero.
+//!
+//! A frame is decoded as upstream's generated code does: fields come in any order, of a repeated scalar the last
+//! counts, a repeated stat of one entry merges into the first, and unknown fields are skipped, groups as a whole.
+//! Damage anywhere fails the whole frame, and nothing of it counts.
+//!
+//! Two kinds of frames that upstream takes are damage here, and no known writer sends them: names that are not UTF-8,
+//! and varints with bits beyond the 64th.
+
+use crate::stat::{Stat, WireStatMessage, WireStatMessages};
+pub use prost::DecodeError;
+use prost::Message;
+
+/// The bytes of one frame.
+pub fn encode(messages: &WireStatMessages) -> Vec<u8> {
+    messages.encode_to_vec()
+}
+
+/// An entry that says nothing but "I am here and connected": see [`crate::stat`].
+pub fn attestation(system_namespace: &str, pod_name: &str) -> WireStatMessage {
+    WireStatMessage { namespace: system_namespace.to_owned(), name: pod_name.to_owned(), stat: None }
+}
+
+/// Reads one frame of the stat stream.
+///
+/// # Errors
+/// The bytes are damaged; nothing of the frame counts then.
+pub fn decode(bytes: &[u8]) -> Result<WireStatMessages, DecodeError> {
+    WireStatMessages::decode(bytes)
+}
+
+/// Reads the answer to a scrape.
+///
+/// # Errors
+/// The bytes are damaged.
+pub fn decode_stat(bytes: &[u8]) -> Result<Stat, DecodeError> {
+    Stat::decode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> WireStatMessages {
+        let stat =
+            Stat { pod_name: "act".into(), average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
+        WireStatMessages {
+            messages: vec![WireStatMessage { namespace: "ns".into(), name: "rev".into(), stat: Some(stat) }],
+        }
+    }
+
+    #[test]
+    fn bytes_are_upstreams() {
+        let bytes = hex::decode("0a220a026e7312037265761a170a0361637411000000000000f03f21000000000000f03f");
+        assert_eq!(bytes.as_deref(), Ok(encode(&sample()).as_slice()));
+        assert_eq!(decode(&encode(&sample())), Ok(sample()));
+        let stat = "0a017011000000000000f03f19000000000000e03f21000000000000004029000000000000f03f310000000000001440";
+        let read = decode_stat(&hex::decode(stat).expect("hex")).expect("a stat");
+        assert_eq!((read.pod_name.as_str(), read.process_uptime, read.timestamp), ("p", 5.0, 0));
+        assert_eq!(hex::encode(read.encode_to_vec()), stat);
+    }
+
+    #[test]
+    fn an_attestation_has_no_stat() {
+        let frame = WireStatMessages { messages: vec![attestation("knative-serving", "activator-0")] };
+        let read = decode(&encode(&frame)).expect("a frame");
+        assert_eq!(read, frame);
+        assert_eq!(read.messages[0].stat, None);
+    }
+
+    fn entry(bytes: &str) -> Result<WireStatMessage, DecodeError> {
+        WireStatMessage::decode(hex::decode(bytes.replace(' ', "")).expect("hex").as_slice())
+    }
+
+    /// One entry's bytes; what they mean.
+    #[test]
+    fn leniency_is_upstreams() {
+        let good = [
+            ("", ("", None)),
+            ("1a00", ("", Some(0.0))),
+            ("120161 120162", ("b", None)),                    // The last name counts.
+            ("1a09 11000000000000f03f 1a00", ("", Some(1.0))), // Stats merge.
+            ("120161 20ffffffffffffffffff01", ("a", None)),    // Ten bytes of an unknown varint.
+            ("23 0801 2b 2c 24 120161", ("a", None)),          // Groups within groups.
+            ("1281808000 61", ("a", None)),                    // A length that is not minimal.
+        ];
+        for (bytes, (name, concurrency)) in good {
+            let entry = entry(bytes).expect(bytes);
+            let found = (entry.name.as_str(), entry.stat.map(|stat| stat.average_concurrent_requests));
+            assert_eq!(found, (name, concurrency), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn damage_fails_the_frame() {
+        let bad = [
+            ("1005", "a name with the wire type of a varint"),
+            ("00", "a field of number 0"),
+            ("2c", "an end of a group without its start"),
+            ("26", "wire type 6"),
+            ("27", "wire type 7"),
+            ("20ffffffffffffffffffff01", "a varint of eleven bytes"),
+            ("12ffffffffffffffffff01", "a negative length"),
+            ("120261", "a name beyond the end"),
+            ("23", "a group without its end"),
+            ("210000", "a number beyond the end"),
+            ("1a0211", "a stat beyond the end"),
+        ];
+        for (bytes, what) in bad {
+            assert!(entry(bytes).is_err(), "{what}: {bytes}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = decode(&bytes);
+            let _ = decode_stat(&bytes);
+        }
+
+        #[test]
+        fn frames_survive(name in ".{0,20}", values in any::<[i32; 5]>(), timestamp in any::<i64>()) {
+            let [a, b, c, d, e] = values.map(f64::from);
+            let stat = Stat {
+                pod_name: name.clone(),
+                average_concurrent_requests: a,
+                average_proxied_concurrent_requests: b,
+                request_count: c,
+                proxied_request_count: d,
+                process_uptime: e,
+                timestamp,
+            };
+            let messages = vec![WireStatMessage { namespace: name.clone(), name, stat: Some(stat) }];
+            let frame = WireStatMessages { messages };
+            prop_assert_eq!(decode(&encode(&frame)), Ok(frame));
+        }
+    }
+}
