@@ -61,12 +61,12 @@ pub struct Outcome {
     /// `ScaleTargetInitialized` becomes (or stays) true. It is never reset.
     pub initialized: bool,
     /// The Active condition to set; none: leave it.
-    pub active: Option<Verdict>,
+    pub active: Option<ActiveCondition>,
 }
 
 /// An Active condition to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ActiveCondition {
     /// True.
     Active,
     /// Unknown: pods are on their way.
@@ -77,7 +77,7 @@ pub enum Verdict {
     TimedOut,
 }
 
-impl Verdict {
+impl ActiveCondition {
     /// The condition's reason; empty when active.
     pub fn reason(self) -> &'static str {
         match self {
@@ -113,13 +113,13 @@ pub fn decide(input: &Input) -> Outcome {
     let enough = i64::from(input.ready) >= i64::from(input.min_ready);
     let active = if input.want == Some(0) || input.min_ready == 0 {
         let timed_out = input.active.is_activating() && input.min_ready > 0;
-        Some(if timed_out { Verdict::TimedOut } else { Verdict::NoTraffic })
+        Some(if timed_out { ActiveCondition::TimedOut } else { ActiveCondition::NoTraffic })
     } else {
         match (enough, input.want.is_some() || !input.active.is_inactive()) {
-            (true, true) => Some(Verdict::Active),
+            (true, true) => Some(ActiveCondition::Active),
             (true, false) => None,
-            (false, true) => Some(Verdict::Queued),
-            (false, false) => Some(Verdict::NoTraffic),
+            (false, true) => Some(ActiveCondition::Queued),
+            (false, false) => Some(ActiveCondition::NoTraffic),
         }
     };
     Outcome { initialized: enough && input.service_known, active }
@@ -134,7 +134,7 @@ mod tests {
     /// What becomes of the condition in the rows of the reference (reconcilers, 9.2), as a table of its own.
     #[test]
     fn the_table_of_the_module_holds() {
-        use Verdict::{NoTraffic, Queued, TimedOut};
+        use ActiveCondition::{NoTraffic, Queued, TimedOut};
         let (on, off, coming) = (Active::True(AGE), Active::False(AGE), Active::Unknown(AGE));
         // (want, ready, min ready, condition) -> verdict
         for (want, ready, min_ready, active, expected) in [
@@ -145,11 +145,11 @@ mod tests {
             (Some(0), 0, 0, coming, Some(NoTraffic)),
             (Some(2), 0, 0, on, Some(NoTraffic)),
             (Some(2), 0, 1, off, Some(Queued)),
-            (Some(2), 1, 1, off, Some(Verdict::Active)),
+            (Some(2), 1, 1, off, Some(ActiveCondition::Active)),
             (Some(2), 1, 2, on, Some(Queued)),
             (None, 0, 1, on, Some(Queued)),
-            (None, 1, 1, on, Some(Verdict::Active)),
-            (None, 1, 1, coming, Some(Verdict::Active)),
+            (None, 1, 1, on, Some(ActiveCondition::Active)),
+            (None, 1, 1, coming, Some(ActiveCondition::Active)),
             (None, 0, 1, off, Some(NoTraffic)),
             (None, 1, 1, off, None),
         ] {
@@ -171,10 +171,10 @@ mod tests {
     #[test]
     fn a_verdict_is_a_status_a_reason_and_a_message() {
         for (verdict, status, reason) in [
-            (Verdict::Active, Some(true), ""),
-            (Verdict::Queued, None, "Queued"),
-            (Verdict::NoTraffic, Some(false), "NoTraffic"),
-            (Verdict::TimedOut, Some(false), "TimedOut"),
+            (ActiveCondition::Active, Some(true), ""),
+            (ActiveCondition::Queued, None, "Queued"),
+            (ActiveCondition::NoTraffic, Some(false), "NoTraffic"),
+            (ActiveCondition::TimedOut, Some(false), "TimedOut"),
         ] {
             assert_eq!((verdict.status(), verdict.reason()), (status, reason));
             assert_eq!(verdict.message().is_empty(), reason.is_empty(), "{reason}: a reason has a message");

@@ -5,18 +5,18 @@
 //! # How a decision comes about
 //!
 //! ```text
-//! stat ─▶ metrics (two windows) ─▶ decider ─▶ inform? ─▶ bounds ─▶ scale_to_zero ─▶ replicas patch
-//!  └─▶ inform::Status::wakes ─▶ multiscaler::Wheel (poke)   ├─▶ active (condition)
-//!                                   │ tick every 2 s        ├─▶ path_mode (Proxy or Serve)
-//!                                   ▼                       └─▶ num_activators
-//!                                decider
+//! stat ─▶ metrics (two windows) ─▶ decider ─▶ scale_status ─▶ bounds ─▶ scale_to_zero ─▶ replicas patch
+//!  └─▶ ScaleStatus::wakes ─▶ multiscaler::Wheel (poke)         ├─▶ active (condition)
+//!                               │ tick every 2 s               ├─▶ path_mode (Proxy or Serve)
+//!                               ▼                              └─▶ num_activators
+//!                            decider
 //! ```
 //!
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
 //! [`history::History`] keeps why each revision has the scale it has. [`hpa`] is another controller's rules,
-//! Kubernetes' HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`contest`] says how often
-//! a scale that somebody undoes is asked for again, [`forwarding`] where a stat goes that reached another instance than
-//! its revision's owner.
+//! Kubernetes' HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`scale_conflict`] says how
+//! soon a scale that somebody undoes is written again, [`forwarding`] where a stat goes that reached another instance
+//! than its revision's owner.
 //!
 //! # Not here
 //!
@@ -24,13 +24,11 @@
 
 pub mod active;
 pub mod bounds;
-pub mod contest;
 pub mod decider;
 pub mod engine;
 pub mod forwarding;
 pub mod history;
 pub mod hpa;
-pub mod inform;
 pub mod max_window;
 pub mod metrics;
 pub mod multiscaler;
@@ -38,5 +36,7 @@ pub mod num_activators;
 pub mod path_mode;
 pub mod pod_counts;
 pub mod sample;
+pub mod scale_conflict;
+pub mod scale_status;
 pub mod scale_to_zero;
 pub mod window;

@@ -32,7 +32,7 @@ impl Phase {
 
 /// What is counted of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pod {
+pub struct CountedPod {
     /// Its phase.
     pub phase: Phase,
     /// It has a deletion time stamp.
@@ -54,22 +54,22 @@ pub struct PodCounts {
     pub terminating: u32,
 }
 
-impl FromIterator<Pod> for PodCounts {
-    fn from_iter<I: IntoIterator<Item = Pod>>(pods: I) -> Self {
+impl FromIterator<CountedPod> for PodCounts {
+    fn from_iter<I: IntoIterator<Item = CountedPod>>(pods: I) -> Self {
         let mut counts = Self::default();
         for pod in pods {
             match pod {
-                Pod { phase: Phase::Pending, .. } => {
+                CountedPod { phase: Phase::Pending, .. } => {
                     counts.pending += 1;
                     counts.not_ready += 1;
                 }
-                Pod { phase: Phase::Running, deleting: true, .. } => {
+                CountedPod { phase: Phase::Running, deleting: true, .. } => {
                     counts.terminating += 1;
                     counts.not_ready += 1;
                 }
-                Pod { phase: Phase::Running, ready: true, .. } => counts.ready += 1,
-                Pod { phase: Phase::Running, .. } => counts.not_ready += 1,
-                Pod { phase: Phase::Other, .. } => {}
+                CountedPod { phase: Phase::Running, ready: true, .. } => counts.ready += 1,
+                CountedPod { phase: Phase::Running, .. } => counts.not_ready += 1,
+                CountedPod { phase: Phase::Other, .. } => {}
             }
         }
         counts
@@ -83,7 +83,7 @@ mod tests {
     /// Single pods (reconcilers, 9.7); one without conditions is not ready.
     #[test]
     fn each_pod_is_counted_by_phase_deletion_and_readiness() {
-        let pod = |phase, deleting, ready| Pod { phase, deleting, ready };
+        let pod = |phase, deleting, ready| CountedPod { phase, deleting, ready };
         let counts = |ready, not_ready, pending, terminating| PodCounts { ready, not_ready, pending, terminating };
         for (pod, expected) in [
             (pod(Phase::Pending, false, false), counts(0, 1, 1, 0)),
@@ -100,7 +100,7 @@ mod tests {
     /// The mixed row of the reference (reconcilers, 9.7).
     #[test]
     fn one_runs_two_are_pending_and_three_on_their_way_out() {
-        let pod = |phase, deleting, ready| Pod { phase, deleting, ready };
+        let pod = |phase, deleting, ready| CountedPod { phase, deleting, ready };
         let pods = [
             pod(Phase::Running, false, true),
             pod(Phase::Pending, false, false),

@@ -23,7 +23,7 @@ pub struct PodState {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Phase, deletion, readiness.
-    pub state: pod_counts::Pod,
+    pub state: pod_counts::CountedPod,
     /// Its address, once it has one.
     pub address: Option<IpAddr>,
     /// When it started.
@@ -172,6 +172,6 @@ impl Pods for PodIndex {
     }
 }
 
-fn is_ready(state: &pod_counts::Pod) -> bool {
+fn is_ready(state: &pod_counts::CountedPod) -> bool {
     state.phase == Phase::Running && state.ready && !state.deleting
 }

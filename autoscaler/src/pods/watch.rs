@@ -1,7 +1,7 @@
 //! The watch that feeds the index: reads of each pod what is counted and nothing else.
 
 use super::index::{PodIndex, PodState};
-use autoscaler_core::pod_counts::{Phase, Pod as Counted};
+use autoscaler_core::pod_counts::{CountedPod, Phase};
 use common::time::Timestamp;
 use common_runtime::watching::watch;
 use futures::StreamExt;
@@ -105,7 +105,7 @@ impl SeenPod {
         let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
         let trouble = containers.filter_map(|container| container.state.waiting.as_ref()).find_map(trouble);
         PodState {
-            state: Counted {
+            state: CountedPod {
                 phase: Phase::parse(status.phase.as_deref()),
                 deleting: self.metadata.deletion_timestamp.is_some(),
                 ready,
@@ -175,7 +175,7 @@ mod tests {
             },
         });
         let state = serde_json::from_value::<SeenPod>(json).expect("readable").into_state();
-        assert_eq!(state.state, Counted { phase: Phase::Running, deleting: false, ready: true });
+        assert_eq!(state.state, CountedPod { phase: Phase::Running, deleting: false, ready: true });
         assert_eq!(state.address, "10.0.0.9".parse().ok());
         assert_eq!(state.started, Some(Timestamp::from_secs(1_785_542_410)));
         assert_eq!(state.trouble.as_deref(), Some("CrashLoopBackOff: back-off"));

@@ -6,8 +6,8 @@ use super::world::{Queues, World};
 use crate::engine::Engine;
 use crate::scale::{OnScale, Ports};
 use crate::standalone::unserved::NOT_SERVED;
-use autoscaler_core::contest::Contest;
 use autoscaler_core::engine::{self, Plan};
+use autoscaler_core::scale_conflict::ScaleConflict;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::config::{AutoscalerConfig, DeploymentConfig};
@@ -61,7 +61,7 @@ pub(crate) struct Context {
     /// The last version of each PodAutoscaler that broke no rule.
     pub(crate) accepted: Sound,
     /// Whether somebody else changes the replicas that we ask for.
-    pub(crate) contests: DashMap<Key, Contest>,
+    pub(crate) conflicts: DashMap<Key, ScaleConflict>,
     /// Targets whose last pod is being taken, and until when that may still be carried out.
     pub(crate) leaving: DashMap<Key, Instant>,
     /// When the return of a target began.
@@ -222,7 +222,7 @@ impl Context {
         self.forget(key);
         self.ports.pods.untrack(key);
         self.accepted.remove(key);
-        self.contests.remove(key);
+        self.conflicts.remove(key);
         self.leaving.remove(key);
         self.retiring.remove(key);
     }

@@ -46,9 +46,9 @@ impl Failure for Error {
         }
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         match self {
-            Self::Write(error) => error.is_told(),
+            Self::Write(error) => error.is_reported(),
             Self::Target(error) => matches!(error, TargetError::Unwatchable { .. }),
         }
     }

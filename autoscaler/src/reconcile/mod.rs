@@ -159,7 +159,7 @@ fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
         autoscaler_config: wiring.autoscaler_config,
         deployment_config: wiring.deployment_config,
         accepted: Sound::default(),
-        contests: DashMap::new(),
+        conflicts: DashMap::new(),
         leaving: DashMap::new(),
         retiring: DashMap::new(),
     }

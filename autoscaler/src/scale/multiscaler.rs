@@ -28,8 +28,8 @@ use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Entry, History};
-use autoscaler_core::inform::Status;
 use autoscaler_core::multiscaler::Wheel;
+use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
@@ -76,7 +76,7 @@ struct Loop {
     subject: Subject,
     surroundings: Surroundings,
     decider: Decider,
-    status: Status,
+    status: ScaleStatus,
     warm_in: Option<Duration>,
     unheard: bool,
     history: History,
@@ -244,11 +244,11 @@ impl Multiscaler {
         if self.live_delay {
             decider = decider.with_live_delay();
         }
-        let (mut status, mut warm_in, mut surroundings) = (Status::initial(spec), None, Surroundings::default());
+        let (mut status, mut warm_in, mut surroundings) = (ScaleStatus::initial(spec), None, Surroundings::default());
         match initial {
             Initial::Unknown => {}
             Initial::Adopted(replicas) => {
-                status = Status::adopted(spec, replicas);
+                status = ScaleStatus::adopted(spec, replicas);
                 surroundings.replicas = Some(replicas);
             }
             Initial::TakenOver => {

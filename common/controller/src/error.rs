@@ -47,7 +47,7 @@ pub trait Failure: fmt::Display {
     fn is_early(&self) -> bool;
 
     /// Whether it has been told already, once for all objects.
-    fn is_told(&self) -> bool;
+    fn is_reported(&self) -> bool;
 }
 
 impl WriteError {
@@ -77,9 +77,9 @@ impl Failure for WriteError {
         matches!(self, Self::LeaseEnds)
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         match self {
-            Self::Api { source, .. } => common_runtime::api_server::is_told(source),
+            Self::Api { source, .. } => common_runtime::api_server::is_reported(source),
             Self::NoAnswer { .. } => true,
             Self::LeaseEnds | Self::NotOwned { .. } => false,
         }

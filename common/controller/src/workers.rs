@@ -52,7 +52,7 @@ impl<K: Ord + Hash + Clone + Display> Workers<K> {
             Ok(Ok(Ok(()))) => return,
             Ok(Ok(Err(error))) => {
                 let is_brief = item.failing_for() < QUIET;
-                if is_brief || error.is_conflict() || error.is_early() || error.is_told() {
+                if is_brief || error.is_conflict() || error.is_early() || error.is_reported() {
                     tracing::debug!(kind, %key, %error, "will be tried again");
                 } else {
                     tracing::warn!(kind, %key, %error, "could not be reconciled; will be tried again");

@@ -11,12 +11,12 @@ use crate::reconcile::{Controller, Round, Work};
 use crate::turns::Turns;
 use crate::world::{Local, Without, World};
 use crate::writers::Writers;
-use autoscaler_core::contest::Contest;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::forwarding::Forwarded;
-use autoscaler_core::inform::Status;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
 use autoscaler_core::multiscaler::Wheel;
+use autoscaler_core::scale_conflict::ScaleConflict;
+use autoscaler_core::scale_status::ScaleStatus;
 use common::election::Election;
 use common::stat::WireStatMessage;
 use common::time::Timestamp;
@@ -41,7 +41,7 @@ pub(crate) struct Autoscaler {
     /// Whose turn it is to write.
     pub(crate) turns: Turns,
     /// Whether somebody else changes the replicas that are asked for.
-    pub(crate) contests: BTreeMap<usize, Contest>,
+    pub(crate) conflicts: BTreeMap<usize, ScaleConflict>,
     /// Revisions whose last pod is being taken, and until when that may be carried out.
     pub(crate) leaving: BTreeMap<usize, Duration>,
     /// Stats of revisions that nobody owns, and until when they are kept.
@@ -57,7 +57,7 @@ pub(crate) struct Autoscaler {
 /// One revision's loop.
 pub(crate) struct Loop {
     decider: Decider,
-    pub(crate) status: Status,
+    pub(crate) status: ScaleStatus,
     pub(crate) warm_in: Option<Duration>,
     pub(crate) unheard: bool,
     pub(crate) activators_in_path: bool,
@@ -94,7 +94,7 @@ impl Autoscaler {
             works: BTreeMap::new(),
             rounds: BTreeMap::new(),
             turns: Turns::new(TokenBucket::new(world.plan.rate, world.instant())),
-            contests: BTreeMap::new(),
+            conflicts: BTreeMap::new(),
             leaving: BTreeMap::new(),
             ownerless: Vec::new(),
             turn_at: None,
@@ -234,10 +234,10 @@ impl World {
         let spec = &plan.spec;
         let ready = self.autoscalers[index].cache.ready_pods(revision).len() as u32;
         let mut decider = Decider::new(spec, ready, now).with_live_delay();
-        let (mut status, mut warm_in, mut replicas) = (Status::initial(spec), None, None);
+        let (mut status, mut warm_in, mut replicas) = (ScaleStatus::initial(spec), None, None);
         match initial {
             Initial::Adopted(found) => {
-                status = Status::adopted(spec, found);
+                status = ScaleStatus::adopted(spec, found);
                 replicas = Some(found);
             }
             Initial::TakenOver => {
@@ -267,7 +267,7 @@ impl World {
         let autoscaler = &mut self.autoscalers[index];
         autoscaler.wheel.remove(&revision);
         autoscaler.rounds.remove(&revision);
-        autoscaler.contests.remove(&revision);
+        autoscaler.conflicts.remove(&revision);
         if autoscaler.loops.remove(&revision).is_some() {
             self.say(|| format!("autoscaler {index} drops revision {revision}"));
         }

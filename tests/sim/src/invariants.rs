@@ -5,9 +5,9 @@ use crate::cluster::ENTRIES_APART;
 use crate::model::{Id, Object, Place};
 use crate::plan::Revision;
 use crate::world::{Change, Pod, World};
-use autoscaler_core::contest::Verdict;
 use autoscaler_core::decider::{Recommendation, Rule};
 use autoscaler_core::path_mode::PathMode;
+use autoscaler_core::scale_conflict::Attempt;
 use std::time::Duration;
 
 /// Attestations are older than this where an activator cannot be heard; what the autoscaler allows, and the network.
@@ -190,8 +190,8 @@ impl World {
     fn is_rivalled(&self, revision: usize) -> bool {
         let now = self.instant();
         let waits = |autoscaler: &Autoscaler| {
-            let contest = autoscaler.contests.get(&revision).copied().unwrap_or_default();
-            (0..=i32::from(u8::MAX)).any(|to| matches!(contest.judge(to, now), Verdict::Wait(_)))
+            let conflict = autoscaler.conflicts.get(&revision).copied().unwrap_or_default();
+            (0..=i32::from(u8::MAX)).any(|to| matches!(conflict.attempt(to, now), Attempt::After(_)))
         };
         self.links.rival(revision).is_some() || self.autoscalers.iter().any(waits)
     }

@@ -3,7 +3,7 @@
 //! Objects are cut down to what the rules read and write. Versions rise with every write of the whole store, as
 //! Kubernetes' do; a process never takes an older version for a newer one.
 
-use autoscaler_core::active::{Active, Verdict};
+use autoscaler_core::active::{Active, ActiveCondition};
 use autoscaler_core::path_mode::PathMode;
 use common::election::Record;
 use common::time::Timestamp;
@@ -51,7 +51,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
     /// The Active condition and when it last changed.
-    pub(crate) active: Option<(Verdict, Timestamp)>,
+    pub(crate) active: Option<(ActiveCondition, Timestamp)>,
     pub(crate) initialized: bool,
     pub(crate) desired: Option<i32>,
 }

@@ -10,10 +10,10 @@ use crate::world::{Event, Local, Without, World};
 use crate::writers::{CANCEL_MARGIN, Passage};
 use autoscaler_core::active;
 use autoscaler_core::bounds;
-use autoscaler_core::contest;
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
-use autoscaler_core::scale_to_zero::{self, ProbeNeed, Reason, Verdict};
+use autoscaler_core::scale_conflict;
+use autoscaler_core::scale_to_zero::{self, ProbeNeed, ProbeResult, Reason};
 use common::ownership;
 use common::write_rate::WriteClass;
 use rand::RngExt;
@@ -25,7 +25,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const ROUND: Duration = Duration::from_secs(45);
-const VERDICT_HOLDS: Duration = Duration::from_secs(5);
+const PROBE_HOLDS: Duration = Duration::from_secs(5);
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,9 +155,9 @@ impl World {
         let held = (active.is_activating() && current > 0).then_some(current);
         let desired = answer.as_ref().map_or(state.status.desired, |answer| answer.desired);
         let probe = match autoscaler.rounds.get(&revision) {
-            Some(Round::Running { failed: true, .. }) => Verdict::NotInPath,
-            Some(Round::Proven(at)) if self.now < *at + VERDICT_HOLDS => Verdict::InPath,
-            _ => Verdict::NotAsked,
+            Some(Round::Running { failed: true, .. }) => ProbeResult::NotInPath,
+            Some(Round::Proven(at)) if self.now < *at + PROBE_HOLDS => ProbeResult::InPath,
+            _ => ProbeResult::NotAsked,
         };
         let outcome = scale_to_zero::decide(&scale_to_zero::Input {
             desired: desired.or(held),
@@ -226,9 +226,9 @@ impl World {
 
     /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again.
     fn is_contested(&mut self, index: usize, revision: usize, to: i32) -> bool {
-        let contest = self.autoscalers[index].contests.get(&revision).copied().unwrap_or_default();
-        match contest.judge(to, self.instant()) {
-            contest::Verdict::Wait(left) if self.without != Some(Without::Contest) => {
+        let conflict = self.autoscalers[index].conflicts.get(&revision).copied().unwrap_or_default();
+        match conflict.attempt(to, self.instant()) {
+            scale_conflict::Attempt::After(left) if self.without != Some(Without::Contest) => {
                 self.summary.contested += 1;
                 self.ask_after(index, (Controller::Autoscaler, revision), left);
                 true
@@ -382,7 +382,7 @@ impl World {
         let now = self.instant();
         self.judge_repetition(index, revision, to);
         let autoscaler = &mut self.autoscalers[index];
-        autoscaler.contests.entry(revision).or_default().asked(to, now);
+        autoscaler.conflicts.entry(revision).or_default().written(to, now);
         let from = autoscaler.cache.target(revision).unwrap_or(0);
         if let Some(state) = autoscaler.loops.get_mut(&revision) {
             state.replicas = Some(to);

@@ -12,7 +12,7 @@
 //! # Two phases
 //!
 //! The probe is I/O, so the rule only asks for it ([`Outcome::probe`]). The outcome that asks is safe to act upon at
-//! once: the pod stays. The shell probes in the background and decides again with the [`Verdict`]; no worker waits for
+//! once: the pod stays. The shell probes in the background and decides again with the [`ProbeResult`]; no worker waits for
 //! a socket.
 //!
 //! # Odd cases
@@ -77,7 +77,7 @@ pub struct Input {
     /// Whether the path has to be probed.
     pub probe_needed: bool,
     /// What a probe has found since this revision became inactive.
-    pub probe: Verdict,
+    pub probe: ProbeResult,
     /// How long the decider's window still needs to fill after a takeover.
     pub warm_in: Option<Duration>,
     /// An activator that should have been heard at the last evaluation was not: the load has been unknown since.
@@ -86,7 +86,7 @@ pub struct Input {
 
 /// What a probe of the public Service found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ProbeResult {
     /// None was sent yet.
     #[default]
     NotAsked,
@@ -235,8 +235,8 @@ fn last_pod(input: &Input, inactive: Duration) -> Outcome {
     if input.unheard && input.current_replicas > 0 {
         return hold(Some(0), Reason::Unheard, None);
     }
-    if input.probe_needed && input.probe != Verdict::InPath {
-        let probe = if input.probe == Verdict::NotAsked { ProbeNeed::Ask } else { ProbeNeed::Retry };
+    if input.probe_needed && input.probe != ProbeResult::InPath {
+        let probe = if input.probe == ProbeResult::NotAsked { ProbeNeed::Ask } else { ProbeNeed::Retry };
         return Outcome { probe, ..hold(Some(0), Reason::ProbePending, None) };
     }
     let retention_left = input.pod_retention.saturating_sub(inactive);

@@ -24,7 +24,7 @@ fn input(active: Active) -> Input {
         path: PathMode::Serve,
         proxy_for: Duration::ZERO,
         probe_needed: true,
-        probe: Verdict::InPath,
+        probe: ProbeResult::InPath,
         warm_in: None,
         unheard: false,
     }
@@ -93,7 +93,7 @@ fn the_rows_of_the_reference() {
         (13, proxied(59, off(59)), (Some(0), None, true)),
         (14, retained(42, proxied(60, off(59))), (Some(0), Some(0), false)),
         (15, proxied(60, off(59)), (Some(0), Some(0), false)),
-        (16, Input { probe_needed: false, probe: Verdict::NotAsked, ..off(60) }, (Some(0), Some(0), false)),
+        (16, Input { probe_needed: false, probe: ProbeResult::NotAsked, ..off(60) }, (Some(0), Some(0), false)),
         (19, activating(75.5), (None, None, true)),
         (20, activating(152.0), (Some(0), Some(0), false)),
         (
@@ -132,7 +132,7 @@ fn the_rows_of_the_reference() {
     assert_eq!(decide(&rows[5].1).requeue, Some(secs(3)), "row 6");
     // A probe that errs and one that finds something else (17, 18) are one verdict: the pod stays, another probe is
     // sent.
-    let outcome = decide(&Input { probe: Verdict::NotInPath, ..off(60) });
+    let outcome = decide(&Input { probe: ProbeResult::NotInPath, ..off(60) });
     let got = (outcome.want, outcome.patch, outcome.requeue, outcome.probe);
     assert_eq!(got, (Some(0), None, None, ProbeNeed::Retry), "rows 17 and 18");
 }
@@ -174,7 +174,7 @@ fn the_last_pod_goes_after_grace_and_retention() {
         ("no pod left", Input { current_replicas: 0, ..inactive(60) }, (Some(0), None, None)),
         (
             "no probe needed",
-            Input { probe_needed: false, probe: Verdict::NotInPath, ..inactive(60) },
+            Input { probe_needed: false, probe: ProbeResult::NotInPath, ..inactive(60) },
             (Some(0), Some(0), None),
         ),
     ]);
@@ -183,13 +183,13 @@ fn the_last_pod_goes_after_grace_and_retention() {
 /// Goal: without proof the last pod stays, whatever the clocks say; the outcome that asks for proof is safe to act on.
 #[test]
 fn the_last_pod_waits_for_proof() {
-    for (probe, need) in [(Verdict::NotAsked, ProbeNeed::Ask), (Verdict::NotInPath, ProbeNeed::Retry)] {
+    for (probe, need) in [(ProbeResult::NotAsked, ProbeNeed::Ask), (ProbeResult::NotInPath, ProbeNeed::Retry)] {
         let outcome = decide(&Input { probe, ..inactive(100_000) });
         let expected = Outcome { want: Some(0), patch: None, requeue: None, probe: need, reason: Reason::ProbePending };
         assert_eq!(outcome, expected, "{probe:?}");
     }
     for never in [active(300), active(0), activating(10.0), Input { desired: Some(3), ..inactive(60) }] {
-        let outcome = decide(&Input { probe: Verdict::NotAsked, ..never });
+        let outcome = decide(&Input { probe: ProbeResult::NotAsked, ..never });
         assert_eq!(outcome.probe, ProbeNeed::None, "only the last pod needs proof: {never:?}");
     }
 }
@@ -297,7 +297,7 @@ fn each_outcome_says_why() {
         (active(5), Reason::ActiveRecently),
         (active(300), Reason::Idle),
         (Input { unheard: true, ..inactive(60) }, Reason::Unheard),
-        (Input { probe: Verdict::NotAsked, ..inactive(60) }, Reason::ProbePending),
+        (Input { probe: ProbeResult::NotAsked, ..inactive(60) }, Reason::ProbePending),
         (retained, Reason::PodRetention),
         (inactive(5), Reason::GracePeriod),
         (inactive(60), Reason::Zero),

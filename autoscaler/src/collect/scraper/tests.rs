@@ -6,7 +6,7 @@ use super::client::PROTOBUF;
 use super::*;
 use crate::pods::PodState;
 use crate::scale::{Attention, CollectSpec, Collection, PodSet, Pods};
-use autoscaler_core::pod_counts::{Phase, Pod};
+use autoscaler_core::pod_counts::{CountedPod, Phase};
 use bytes::Bytes;
 use common::scaling::{Aggregation, ScalingMetric};
 use common::stat::Stat;
@@ -90,7 +90,7 @@ impl Fixture {
             tokio::spawn(serve(listener, *answer, heard.clone()));
             let state = PodState {
                 labels: [(common::names::REVISION.to_owned(), "a".to_owned())].into(),
-                state: Pod { phase: Phase::Running, deleting: false, ready: true },
+                state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
                 address: Some(address),
                 started: Some(Timestamp::from_secs(0)),
                 trouble: None,

@@ -28,7 +28,7 @@ pub(super) struct Index {
 #[derive(Debug)]
 pub(super) struct Entry {
     labels: Labels,
-    pub(super) state: pod_counts::Pod,
+    pub(super) state: pod_counts::CountedPod,
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
     trouble: Option<Box<str>>,

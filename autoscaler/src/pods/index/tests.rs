@@ -7,7 +7,7 @@ use std::time::Duration;
 fn pod(labels: &[(&str, &str)], phase: Phase, ready: bool) -> PodState {
     PodState {
         labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-        state: pod_counts::Pod { phase, deleting: false, ready },
+        state: pod_counts::CountedPod { phase, deleting: false, ready },
         address: Some("10.0.0.1".parse().expect("address")),
         started: None,
         trouble: None,
@@ -113,7 +113,7 @@ fn the_oldest_pod_is_scraped_first() {
         let pod = PodState { address, started: Some(started), ..pod(labels, Phase::Running, true) };
         index.apply("ns", name, pod);
     }
-    let terminating = pod_counts::Pod { phase: Phase::Running, deleting: true, ready: true };
+    let terminating = pod_counts::CountedPod { phase: Phase::Running, deleting: true, ready: true };
     index.apply("ns", "d", PodState { state: terminating, ..pod(&[("app", "a")], Phase::Running, true) });
     for (name, phase) in [("e", Phase::Pending), ("f", Phase::Other)] {
         index.apply("ns", name, pod(&[("app", "a")], phase, true));

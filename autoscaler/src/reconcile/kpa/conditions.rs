@@ -39,10 +39,10 @@ impl Pass<'_> {
             self.status.mark_scale_target_initialized(self.now);
         }
         match outcome.active {
-            Some(active::Verdict::Active) => self.status.mark_active(self.now),
-            Some(active::Verdict::Queued) => self.status.mark_activating(self.now),
-            Some(active::Verdict::NoTraffic) => self.status.mark_inactive(Inactive::NoTraffic, self.now),
-            Some(active::Verdict::TimedOut) => self.status.mark_inactive(Inactive::TimedOut, self.now),
+            Some(active::ActiveCondition::Active) => self.status.mark_active(self.now),
+            Some(active::ActiveCondition::Queued) => self.status.mark_activating(self.now),
+            Some(active::ActiveCondition::NoTraffic) => self.status.mark_inactive(Inactive::NoTraffic, self.now),
+            Some(active::ActiveCondition::TimedOut) => self.status.mark_inactive(Inactive::TimedOut, self.now),
             None => {}
         }
         let mut manager = self.status.manage(self.now);

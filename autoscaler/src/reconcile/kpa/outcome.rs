@@ -8,9 +8,9 @@ use super::{Pass, path_of};
 use crate::scale::{Initial, Subject, SubjectLabels, Surroundings};
 use crate::standalone::admission::Prepared;
 use autoscaler_core::active::Active;
-use autoscaler_core::contest::Verdict;
 use autoscaler_core::history::{Action, Cause, Obstacle};
 use autoscaler_core::path_mode::PathMode;
+use autoscaler_core::scale_conflict::Attempt;
 use autoscaler_core::scale_to_zero::{self, ProbeNeed};
 use common::annotations;
 use common::backend::Protocol;
@@ -68,11 +68,11 @@ impl Pass<'_> {
         let target_of_probe = self.probe_target(object, prepared.public_service.as_deref());
         let verdict = match &target_of_probe {
             Some(probed) => match cx.prober.verdict(key, probed) {
-                probe::Verdict::InPath => scale_to_zero::Verdict::InPath,
-                probe::Verdict::NotInPath => scale_to_zero::Verdict::NotInPath,
-                probe::Verdict::None => scale_to_zero::Verdict::NotAsked,
+                probe::Verdict::InPath => scale_to_zero::ProbeResult::InPath,
+                probe::Verdict::NotInPath => scale_to_zero::ProbeResult::NotInPath,
+                probe::Verdict::None => scale_to_zero::ProbeResult::NotAsked,
             },
-            None => scale_to_zero::Verdict::NotInPath,
+            None => scale_to_zero::ProbeResult::NotInPath,
         };
         let outcome = scale_to_zero::decide(&scale_to_zero::Input {
             desired: desired.or(held),
@@ -112,7 +112,7 @@ impl Pass<'_> {
                     Err(error) => Action { because: Cause::Obstacle(error.obstacle()), ..planned },
                 });
                 patched.map_err(Error::during("error scaling target"))?;
-                cx.contests.entry(key.clone()).or_default().asked(to, Instant::now().into_std());
+                cx.conflicts.entry(key.clone()).or_default().written(to, Instant::now().into_std());
                 cx.ports.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
                 self.scaled(prepared, current, to);
             }
@@ -131,10 +131,10 @@ impl Pass<'_> {
     /// comes back when it is. Told once.
     fn is_contested(&self, to: i32) -> bool {
         let (cx, key) = (self.cx, self.key);
-        let contest = cx.contests.get(key).map(|contest| *contest).unwrap_or_default();
-        match contest.judge(to, Instant::now().into_std()) {
-            Verdict::Ask => false,
-            Verdict::AskAndTell => {
+        let conflict = cx.conflicts.get(key).map(|conflict| *conflict).unwrap_or_default();
+        match conflict.attempt(to, Instant::now().into_std()) {
+            Attempt::Now => false,
+            Attempt::NowAndReport => {
                 let message = format!(
                     "Somebody else keeps changing the replicas, which should be {to}: they are asked for less and less often"
                 );
@@ -142,7 +142,7 @@ impl Pass<'_> {
                 cx.recorder.say(COMPONENT, &*self.object, Severity::Warning, "ReplicasContested", message);
                 false
             }
-            Verdict::Wait(left) => {
+            Attempt::After(left) => {
                 cx.queues.autoscalers.add_after(key.clone(), left);
                 true
             }

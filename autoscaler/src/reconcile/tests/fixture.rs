@@ -191,7 +191,7 @@ impl Fixture {
             autoscaler_config: watch::channel(Arc::new(AutoscalerConfig::default())).1,
             deployment_config: watch::channel(Arc::new(DeploymentConfig::default())).1,
             accepted: Sound::default(),
-            contests: DashMap::new(),
+            conflicts: DashMap::new(),
             leaving: DashMap::new(),
             retiring: DashMap::new(),
         };

@@ -6,7 +6,7 @@ use crate::pods::PodState;
 use crate::scale::fixture;
 use crate::scale::{CollectSpec, Collection, PodSet, Pods, SubjectLabels};
 use autoscaler_core::bounds::Bounds;
-use autoscaler_core::pod_counts::{Phase, Pod};
+use autoscaler_core::pod_counts::{CountedPod, Phase};
 use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{Aggregation, DeciderSpec, ScalingMetric};
 use common::stat::Stat;
@@ -71,7 +71,7 @@ impl Fixture {
         for pod in 0..ready {
             let state = PodState {
                 labels: [(common::names::REVISION.to_owned(), "hello".to_owned())].into(),
-                state: Pod { phase: Phase::Running, deleting: false, ready: true },
+                state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
                 address: None,
                 started: None,
                 trouble: None,

@@ -10,8 +10,8 @@ use crate::lab::Lab;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
 use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::history::History;
-use autoscaler_core::inform::Status;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
+use autoscaler_core::scale_status::ScaleStatus;
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
 use common::scaling::{Aggregation, DeciderSpec};
@@ -59,7 +59,7 @@ fn series(lab: &Lab, aggregation: Aggregation, silent_secs: u64) -> anyhow::Resu
 struct Revision {
     metrics: Metrics,
     decider: Decider,
-    status: Status,
+    status: ScaleStatus,
     history: History,
 }
 
@@ -104,7 +104,7 @@ impl Revision {
         Self {
             metrics: Metrics::new(&metrics),
             decider: Decider::new(spec, 1, now),
-            status: Status::initial(spec),
+            status: ScaleStatus::initial(spec),
             history: History::new(),
         }
     }

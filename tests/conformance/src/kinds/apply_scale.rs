@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use autoscaler_core::bounds::with_initial_scale;
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::scale_to_zero::{ACTIVATION_TIMEOUT_BUFFER, Input, ProbeNeed, Verdict, decide};
+use autoscaler_core::scale_to_zero::{ACTIVATION_TIMEOUT_BUFFER, Input, ProbeNeed, ProbeResult, decide};
 use common::annotations::{initial_scale, pod_retention, progress_deadline, stable_window, target_burst_capacity};
 use common::config::DeploymentConfig;
 use serde::Deserialize;
@@ -91,16 +91,16 @@ impl Case {
             proxy_for: Duration::from_secs_f64(self.proxy_for_seconds.unwrap_or_default()),
             // The number −1 itself: other negative ones keep the activators in the path, and are probed all the same.
             probe_needed: target_burst_capacity(&self.annotations, &config) != -1.0,
-            probe: Verdict::NotAsked,
+            probe: ProbeResult::NotAsked,
             warm_in: None,
             unheard: false,
         })
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ProbeResult {
         match self.activator_probe {
-            Probe::Yes => Verdict::InPath,
-            Probe::No | Probe::Error => Verdict::NotInPath,
+            Probe::Yes => ProbeResult::InPath,
+            Probe::No | Probe::Error => ProbeResult::NotInPath,
         }
     }
 }

@@ -38,8 +38,8 @@ fn decision(desired: i32, excess_burst_capacity: i32) -> Decision {
     })
 }
 
-fn status(desired: Option<i32>, excess_burst_capacity: i32) -> Status {
-    Status { desired, excess_burst_capacity }
+fn status(desired: Option<i32>, excess_burst_capacity: i32) -> ScaleStatus {
+    ScaleStatus { desired, excess_burst_capacity }
 }
 
 #[test]
@@ -52,9 +52,9 @@ fn a_new_revision_is_as_if_its_initial_scale_were_ready() {
         (1, 0.5, 1.0, 0), // −0.5, truncated and not floored.
     ] {
         let spec = spec(initial, total, burst);
-        assert_eq!(Status::initial(&spec), status(None, expected), "{initial} × {total} − {burst}");
-        assert_eq!(Status::adopted(&spec, 0), status(Some(0), expected), "found asleep");
-        assert_eq!(Status::adopted(&spec, 3), status(None, expected), "found awake");
+        assert_eq!(ScaleStatus::initial(&spec), status(None, expected), "{initial} × {total} − {burst}");
+        assert_eq!(ScaleStatus::adopted(&spec, 0), status(Some(0), expected), "found asleep");
+        assert_eq!(ScaleStatus::adopted(&spec, 3), status(None, expected), "found awake");
     }
 }
 
@@ -77,7 +77,7 @@ fn the_reconciler_hears_of_a_new_scale_or_a_new_sign() {
     let before = status;
     assert!(!status.apply(&Decision::Unknown(Unknown::NoData)));
     assert_eq!(status, before, "what is unknown changes nothing");
-    let mut first = Status { desired: None, excess_burst_capacity: 5 };
+    let mut first = ScaleStatus { desired: None, excess_burst_capacity: 5 };
     assert!(first.apply(&decision(0, 5)), "zero is news where nothing was known");
 }
 

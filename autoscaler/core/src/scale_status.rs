@@ -1,8 +1,9 @@
-//! What a decider's owner shows to the reconciler, when it tells it, and when a stat must not wait for a tick.
+//! The latest decision as the reconciler sees it, when the reconciler is notified, and when a stat must not wait for a
+//! tick.
 //!
-//! # Inform
+//! # Notifications
 //!
-//! The reconciler hears of a decision only if the desired scale changed, or the *sign* of the excess burst capacity (0
+//! The reconciler is notified of a decision only if the desired scale changed, or the *sign* of the excess burst capacity (0
 //! counts as positive). The capacity itself is stored with every decision.
 //!
 //! # Poke
@@ -18,16 +19,16 @@ use common::scaling::{BurstCapacity, DeciderSpec};
 
 use crate::decider::Decision;
 
-/// The latest word on one revision.
+/// What was decided last for one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct ScaleStatus {
     /// Desired pods; none before the first valid decision.
     pub desired: Option<i32>,
     /// Spare requests beyond the target burst capacity.
     pub excess_burst_capacity: i32,
 }
 
-impl Status {
+impl ScaleStatus {
     /// Before any decision: nothing desired, and a burst capacity as if the initial scale were ready.
     pub fn initial(spec: &DeciderSpec) -> Self {
         let excess_burst_capacity = match spec.target_burst_capacity {
@@ -44,7 +45,7 @@ impl Status {
         Self { desired: (replicas == 0).then_some(0), ..Self::initial(spec) }
     }
 
-    /// Takes a decision over. Whether the reconciler must be told.
+    /// Takes a decision over. Whether the reconciler must be notified.
     #[must_use]
     pub fn apply(&mut self, decision: &Decision) -> bool {
         let Some(recommendation) = decision.recommendation() else { return false };

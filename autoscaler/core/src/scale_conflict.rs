@@ -1,0 +1,121 @@
+//! How soon a scale is written again after another writer has changed it back.
+//!
+//! A change of replicas by somebody else is undone at once: a manifest that is applied again must not keep a service
+//! small. Another autoscaler, or a controller that keeps to its manifest, would answer each write with one of its own,
+//! as fast as we write. So after [`FREE_ATTEMPTS`] writes of the same scale the next one waits for a pause, which doubles
+//! up to [`PAUSE_MAX`]. The count begins anew when another scale is wanted, or when nobody has changed the scale for
+//! [`CALM_AFTER`].
+
+use std::time::{Duration, Instant};
+
+/// How often a scale is written again without a pause.
+pub const FREE_ATTEMPTS: u32 = 3;
+/// The first pause.
+pub const PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause.
+pub const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// A scale that has stood for so long is not in conflict any more.
+pub const CALM_AFTER: Duration = Duration::from_secs(600);
+
+/// When to write a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// At once.
+    Now,
+    /// At once, and report that somebody else keeps changing it: this is the last time without a pause.
+    NowAndReport,
+    /// After so long.
+    After(Duration),
+}
+
+/// The last writes of one target's replicas.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScaleConflict {
+    /// What was written last, and when.
+    written: Option<(i32, Instant)>,
+    /// How often it was changed back.
+    undone: u32,
+}
+
+impl ScaleConflict {
+    /// When to write `replicas`, which the target does not have.
+    pub fn attempt(&self, replicas: i32, now: Instant) -> Attempt {
+        let Some((_, at)) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER) else {
+            return Attempt::Now;
+        };
+        // This time included.
+        match self.undone + 1 {
+            undone if undone < FREE_ATTEMPTS => Attempt::Now,
+            FREE_ATTEMPTS => Attempt::NowAndReport,
+            undone => {
+                let pause = PAUSE.saturating_mul(1 << (undone - FREE_ATTEMPTS - 1).min(16)).min(PAUSE_MAX);
+                let left = (at + pause).saturating_duration_since(now);
+                if left.is_zero() { Attempt::Now } else { Attempt::After(left) }
+            }
+        }
+    }
+
+    /// `replicas` were written, and accepted.
+    pub fn written(&mut self, replicas: i32, now: Instant) {
+        let again = self.written.is_some_and(|(last, at)| last == replicas && now < at + CALM_AFTER);
+        self.undone = if again { self.undone.saturating_add(1) } else { 0 };
+        self.written = Some((replicas, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    /// Goal: the first times cost nothing, it is told once, and then each pause is twice as long as the one before, up
+    /// to the longest.
+    #[test]
+    fn whoever_undoes_a_scale_again_and_again_slows_it_down() {
+        let (mut conflict, mut now) = (ScaleConflict::default(), origin());
+        let mut verdicts = Vec::new();
+        for _ in 0..13 {
+            let verdict = conflict.attempt(3, now);
+            if let Attempt::After(left) = verdict {
+                assert_ne!(conflict.attempt(3, now + left - Duration::from_millis(1)), Attempt::Now);
+                now += left;
+                assert_eq!(conflict.attempt(3, now), Attempt::Now);
+            }
+            conflict.written(3, now);
+            verdicts.push(verdict);
+        }
+        assert_eq!(verdicts[..4], [Attempt::Now, Attempt::Now, Attempt::Now, Attempt::NowAndReport]);
+        let pauses = [5, 10, 20, 40, 80, 160, 300, 300, 300].map(|secs| Attempt::After(Duration::from_secs(secs)));
+        assert_eq!(verdicts[4..], pauses);
+    }
+
+    /// Goal: another decision, and one that has stood for long, are asked for at once and begin anew.
+    #[test]
+    fn another_scale_and_peace_end_it() {
+        let (mut conflict, now) = (ScaleConflict::default(), origin());
+        for _ in 0..6 {
+            conflict.written(3, now);
+        }
+        assert!(matches!(conflict.attempt(3, now), Attempt::After(_)));
+        assert_eq!(conflict.attempt(4, now), Attempt::Now);
+        assert_eq!(conflict.attempt(3, now + CALM_AFTER), Attempt::Now);
+        conflict.written(3, now + CALM_AFTER);
+        assert_eq!(conflict.attempt(3, now + CALM_AFTER), Attempt::Now, "it was forgotten");
+        conflict.written(4, now);
+        conflict.written(3, now);
+        assert_eq!(conflict.attempt(3, now), Attempt::Now, "so it was when something else was asked for between");
+    }
+
+    /// Goal: exactly [`CALM_AFTER`] is enough, a nanosecond less is not.
+    #[test]
+    fn peace_begins_when_it_is_due() {
+        let (mut conflict, now) = (ScaleConflict::default(), origin());
+        (0..FREE_ATTEMPTS).for_each(|_| conflict.written(3, now));
+        assert_eq!(conflict.attempt(3, now + CALM_AFTER - Duration::from_nanos(1)), Attempt::NowAndReport);
+        assert_eq!(conflict.attempt(3, now + CALM_AFTER), Attempt::Now);
+    }
+}
