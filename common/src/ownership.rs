@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Owners of the reference (autoscaler, 11.11): key, then the owner's index among 2, 3, 5 and 10 buckets.
+    /// Owners as upstream computes them: key, then the owner's index among 2, 3, 5 and 10 buckets.
     #[test]
     fn owners_are_the_same_as_upstream() {
         let rows = [
@@ -171,8 +171,7 @@ mod tests {
         assert_eq!(owner::<String>(&[], "a/b"), None);
     }
 
-    /// The same table's start and positions (autoscaler, 11.11): key, where its search starts, the places of 2 and 3
-    /// buckets.
+    /// The same keys' positions on upstream's ring: key, where its search starts, the positions of 2 and 3 buckets.
     #[test]
     fn keys_and_buckets_stand_where_upstreams_do() {
         fn places(names: &[String], key: &str) -> Vec<u64> {
@@ -201,7 +200,7 @@ mod tests {
         assert_eq!(named(["b-174", "b-8"], "x/y"), (1666, vec![52, 133]));
     }
 
-    /// The balance of the reference (autoscaler, 11.11): 20 000 keys in 50 namespaces, 10 buckets.
+    /// Upstream's shares of 20 000 keys in 50 namespaces among 10 buckets.
     #[test]
     fn twenty_thousand_keys_are_shared_evenly() {
         let (names, mut shares) = (bucket_names(10), BTreeMap::new());
@@ -213,7 +212,7 @@ mod tests {
         assert_eq!((shares.len(), fewest, most), (10, Some(&1811), Some(&2088)), "{shares:?}");
     }
 
-    /// The collisions of the reference (autoscaler, 11.11), and ours.
+    /// Two buckets whose hashes have one slot.
     #[test]
     fn colliding_buckets_are_told_apart_as_upstream_does() {
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev"), Some("b-8"));
@@ -256,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Hosts, names and identities of the reference (autoscaler, 11.11).
+    /// Names of buckets, their hosts, and identities on leases.
     #[test]
     fn names_and_identities_are_upstreams() {
         assert_eq!(bucket_name(0, 10), "autoscaler-bucket-00-of-10");

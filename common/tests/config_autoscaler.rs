@@ -1,4 +1,4 @@
-//! `config-autoscaler`, row by row: the table of the reference (11.1 of the autoscaler).
+//! `config-autoscaler`, key by key: what upstream makes of each value, and what it refuses.
 
 #![allow(missing_docs, reason = "tests")]
 

@@ -311,9 +311,9 @@ async fn load_on_limited_pods_is_answered_whole() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Case 10.12: a hundred requests at once on ten pods that take one each. All are answered, and no pod has two.
+/// A hundred requests at once on ten pods that take one each. All are answered, and no pod has two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_10_12_a_hundred_requests_on_ten_pods() {
+async fn a_hundred_requests_on_ten_pods() {
     let rig = Arc::new(Rig::start().await);
     rig.revision(|backend| backend.container_concurrency = 1).await;
     let worst = Arc::new(AtomicUsize::new(0));

@@ -22,10 +22,10 @@ async fn all_good(answers: JoinSet<StatusCode>) {
     assert!(rig::patient(answers.join_all()).await.into_iter().all(|status| status == StatusCode::OK));
 }
 
-/// Case 10.4: two activators divide three pods that take one request each, two to the first and one to the second, so
+/// Two activators divide three pods that take one request each, two to the first and one to the second, so
 /// that no pod ever runs two; when the first has gone, the second has them all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_10_4_two_activators_divide_three_pods() {
+async fn two_activators_divide_three_pods() {
     let (gate, worst) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut pods = Vec::new();
     for _ in 0..3 {

@@ -103,10 +103,10 @@ async fn a_drain_finishes_what_runs_over_tls() {
     patient(stopping).await.expect("no panic");
 }
 
-/// Case 10.12: authorities change one after the other, each in Knative's order (believe both, show the new, believe it
+/// Authorities change one after the other, each in Knative's order (believe both, show the new, believe it
 /// alone), under load that needs a new connection for each request: none fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_10_12_certificates_rotate_under_load() {
+async fn certificates_rotate_under_load() {
     const BETWEEN: usize = 20;
     let mut authority = Authority::new("0");
     let pod = QueueProxy::start(authority.signed(&NAMES)).await;

@@ -131,12 +131,11 @@ mod tests {
 
     const AGE: Duration = Duration::from_secs(9);
 
-    /// What becomes of the condition in the rows of the reference (reconcilers, 9.2), as a table of its own.
     #[test]
     fn the_table_of_the_module_holds() {
         use ActiveCondition::{NoTraffic, Queued, TimedOut};
         let (on, off, coming) = (Active::True(AGE), Active::False(AGE), Active::Unknown(AGE));
-        // (want, ready, min ready, condition) -> verdict
+        // (want, ready, min ready, condition) -> condition to set
         for (want, ready, min_ready, active, expected) in [
             (Some(0), 0, 1, on, Some(NoTraffic)),
             (Some(0), 3, 1, off, Some(NoTraffic)),

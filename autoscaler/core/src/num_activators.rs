@@ -23,7 +23,7 @@ pub fn num_activators(ready: u32, total_value: f64, burst: BurstCapacity, activa
 mod tests {
     use super::*;
 
-    /// The rows of the reference (autoscaler, 11.3; reconcilers, 9.2), and ours: total 100, capacity 100.
+    /// With a total value of 100 and an activator capacity of 100.
     #[test]
     fn pods_and_burst_share_activators() {
         let limited = BurstCapacity::Limited;

@@ -80,7 +80,7 @@ impl FromIterator<CountedPod> for PodCounts {
 mod tests {
     use super::*;
 
-    /// Single pods (reconcilers, 9.7); one without conditions is not ready.
+    /// A pod without conditions is not ready.
     #[test]
     fn each_pod_is_counted_by_phase_deletion_and_readiness() {
         let pod = |phase, deleting, ready| CountedPod { phase, deleting, ready };
@@ -97,7 +97,6 @@ mod tests {
         }
     }
 
-    /// The mixed row of the reference (reconcilers, 9.7).
     #[test]
     fn one_runs_two_are_pending_and_three_on_their_way_out() {
         let pod = |phase, deleting, ready| CountedPod { phase, deleting, ready };

@@ -94,7 +94,7 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_secs(60);
 
-    /// The first line of the reference (autoscaler, 11.7), at both ends of each range.
+    /// Both ends of each range of populations that have one sample size.
     #[test]
     fn samples_grow_with_the_population_up_to_sixteen() {
         let first_with = [
@@ -149,7 +149,6 @@ mod tests {
         assert_eq!(unknown.order, ["b", "a"], "a pod that does not say when it started is young");
     }
 
-    /// The totals of the reference (autoscaler, 11.7).
     #[test]
     fn a_combined_stat_is_a_total_of_the_revision() {
         let stat = |c, p, r, q| Stat {

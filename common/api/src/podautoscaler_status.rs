@@ -161,7 +161,6 @@ mod tests {
         Timestamp::from_secs(1_700_000_000 + secs)
     }
 
-    /// The conditions of the reference (reconcilers, 9.3).
     #[test]
     fn activity_has_three_states_and_their_age() {
         let mut status = PodAutoscalerStatus::default();

@@ -137,7 +137,6 @@ mod tests {
 
     const UTILIZATION: &str = TARGET_UTILIZATION.name;
 
-    /// The table of the reference (autoscaler, 11.3; reconcilers, 9.3).
     /// Fraction, default concurrency, container concurrency, annotations; target, total.
     #[test]
     fn targets_follow_the_table() {
@@ -178,7 +177,6 @@ mod tests {
         }
     }
 
-    /// Panic windows (autoscaler, 11.3; reconcilers, 9.3).
     #[test]
     fn panic_windows_are_whole_seconds_and_at_least_one() {
         let rows = [
@@ -201,7 +199,6 @@ mod tests {
         }
     }
 
-    /// Initial scale (autoscaler, 11.3; reconcilers, 9.3).
     #[test]
     fn an_initial_scale_of_zero_needs_leave() {
         let strict = AutoscalerConfig::default();
@@ -212,7 +209,6 @@ mod tests {
         assert_eq!(initial_scale(&map(&[(INITIAL_SCALE.name, "3000000000")]), &strict), 1);
     }
 
-    /// Bounds (reconcilers, 9.3).
     #[test]
     fn bounds_come_from_annotation_then_config() {
         let config = |min_scale, max_scale| AutoscalerConfig { min_scale, max_scale, ..AutoscalerConfig::default() };
@@ -228,7 +224,7 @@ mod tests {
         assert_eq!(bounds(&map(&[]), &config(2, 0), false), Bounds { min: 0, max: None });
     }
 
-    /// Threshold, burst capacity, delay and reachability (autoscaler, 11.3; reconcilers, 9.3).
+    /// Threshold, burst capacity, delay and reachability.
     #[test]
     fn annotations_beat_the_cluster_in_a_spec() {
         let config = AutoscalerConfig { target_burst_capacity: 63.0, ..AutoscalerConfig::default() };

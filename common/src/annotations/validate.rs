@@ -199,7 +199,7 @@ mod tests {
         line.rsplit_once(" (").filter(|(_, rule)| rule.ends_with(')')).map_or(line.clone(), |(head, _)| head.into())
     }
 
-    /// The table of the reference (autoscaler, 11.2), without what ours adds in parentheses: the rule.
+    /// Upstream's answers, without the rule that ours adds in parentheses.
     #[test]
     fn single_annotations_are_checked() {
         let kpa = "class";
@@ -276,7 +276,6 @@ mod tests {
         }
     }
 
-    /// Its rows about limits that the cluster sets (autoscaler, 11.2).
     #[test]
     fn the_cluster_sets_limits() {
         let limited = AutoscalerConfig { max_scale_limit: 10, max_scale: 5, ..AutoscalerConfig::default() };
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(check(&[("initial-scale", "0")], &zero), "");
     }
 
-    /// Its last line (autoscaler, 11.2): several violations, one per line, sorted.
+    /// Several violations: one on each line, sorted.
     #[test]
     fn all_violations_are_reported() {
         let annotations = map(&[(TARGET.name, "abc"), (MIN_SCALE.name, "-1"), (WINDOW.name, "x")]);

@@ -18,10 +18,10 @@ fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
     tokio::spawn(async move { load.steady(CLIENTS, "/", stop).await })
 }
 
-/// Case 10.12: activators that end in order cost no request, and a service that sleeps wakes through either of them
+/// Activators that end in order cost no request, and a service that sleeps wakes through either of them
 /// afterwards; of one that is taken away in an instant, no more is lost than was in its hands.
 #[tokio::test(flavor = "multi_thread")]
-async fn case_10_12_activators_are_replaced_under_load() -> anyhow::Result<()> {
+async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let world = World::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
     world.cluster.ready_planes(PLANES).await;
     let awake = Workload::new(NAME).env("HELLO_LATENCY_MS", 20).annotate("autoscaling.knative.dev/min-scale", 2);

@@ -1,5 +1,5 @@
-//! The reference's tables (autoscaler, 11.8 and 11.9), and ours. Rows are (inputs) -> (desired, excess burst capacity,
-//! panicking); sequences are one row per tick.
+//! Upstream's decisions, and ours. Rows are (inputs) -> (desired, excess burst capacity, panicking); sequences are one
+//! row per tick.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn panicking(spec: &DeciderSpec, ago: Duration, floor: u32) -> Decider {
     Decider { panic_floor: floor as i32, ..Decider::new(spec, 2, epoch() - ago) }
 }
 
-/// The cases of one tick (autoscaler, 11.8), by their names there.
+/// Single ticks of a decider that is calm.
 #[test]
 fn one_evaluation_follows_the_rule() {
     let at_once = Duration::ZERO;
@@ -100,7 +100,6 @@ fn one_evaluation_follows_the_rule() {
     }
 }
 
-/// The whole table of production defaults (autoscaler, 11.9).
 #[test]
 fn production_defaults() {
     for (ready, stable, panic, expected) in [
@@ -122,7 +121,7 @@ fn production_defaults() {
     }
 }
 
-/// The cases of two ticks (autoscaler, 11.8): what one evaluation leaves behind for the next.
+/// What one evaluation leaves behind for the next.
 #[test]
 fn evaluations_follow_each_other() {
     type Tick = (u64, u32, f64, f64, (i32, i32, bool));
@@ -162,7 +161,6 @@ fn evaluations_follow_each_other() {
     }
 }
 
-/// The two cases that begin in panic (autoscaler, 11.8).
 #[test]
 fn in_panic_the_larger_window_wins() {
     for (stable, panic, expected) in [(50.0, 30.0, (50, -124, true)), (20.0, 30.0, (30, -124, true))] {
@@ -217,7 +215,7 @@ fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
     }
 }
 
-/// The fourth line below the cases of 11.8: creation.
+/// A restart loses history, so the scale that is found is held for a stable window.
 #[test]
 fn a_decider_born_above_one_pod_panics() {
     let spec = production();
@@ -230,7 +228,7 @@ fn a_decider_born_above_one_pod_panics() {
     assert_eq!(tick(&mut decider, &spec, secs(61), 7, (0.0, 0.0)).0, 3);
 }
 
-/// The last case of 11.8: no count of pods, or no metrics.
+/// Without a count of pods or without metrics there is no decision, and the state stays as it is.
 #[test]
 fn an_unknown_input_changes_nothing() {
     let spec = spec(10.0, 100.0);

@@ -1,4 +1,4 @@
-//! The running maximum against upstream's rows (autoscaler, 11.6) and a plain model.
+//! The running maximum against upstream's answers and a plain model.
 
 use proptest::prelude::*;
 

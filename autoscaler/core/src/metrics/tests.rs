@@ -1,5 +1,4 @@
-//! What is recorded, what is refused, and when there is no answer: the last lines of the reference's table of windows
-//! (autoscaler, 11.4), and ours.
+//! What is recorded, what is refused, and when there is no answer.
 
 use super::*;
 

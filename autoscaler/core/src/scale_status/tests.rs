@@ -1,4 +1,4 @@
-//! When a decision is news, and when a stat wakes a sleeper: the lines of the reference (autoscaler, 11.10), and ours.
+//! When the reconciler is notified, and when a stat makes an evaluation due.
 
 use std::time::Duration;
 

@@ -58,9 +58,9 @@ fn check(rows: impl IntoIterator<Item = (&'static str, Input, Row)>) {
     }
 }
 
-/// The rows of the reference's table (reconcilers, 9.1), by their numbers.
+/// Upstream's decisions, without a probe: (want, patch, whether to look again).
 #[test]
-fn the_rows_of_the_reference() {
+fn scales_are_upstreams() {
     use crate::bounds::with_initial_scale;
     let minute = secs(60);
     let (on, off, absent) = (|n| input(Active::True(secs(n))), inactive, || input(Active::Absent));
@@ -77,64 +77,87 @@ fn the_rows_of_the_reference() {
     let no_zero = |input| Input { scale_to_zero: false, ..input };
     /// (want, patch, whether to look again).
     type Expected = (Option<i32>, Option<i32>, bool);
-    let rows: &[(u8, Input, Expected)] = &[
-        (1, on(299), (Some(1), None, true)),
-        (2, short(on(44)), (Some(1), None, true)),
-        (3, short(on(300)), (Some(0), None, false)),
-        (4, of(10, on(299)), (Some(1), Some(1), true)),
-        (5, on(300), (Some(0), None, false)),
-        (6, Input { path: PathMode::Proxy, ..on(300) }, (Some(0), None, true)),
-        (7, retained(0, off(60)), (Some(0), Some(0), false)),
-        (8, retained(120, off(60)), (Some(0), None, true)),
-        (9, retained(120, off(60)), (Some(0), None, true)),
-        (10, retained(60, off(60)), (Some(0), Some(0), false)),
-        (11, off(60), (Some(0), Some(0), false)),
-        (12, off(59), (Some(0), None, true)),
-        (13, proxied(59, off(59)), (Some(0), None, true)),
-        (14, retained(42, proxied(60, off(59))), (Some(0), Some(0), false)),
-        (15, proxied(60, off(59)), (Some(0), Some(0), false)),
-        (16, Input { probe_needed: false, probe: ProbeResult::NotAsked, ..off(60) }, (Some(0), Some(0), false)),
-        (19, activating(75.5), (None, None, true)),
-        (20, activating(152.0), (Some(0), Some(0), false)),
+    let rows: &[(&str, Input, Expected)] = &[
+        ("within the window", on(299), (Some(1), None, true)),
+        ("within a window of its own", short(on(44)), (Some(1), None, true)),
+        ("after the window, path not moved yet", short(on(300)), (Some(0), None, false)),
+        ("ten pods within the window", of(10, on(299)), (Some(1), Some(1), true)),
+        ("at the window's end", on(300), (Some(0), None, false)),
+        ("in the path already, still active", Input { path: PathMode::Proxy, ..on(300) }, (Some(0), None, true)),
+        ("retention of nothing", retained(0, off(60)), (Some(0), Some(0), false)),
+        ("within the retention", retained(120, off(60)), (Some(0), None, true)),
+        ("still within the retention", retained(120, off(60)), (Some(0), None, true)),
+        ("at the retention's end", retained(60, off(60)), (Some(0), Some(0), false)),
+        ("at the grace period's end", off(60), (Some(0), Some(0), false)),
+        ("within the grace period", off(59), (Some(0), None, true)),
+        ("activators in the path for less than the grace period", proxied(59, off(59)), (Some(0), None, true)),
         (
-            21,
+            "in the path for the grace period, retention over",
+            retained(42, proxied(60, off(59))),
+            (Some(0), Some(0), false),
+        ),
+        ("in the path for the grace period", proxied(60, off(59)), (Some(0), Some(0), false)),
+        (
+            "no probe is needed",
+            Input { probe_needed: false, probe: ProbeResult::NotAsked, ..off(60) },
+            (Some(0), Some(0), false),
+        ),
+        ("activating within the timeout", activating(75.5), (None, None, true)),
+        ("activating beyond the timeout", activating(152.0), (Some(0), Some(0), false)),
+        (
+            "activating beyond a timeout of its own",
             Input { activation_timeout: secs(5) + ACTIVATION_TIMEOUT_BUFFER, ..activating(36.0) },
             (Some(0), Some(0), false),
         ),
-        (22, bounded(min(2), of(10, off(59))), (Some(2), Some(2), false)),
-        (23, bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
-        (24, bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
-        (25, of(10, off(60)), (Some(0), Some(0), false)),
-        (26, off(60), (Some(0), Some(0), false)),
-        (27, off(59), (Some(0), None, true)),
-        (28, wants(10, absent()), (Some(10), Some(10), false)),
-        (29, bounded(Bounds { min: 0, max: Some(8) }, wants(10, absent())), (Some(8), Some(8), false)),
-        (30, wants(10, off(30)), (Some(10), Some(10), false)),
-        (31, wants(1, of(0, absent())), (Some(1), Some(1), false)),
-        (31, wants(10, of(0, absent())), (Some(10), Some(10), false)),
-        (32, unknown(of(0, off(0))), (None, None, false)),
-        (33, unknown(of(12, on(0))), (None, None, false)),
-        (34, initial(2, true, true, of(2, on(120))), (Some(1), Some(1), true)),
-        (35, initial(2, false, true, wants(1, of(0, activating(0.0)))), (Some(2), Some(2), false)),
-        (36, initial(5, false, true, wants(1, of(5, activating(0.0)))), (Some(5), None, false)),
-        (37, initial(0, false, true, of(0, off(0))), (Some(0), None, true)),
-        (38, initial(2, false, false, of(2, on(120))), (Some(1), Some(1), true)),
-        (39, no_zero(of(10, on(0))), (Some(1), Some(1), false)),
-        (40, bounded(min(2), no_zero(of(10, on(0)))), (Some(2), Some(2), false)),
-        (41, no_zero(unknown(of(10, on(0)))), (None, None, false)),
+        ("a lower bound within the grace period", bounded(min(2), of(10, off(59))), (Some(2), Some(2), false)),
+        ("a lower bound at its end", bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
+        ("a lower bound after its end", bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
+        ("ten pods at the grace period's end", of(10, off(60)), (Some(0), Some(0), false)),
+        ("one pod at the grace period's end", off(60), (Some(0), Some(0), false)),
+        ("one pod within the grace period", off(59), (Some(0), None, true)),
+        ("no condition yet", wants(10, absent()), (Some(10), Some(10), false)),
+        ("an upper bound", bounded(Bounds { min: 0, max: Some(8) }, wants(10, absent())), (Some(8), Some(8), false)),
+        ("up from inactive", wants(10, off(30)), (Some(10), Some(10), false)),
+        ("up from zero", wants(1, of(0, absent())), (Some(1), Some(1), false)),
+        ("up from zero", wants(10, of(0, absent())), (Some(10), Some(10), false)),
+        ("unknown and asleep", unknown(of(0, off(0))), (None, None, false)),
+        ("unknown and awake", unknown(of(12, on(0))), (None, None, false)),
+        ("an initial scale that was reached", initial(2, true, true, of(2, on(120))), (Some(1), Some(1), true)),
+        (
+            "an initial scale that is to be reached",
+            initial(2, false, true, wants(1, of(0, activating(0.0)))),
+            (Some(2), Some(2), false),
+        ),
+        (
+            "fewer than the initial scale are wanted",
+            initial(5, false, true, wants(1, of(5, activating(0.0)))),
+            (Some(5), None, false),
+        ),
+        ("an initial scale of zero", initial(0, false, true, of(0, off(0))), (Some(0), None, true)),
+        (
+            "an unreachable revision that was initialized",
+            initial(2, false, false, of(2, on(120))),
+            (Some(1), Some(1), true),
+        ),
+        ("no scale to zero", no_zero(of(10, on(0))), (Some(1), Some(1), false)),
+        ("no scale to zero, and a lower bound", bounded(min(2), no_zero(of(10, on(0)))), (Some(2), Some(2), false)),
+        ("no scale to zero, and unknown", no_zero(unknown(of(10, on(0)))), (None, None, false)),
     ];
     for (row, input, expected) in rows {
         assert_eq!(input.grace_period, minute);
         let outcome = decide(input);
         let got = (outcome.want, outcome.patch, outcome.requeue.is_some());
-        assert_eq!((got, outcome.probe), (*expected, ProbeNeed::None), "row {row}: {outcome:?}");
+        assert_eq!((got, outcome.probe), (*expected, ProbeNeed::None), "{row}: {outcome:?}");
     }
-    assert_eq!(decide(&rows[5].1).requeue, Some(secs(3)), "row 6");
-    // A probe that errs and one that finds something else (17, 18) are one verdict: the pod stays, another probe is
-    // sent.
+    assert_eq!(
+        decide(&Input { path: PathMode::Proxy, ..on(300) }).requeue,
+        Some(secs(3)),
+        "the path is looked at again"
+    );
+    // A probe that errs and one that finds something else have one result: the pod stays, another probe is sent.
     let outcome = decide(&Input { probe: ProbeResult::NotInPath, ..off(60) });
     let got = (outcome.want, outcome.patch, outcome.requeue, outcome.probe);
-    assert_eq!(got, (Some(0), None, None, ProbeNeed::Retry), "rows 17 and 18");
+    assert_eq!(got, (Some(0), None, None, ProbeNeed::Retry), "a probe that did not find an activator");
 }
 
 #[test]

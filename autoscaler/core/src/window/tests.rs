@@ -1,4 +1,4 @@
-//! Linear and weighted windows against upstream's rows (autoscaler, 11.4 and 11.5) and a plain model.
+//! Linear and weighted windows against upstream's answers and a plain model.
 
 use proptest::prelude::*;
 
@@ -261,7 +261,7 @@ fn weighted_values_decay_with_age() {
     assert_eq!((window.read(9.0), window.read(14.0)), (0.0, 0.0));
 }
 
-/// The two rows of the reference (11.5) with an α that no number of slots gives.
+/// Upstream's averages for an α that no number of slots gives.
 #[test]
 fn the_newest_value_weighs_most() {
     for (values, expected) in [([10.0, 10.0, 5.0, 5.0], 5.544), ([5.0, 5.0, 10.0, 10.0], 9.072)] {
