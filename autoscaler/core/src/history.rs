@@ -116,7 +116,6 @@ impl Outcome {
         }
     }
 
-    /// Who says this.
     fn voice(&self) -> Voice {
         match self {
             Self::Scale { .. } | Self::Unknown { .. } => Voice::Decider,
@@ -126,7 +125,6 @@ impl Outcome {
     }
 }
 
-/// Who says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Voice {
     Decider,

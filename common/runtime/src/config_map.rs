@@ -5,9 +5,9 @@
 //! missing means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install should
 //! work with none.
 //!
-//! What is refused at the moment is told by [`Refusals`]: in the log once, as a metric, and to a process that must not
-//! start so. A key of a map whose keys are all known ([`ConfigMaps::expect`]) that is none of them is told once, too,
-//! with the one that may be meant.
+//! [`Refusals`] holds what is refused at the moment: it is logged once, shown as a metric, and keeps a process that
+//! must not run on former values from starting. Where all keys of a map are known ([`ConfigMaps::expect`]), one that is
+//! none of them is logged once, with the key that may be meant.
 
 use crate::telemetry::Metrics;
 use crate::watching;
@@ -38,7 +38,7 @@ pub struct ConfigMaps {
     refusals: Refusals,
 }
 
-/// Which maps are refused in their present version. Clones tell of the same maps.
+/// Which maps are refused in their present version. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
     gauges: Family<MapLabel, Gauge>,
@@ -81,7 +81,7 @@ impl Refusals {
         }
     }
 
-    fn judge(&self, name: &str, outcome: Result<(), String>) {
+    fn record(&self, name: &str, outcome: Result<(), String>) {
         let gauge = self.gauges.get_or_create_owned(&MapLabel { config_map: name.to_owned() });
         gauge.set(i64::from(outcome.is_err()));
         let mut errors = self.errors.lock();
@@ -133,26 +133,26 @@ impl ConfigMaps {
         receiver
     }
 
-    /// What tells of maps that are refused.
+    /// The maps that are refused.
     pub fn refusals(&self) -> Refusals {
         self.refusals.clone()
     }
 
-    /// From now on keys of `name` other than `known` are told: whoever wrote one waits for something that never comes.
+    /// From now on keys of `name` other than `known` are logged: they have no effect.
     pub fn expect(&mut self, name: &str, known: &'static [&'static str]) {
-        let (owned, told) = (name.to_owned(), Mutex::new(BTreeSet::new()));
+        let (owned, logged) = (name.to_owned(), Mutex::new(BTreeSet::new()));
         let deliver: Deliver = Box::new(move |data| {
             let unknown = data.keys().filter(|key| !key.starts_with('_') && !known.contains(&key.as_str()));
             let unknown: BTreeSet<String> = unknown.cloned().collect();
-            let mut told = told.lock();
-            for key in unknown.difference(&told) {
+            let mut logged = logged.lock();
+            for key in unknown.difference(&logged) {
                 let remedy = match meant(key, known) {
                     Some(meant) => format!("write {meant}, if that is what was meant"),
                     None => format!("remove it; the keys of this map are: {}", known.join(", ")),
                 };
                 tracing::warn!(config_map = %owned, key, remedy, "unknown key; nothing comes of it");
             }
-            *told = unknown;
+            *logged = unknown;
             Ok(())
         });
         self.subscriptions.entry(name.to_owned()).or_default().push(deliver);
@@ -167,7 +167,7 @@ impl ConfigMaps {
                 outcome = Err(error);
             }
         }
-        self.refusals.judge(name, outcome);
+        self.refusals.record(name, outcome);
     }
 
     /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or `shutdown`;
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is refused is told by name, error and metric for as long as it is, also if but one subscriber refuses
+    /// Goal: a refused map is shown by name, error and metric for as long as it is, also if but one subscriber refuses
     /// it.
     #[test]
     fn refused_maps_are_told() {

@@ -25,7 +25,6 @@ use tokio::time::MissedTickBehavior;
 /// Time between two rounds: long enough to keep what a busy process needs all the time.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The latest round.
 static ROUND: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {

@@ -24,7 +24,6 @@ struct Plane {
     address: SocketAddr,
 }
 
-/// What the parts share.
 struct Parts {
     client: Client,
     kubeconfig: PathBuf,

@@ -15,7 +15,6 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Time between two requests.
 const SPACING: Duration = Duration::from_millis(5);
 
 /// A client's patience.

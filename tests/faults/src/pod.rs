@@ -31,7 +31,6 @@ pub struct Pod {
     end: CancellationToken,
 }
 
-/// What a pod has seen.
 #[derive(Default)]
 struct Counts {
     requests: AtomicUsize,

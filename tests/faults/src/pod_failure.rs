@@ -22,7 +22,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Time between two requests.
 const SPACING: Duration = Duration::from_millis(10);
 
 /// Time under load before the failure.

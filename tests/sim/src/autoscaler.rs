@@ -54,7 +54,6 @@ pub(crate) struct Autoscaler {
     pub(crate) published: Vec<(Option<String>, bool)>,
 }
 
-/// One revision's loop.
 pub(crate) struct Loop {
     decider: Decider,
     pub(crate) status: ScaleStatus,

@@ -2,7 +2,6 @@
 
 use crate::plan::Fault;
 
-/// The faults under way.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     active: Vec<Fault>,

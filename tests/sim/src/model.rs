@@ -28,7 +28,6 @@ pub(crate) enum Id {
     Lease(usize),
 }
 
-/// One object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Object {
     Target(i32),
@@ -47,7 +46,6 @@ pub(crate) enum Place {
     Activator(usize),
 }
 
-/// A PodAutoscaler's status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
     /// The Active condition and when it last changed.

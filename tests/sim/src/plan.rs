@@ -30,7 +30,6 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Planned>,
 }
 
-/// One workload.
 #[derive(Debug)]
 pub(crate) struct Revision {
     pub(crate) key: RevisionKey,
@@ -51,7 +50,6 @@ pub(crate) struct Revision {
     pub(crate) metric: Option<Metric>,
 }
 
-/// A fault and its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     pub(crate) at: Duration,
@@ -59,7 +57,6 @@ pub(crate) struct Planned {
     pub(crate) fault: Fault,
 }
 
-/// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The process stands still; what reaches it waits.

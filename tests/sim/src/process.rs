@@ -3,14 +3,12 @@
 use crate::world::Local;
 use std::time::Duration;
 
-/// Which process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Autoscaler(usize),
     Activator(usize),
 }
 
-/// Whether a process runs.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     /// Which life this is: what was meant for an earlier one is lost.

@@ -27,7 +27,6 @@ const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const ROUND: Duration = Duration::from_secs(45);
 const PROBE_HOLDS: Duration = Duration::from_secs(5);
 
-/// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Controller {
     Autoscaler,
@@ -62,7 +61,6 @@ pub(crate) enum Round {
     Proven(Duration),
 }
 
-/// How a write ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Written(Id, u64, Object),
@@ -71,7 +69,6 @@ pub(crate) enum Answer {
 }
 
 impl World {
-    /// Asks for a pass.
     pub(crate) fn ask(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
         if work.running.is_some() {

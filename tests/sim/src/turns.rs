@@ -14,7 +14,6 @@ use std::time::Duration;
 /// A flood is at most what the rate serves in so long, in seconds.
 const FLOOD_MAX: f64 = 3.0;
 
-/// One process's turns.
 #[derive(Debug)]
 pub(crate) struct Turns {
     pace: TokenBucket,

@@ -88,7 +88,6 @@ pub struct Summary {
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// Something that happens.
 #[derive(Debug)]
 pub(crate) enum Event {
     To(Who, u32, Local),
@@ -178,7 +177,6 @@ pub(crate) enum Local {
     Finish(u64),
 }
 
-/// One frame of stats.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) messages: Vec<WireStatMessage>,
@@ -200,7 +198,6 @@ pub(crate) struct Change {
     pub(crate) version: u64,
 }
 
-/// A pod that runs.
 #[derive(Debug)]
 pub(crate) struct Pod {
     pub(crate) revision: usize,

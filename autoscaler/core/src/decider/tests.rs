@@ -170,8 +170,7 @@ fn in_panic_the_larger_window_wins() {
     }
 }
 
-/// The first sequence of 11.8: panic lasts a stable window beyond the *last* tick over the threshold, and extends only
-/// then.
+/// Panic lasts a stable window beyond the *last* tick over the threshold, and extends only then.
 #[test]
 fn panic_ends_a_stable_window_after_the_last_excess() {
     let spec = spec(1.0, 98.0);
@@ -187,7 +186,6 @@ fn panic_ends_a_stable_window_after_the_last_excess() {
     assert_eq!((tick(&mut again, &spec, secs(30), 40, (30.0, 80.0)).0, since(&again)), (80, Some(30)));
 }
 
-/// The second sequence of 11.8.
 #[test]
 fn panic_mode_holds_the_scale_for_one_stable_window() {
     let spec = spec(10.0, 93.0);
@@ -200,7 +198,6 @@ fn panic_mode_holds_the_scale_for_one_stable_window() {
     assert_eq!(tick(&mut decider, &spec, secs(62), 1, (30.0, 30.0)).0, 3, "the floor went with the panic");
 }
 
-/// The third sequence of 11.8.
 #[test]
 fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
     let spec = spec(1.0, 101.0);
@@ -248,7 +245,7 @@ fn an_unknown_input_changes_nothing() {
     }
 }
 
-/// The delays of 11.8: one of 5 min (150 slots) releases a value 150 slots after its own, not a tick earlier.
+/// A delay of 5 min (150 slots) releases a value 150 slots after its own, not a tick earlier.
 #[test]
 fn the_delay_holds_a_larger_decision() {
     let spec = DeciderSpec {
@@ -281,7 +278,7 @@ fn the_delay_holds_a_larger_decision() {
     assert_eq!(desired(&spec, 906, 0.0), Some(4), "what was unreachable left no trace");
 }
 
-/// The last line of 11.8: no delay.
+/// Without a delay a lower decision counts at once.
 #[test]
 fn without_a_delay_less_is_believed_at_once() {
     let spec = DeciderSpec { panic_threshold: 100.0, stable_window: Duration::ZERO, ..spec(10.0, 0.0) };

@@ -33,7 +33,6 @@ const IDLE_FOR: Duration = Duration::from_secs(90);
 /// Largest buffer of a connection, and largest head of an answer: two records of TLS.
 const BUFFER_MAX: usize = 32 * 1024;
 
-/// What carries requests.
 pub(super) type Carrier = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
 /// A client of the API server that `config` names, to be built upon.

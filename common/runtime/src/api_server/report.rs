@@ -154,7 +154,6 @@ fn whole(bytes: Bytes) -> Box<DynBody> {
     Box::new(Full::new(bytes).map_err(|never| match never {}))
 }
 
-/// A request under way.
 struct Pending {
     since: Instant,
     faults: Arc<Faults>,

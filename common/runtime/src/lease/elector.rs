@@ -80,7 +80,6 @@ struct Elector {
     failures: Vec<FailureLog>,
     leases: Api<Lease>,
     views: Arc<RwLock<Vec<View>>>,
-    /// Writes under the leases.
     writers: Writers,
     changed: watch::Sender<u64>,
 }

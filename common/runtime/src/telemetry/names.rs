@@ -12,16 +12,13 @@ pub(super) enum Kind {
     UpDown,
 }
 
-/// One instrument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instrument {
     /// Of its family in Prometheus's text, without a counter's `_total`.
     pub(super) prometheus: &'static str,
-    /// OpenTelemetry's name.
     pub(super) name: &'static str,
     /// UCUM unit.
     pub(super) unit: &'static str,
-    /// What it is.
     pub(super) kind: Kind,
 }
 

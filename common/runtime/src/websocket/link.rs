@@ -39,7 +39,6 @@ trait Carries: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Carries for S {}
 type Socket = Box<dyn Carries>;
 
-/// What the task owns.
 pub(super) struct Link {
     pub(super) targets: Vec<Target>,
     pub(super) resolver: Arc<dyn Resolve>,
@@ -49,7 +48,6 @@ pub(super) struct Link {
     pub(super) shutdown: CancellationToken,
 }
 
-/// How a connection ended.
 #[derive(Debug)]
 pub(super) enum End {
     /// Shutdown, or nobody is left to send: do not dial again.

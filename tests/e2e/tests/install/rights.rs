@@ -44,7 +44,6 @@ impl Record {
         self.any(|who, access, _| (who, &*access.verb, &*access.resource) == (account, verb, resource))
     }
 
-    /// All that was denied.
     pub(crate) fn denied(&self) -> Vec<String> {
         let record = self.0.lock().expect("record");
         let denied: BTreeSet<_> = record

@@ -20,7 +20,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tempfile::TempDir;
 
-/// The system namespace.
 pub(crate) const SYSTEM: &str = system::NAMESPACE;
 
 /// One of the binaries, as its manifest starts it.
@@ -33,9 +32,7 @@ pub(crate) struct Plane {
     port: u16,
 }
 
-/// The data plane.
 pub(crate) const ACTIVATOR: Plane = Plane { binary: "activator", args: &[], port: 8012 };
-/// The control plane.
 pub(crate) const AUTOSCALER: Plane = Plane { binary: "autoscaler", args: &[], port: 8080 };
 /// The controller of HorizontalPodAutoscalers.
 pub(crate) const HPA: Plane = Plane { binary: "autoscaler-hpa", args: &["--hpa=native"], port: 8080 };
@@ -48,9 +45,7 @@ pub(crate) struct Site {
     folder: TempDir,
 }
 
-/// A plane that runs.
 pub(crate) struct Running {
-    /// What it is.
     pub(crate) plane: Plane,
     /// Where its probes are answered.
     pub(crate) address: SocketAddr,

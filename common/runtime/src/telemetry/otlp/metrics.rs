@@ -111,7 +111,6 @@ fn attributes(sample: &Sample<'_>) -> Vec<KeyValue> {
     labels.map(|(name, value)| attribute(names::attribute(name), value)).collect()
 }
 
-/// A text.
 pub(super) fn attribute(key: &str, value: &str) -> KeyValue {
     let value = AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) };
     KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }

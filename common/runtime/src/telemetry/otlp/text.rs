@@ -1,11 +1,13 @@
-//! Reads OpenMetrics text: ours, as [`super::super::Metrics::encode`] writes it. That is how metrics that are counted
-//! once leave by two ways.
+//! Reads OpenMetrics text: ours, as [`super::super::Metrics::encode`] writes it, so that metrics are counted once and
+//! exported in two formats.
+//!
+//! `prometheus-client` can also encode to structures, but generates them with a protobuf compiler while it is built,
+//! which costs every build more than this reader. It reads nobody else's text.
 //!
 //! Not here: exemplars, time stamps, info and state sets.
 
 use std::borrow::Cow;
 
-/// What a family holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Counter,
@@ -23,7 +25,6 @@ pub(super) struct Family<'a> {
     pub(super) samples: Vec<Sample<'a>>,
 }
 
-/// One line.
 #[derive(Debug)]
 pub(super) struct Sample<'a> {
     /// What follows the family's name: `_total`, `_bucket`, or nothing.
