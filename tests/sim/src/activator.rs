@@ -4,10 +4,11 @@
 //! pod, and is counted out. Wake-ups are real: a waiting request is polled only when its waker was called, so one that
 //! was forgotten stays held, and the run fails.
 
+use crate::events::{Event, Frame, Local};
 use crate::model::{Id, Objects, Place};
 use crate::plan::Revision;
 use crate::process::{Process, Who};
-use crate::world::{Event, Frame, Local, World};
+use crate::world::World;
 use activator_core::accounting::{InFlight, RevisionStats};
 use activator_core::destination::{Destination, Destinations};
 use activator_core::own_index::own_index;

@@ -3,13 +3,16 @@
 //! Election, wheel, windows, deciders and the rule of forwarding are the real ones. What lies between them in the shell
 //! (queues, attestations, the table of loops) is written down here again, as small as it gets.
 
+use crate::events::Local;
 use crate::lease::TIMING;
 use crate::metrics::Looks;
 use crate::model::{Id, Object, Objects};
+use crate::probe::Round;
 use crate::process::{Process, Who};
-use crate::reconcile::{Controller, Round, Work};
+use crate::reconcile::{Controller, Work};
+use crate::summary::Without;
 use crate::turns::Turns;
-use crate::world::{Local, Without, World};
+use crate::world::World;
 use crate::writers::Writers;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::forwarding::Forwarded;

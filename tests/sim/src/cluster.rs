@@ -1,9 +1,10 @@
 //! What is behind the processes: the API server's store and its watches, pods that come and go, endpoints on their way
 //! to entries. None of it fails by itself.
 
+use crate::events::{Event, Local};
 use crate::model::{Id, Object};
 use crate::process::Who;
-use crate::world::{Change, Event, Local, Pod, World};
+use crate::world::{Change, Pod, World};
 use rand::RngExt;
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
 //! Leases: what an autoscaler's election writes, what the API server makes of it, and what it means to own.
 
+use crate::events::{Event, Local};
 use crate::model::{Id, Object};
 use crate::process::Who;
 use crate::reconcile::Controller;
-use crate::world::{Event, Local, Without, World};
+use crate::summary::Without;
+use crate::world::World;
 use common::election::{Op, Record, Timing, WRITE_MARGIN};
 use std::time::Duration;
 

@@ -19,8 +19,7 @@
 //!    be heard, and no revision is put to sleep while it has had requests without a gap for a stable window.
 //! 4. Desired stays within bounds, and one decision within the scale-up rate.
 //! 5. Every poke leads to a patch, and every held request to a pod, within 20 s in which nothing is wrong, also where
-//!    writes
-//!    wait for tokens; or to a stated reason, that somebody else keeps changing the replicas.
+//!    writes wait for tokens; or to a stated reason, that somebody else keeps changing the replicas.
 //! 6. Doubt takes nothing away: while a metric fails no decision is for fewer pods, and none for zero.
 //! 7. A scale that somebody keeps undoing is asked for again after pauses that double.
 //!
@@ -49,21 +48,25 @@
 mod activator;
 mod autoscaler;
 mod cluster;
+mod events;
+mod faults;
 mod invariants;
 mod lease;
 mod links;
 mod metrics;
 mod model;
+mod pass;
 mod plan;
+mod probe;
 mod process;
 mod reconcile;
 mod stats;
-mod trouble;
+mod summary;
 mod turns;
 mod world;
 mod writers;
 
-pub use world::{Summary, Without};
+pub use summary::{Summary, Without};
 
 use std::fmt;
 use std::time::Duration;
@@ -88,7 +91,7 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Runs one seed. `verbose`: tells on standard output what happens.
+/// Runs one seed. `verbose`: writes a trace to standard output.
 ///
 /// # Errors
 /// The first rule that was broken.

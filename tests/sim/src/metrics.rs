@@ -3,9 +3,11 @@
 //! What a metric asks for is made up, from nothing to more than the bounds allow, and has nothing to do with the load:
 //! as a processor or a queue's length may have. The rules that make one wish of it are the real ones.
 
+use crate::events::Local;
 use crate::process::Who;
 use crate::reconcile::Controller;
-use crate::world::{Local, Without, World};
+use crate::summary::Without;
+use crate::world::World;
 use autoscaler_core::engine::blend::{Blend, Input};
 use autoscaler_core::engine::{Answer, LoadRole, Measured};
 use autoscaler_core::hpa::spec::{Behavior, ScalingRules};

@@ -1,6 +1,6 @@
 //! A process's life: whether it runs, stands still, or is gone, and what waits for it.
 
-use crate::world::Local;
+use crate::events::Local;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use crate::activator::SYSTEM;
 use crate::autoscaler::Cause;
+use crate::events::{Frame, Local};
 use crate::process::Who;
-use crate::world::{Frame, Local, World};
+use crate::world::World;
 use autoscaler_core::forwarding::{Forwarded, Hop, Owner, Route, route};
 use common::stat::{Stat, WireStatMessage};
 use rand::RngExt;

@@ -3,9 +3,10 @@
 //! Other writes of the same process (statuses of ten thousand revisions that the model does not have) come in floods,
 //! in the line of objects, and take tokens as its own do.
 
+use crate::events::Local;
 use crate::process::Who;
 use crate::reconcile::Controller;
-use crate::world::{Local, World};
+use crate::world::World;
 use common::write_rate::{TokenBucket, WriteClass};
 use rand::RngExt;
 use std::collections::BTreeMap;

@@ -6,17 +6,13 @@
 
 use crate::activator::Activator;
 use crate::autoscaler::Autoscaler;
-use crate::lease::LeaseAnswer;
+use crate::events::{Event, Local};
 use crate::links::Links;
 use crate::model::{Id, Object, Objects, Path, Place, Status};
 use crate::plan::{END, Plan};
 use crate::process::{Process, Who};
-use crate::reconcile::{Answer, Controller, Step};
-use crate::writers::Passage;
-use autoscaler_core::forwarding::Forwarded;
+use crate::summary::{Summary, Without};
 use autoscaler_core::path_mode::PathMode;
-use common::election::Op;
-use common::stat::WireStatMessage;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
@@ -26,163 +22,6 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks at what waits.
 const LOOK: Duration = Duration::from_millis(500);
-/// A part of the rules that is left out, to see that its invariant depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Without {
-    /// A process acts as long as it has not heard of another holder.
-    Lease,
-    /// A lease is given away whatever is being written under it, and a write may take as long as it takes.
-    Guard,
-    /// The last pod leaves without a probe of the path.
-    Proof,
-    /// Silence is believed whoever has been heard.
-    Attestation,
-    /// A metric that fails counts as one that asks for nothing.
-    Doubt,
-    /// Replicas that somebody changes are put right at once, however often.
-    Contest,
-}
-
-/// What happened in a run.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
-    /// Events.
-    pub events: u64,
-    /// Requests that came.
-    pub requests: u64,
-    /// Requests that were served to their end.
-    pub served: u64,
-    /// Requests that found nobody, which only an activator's death explains.
-    pub unreachable: u64,
-    /// Stats that made an evaluation due at once.
-    pub pokes: u64,
-    /// Replicas written.
-    pub patches: u64,
-    /// Writes that were refused for a newer version.
-    pub conflicts: u64,
-    /// Writes that a process did not begin since its lease might have ended first.
-    pub lease_ends: u64,
-    /// Leases that were given away only after a write under them had ended.
-    pub waits: u64,
-    /// Stats that were forwarded to a former owner, and by it to its successor.
-    pub sent_on: u64,
-    /// Stats that were dropped since two hops did not bring them to an owner.
-    pub misrouted: u64,
-    /// Times that somebody was left waiting for a token.
-    pub turns_waited: u64,
-    /// Writes that moved up since a decision waited for them.
-    pub moved_up: u64,
-    /// Writes of revisions that the model does not have.
-    pub foreign_writes: u64,
-    /// Looks at metrics.
-    pub looks: u64,
-    /// Those that failed.
-    pub failed_looks: u64,
-    /// Replicas that somebody else has changed.
-    pub undone: u64,
-    /// Times that no activator was ready, and the endpoints did not lead to pods that were about to go.
-    pub not_led_back: u64,
-    /// Times that a scale was not asked for again yet, since it is contested.
-    pub contested: u64,
-    /// How often each reason was stated by a pass.
-    pub reasons: BTreeMap<String, u64>,
-}
-
-#[derive(Debug)]
-pub(crate) enum Event {
-    To(Who, u32, Local),
-    WriteLease {
-        by: usize,
-        life: u32,
-        lease: usize,
-        op: Op,
-        sent: Duration,
-    },
-    Write {
-        by: usize,
-        life: u32,
-        passage: Passage,
-        controller: Controller,
-        revision: usize,
-        step: Step,
-    },
-    /// The deployment controller looks at a target.
-    Deploy(usize),
-    PodReady(usize),
-    PodGone(usize),
-    /// An entry learns where a revision's requests go.
-    Switch {
-        entry: usize,
-        revision: usize,
-        version: u64,
-        places: Vec<Place>,
-    },
-    ActivatorReady(usize, u32),
-    Traffic(usize),
-    /// A client's request.
-    Arrive {
-        revision: usize,
-        lasts: Duration,
-    },
-    /// One that went straight to a pod ends.
-    Finish(u64),
-    Begin(usize),
-    End(usize),
-    /// Somebody else looks at a revision's replicas.
-    Undo(usize),
-    Look,
-}
-
-/// Something that reaches a process.
-#[derive(Debug)]
-pub(crate) enum Local {
-    Notify(Id),
-    // Autoscalers:
-    Turn,
-    Elect,
-    LeaseAnswer {
-        lease: usize,
-        sent: Duration,
-        answer: LeaseAnswer,
-    },
-    Pass(Controller, usize),
-    Timer(Controller, usize),
-    Answer {
-        controller: Controller,
-        revision: usize,
-        answer: Answer,
-    },
-    /// Tokens have come back.
-    Turns,
-    /// Other revisions have something to write.
-    Flood,
-    /// A look at a revision's metric; which row of looks it belongs to.
-    Measure(usize, u32),
-    /// Nothing will come of a write for a bucket any more.
-    WriteOver(usize),
-    IdleTimeout {
-        bucket: usize,
-        wait: u32,
-    },
-    Probe(usize),
-    Frame(Frame),
-    Scrape,
-    // Activators:
-    Report,
-    Request {
-        id: u64,
-        revision: usize,
-        lasts: Duration,
-    },
-    Finish(u64),
-}
-
-#[derive(Debug)]
-pub(crate) struct Frame {
-    pub(crate) messages: Vec<WireStatMessage>,
-    /// How, if another autoscaler has forwarded it.
-    pub(crate) forwarded: Option<Forwarded<usize>>,
-}
 
 /// Where requests come in: a node's or an ingress's own idea of the endpoints.
 #[derive(Debug, Default)]

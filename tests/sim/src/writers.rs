@@ -1,9 +1,11 @@
 //! Writes under way: each is begun under a lease, has to be over before that lease ends, and keeps it from being given
 //! away.
 
+use crate::events::Local;
 use crate::lease::LeaseAnswer;
 use crate::process::Who;
-use crate::world::{Local, Without, World};
+use crate::summary::Without;
+use crate::world::World;
 use common::election::{Op, WRITE_MARGIN};
 use rand::RngExt;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! What the seed does to the cluster while it runs: traffic, and faults that begin and end.
 
+use crate::events::Event;
 use crate::model::{Id, Object};
 use crate::plan::Fault;
 use crate::process::Who;
-use crate::world::{Event, World};
+use crate::world::World;
 use rand::RngExt;
 use std::time::Duration;
 

@@ -1,0 +1,171 @@
+//! What a pass of either controller writes, from the copies of its autoscaler.
+
+use crate::autoscaler::Initial;
+use crate::model::{Id, Object, Place, Status};
+use crate::probe::{PROBE_HOLDS, Round};
+use crate::reconcile::{Controller, Step};
+use crate::summary::Without;
+use crate::world::World;
+use autoscaler_core::active;
+use autoscaler_core::bounds;
+use autoscaler_core::num_activators::num_activators;
+use autoscaler_core::path_mode::{self, PathMode};
+use autoscaler_core::scale_conflict;
+use autoscaler_core::scale_to_zero::{self, ProbeNeed, ProbeResult, Reason};
+use common::ownership;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl World {
+    /// What the PodAutoscaler's pass writes. None before everything was listed.
+    pub(crate) fn plan_scale(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
+        let now = self.timestamp();
+        let cache = &self.autoscalers[index].cache;
+        let (current, status, path) =
+            (cache.target(revision)?, cache.status(revision)?.clone(), cache.path(revision)?.clone());
+        let ready = cache.ready_pods(revision).len() as u32;
+        let versions = [Id::Status(revision), Id::Path(revision)].map(|id| cache.version(id));
+        self.ensure_loop(
+            index,
+            revision,
+            if status.desired.is_some() { Initial::TakenOver } else { Initial::Adopted(current) },
+        );
+        let answer = self.blend(index, revision, current);
+        let plan = &self.plan.revisions[revision];
+        let autoscaler = &mut self.autoscalers[index];
+        let state = autoscaler.loops.get_mut(&revision)?;
+        let proxy_for = path.proxy_since.map(|since| now.saturating_since(since)).unwrap_or_default();
+        state.activators_in_path = path.mode == PathMode::Proxy || !proxy_for.is_zero();
+        state.replicas = Some(current);
+        let active = status.active(now);
+        let held = (active.is_activating() && current > 0).then_some(current);
+        let desired = answer.as_ref().map_or(state.status.desired, |answer| answer.desired);
+        let probe = match autoscaler.rounds.get(&revision) {
+            Some(Round::Running { failed: true, .. }) => ProbeResult::NotInPath,
+            Some(Round::Proven(at)) if self.now < *at + PROBE_HOLDS => ProbeResult::InPath,
+            _ => ProbeResult::NotAsked,
+        };
+        let outcome = scale_to_zero::decide(&scale_to_zero::Input {
+            desired: desired.or(held),
+            current_replicas: current,
+            bounds: bounds::with_initial_scale(plan.bounds, 1, status.initialized, true),
+            scale_to_zero: true,
+            active,
+            stable_window: plan.spec.stable_window,
+            activation_timeout: ACTIVATION_TIMEOUT,
+            grace_period: plan.grace_period,
+            pod_retention: plan.pod_retention,
+            path: path.mode,
+            proxy_for,
+            probe_needed: self.without != Some(Without::Proof) && current > 0,
+            probe,
+            warm_in: state.warm_in,
+            unheard: state.unheard,
+        });
+        let mode = path_mode::path_mode(&path_mode::Input {
+            want: outcome.want,
+            excess_burst_capacity: state.status.excess_burst_capacity,
+            present: Some(path.mode),
+            keep_when_unknown: true,
+            warming: state.warm_in.is_some(),
+        });
+        let spec = &plan.spec;
+        let activators = num_activators(ready, spec.total_value, spec.target_burst_capacity, spec.activator_capacity);
+        let conditions = active::decide(&active::Input {
+            want: outcome.want,
+            ready,
+            min_ready: bounds::min_ready(plan.bounds, plan.found, status.initialized),
+            service_known: true,
+            active,
+        });
+        let mut next = Status { desired: outcome.want.or(status.desired), ..status.clone() };
+        next.initialized |= conditions.initialized;
+        if let Some(verdict) = conditions.active.filter(|verdict| next.active.map(|(known, _)| known) != Some(*verdict))
+        {
+            next.active = Some((verdict, now));
+        }
+        let mut steps = VecDeque::new();
+        if let Some(to) = outcome.patch
+            && !self.is_contested(index, revision, to)
+        {
+            self.judge_doubt(index, revision, current, to);
+            steps.push_back(Step { id: Id::Target(revision), base: None, object: Object::Target(to) });
+        }
+        if (mode, activators) != (path.mode, path.activators) {
+            let object = Object::Path(crate::model::Path { mode, activators, ..path });
+            steps.push_back(Step { id: Id::Path(revision), base: Some(versions[1]), object });
+        }
+        if next != status {
+            let object = Object::Status(next);
+            steps.push_back(Step { id: Id::Status(revision), base: Some(versions[0]), object });
+        }
+        self.say(|| format!("autoscaler {index} looks at revision {revision}: {outcome:?}, {mode:?}, {active:?}"));
+        self.explain(outcome.reason);
+        if outcome.probe != ProbeNeed::None {
+            self.start_round(index, revision);
+        }
+        if let Some(after) = outcome.requeue {
+            self.ask_after(index, (Controller::Autoscaler, revision), after);
+        }
+        Some(steps)
+    }
+
+    /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again.
+    fn is_contested(&mut self, index: usize, revision: usize, to: i32) -> bool {
+        let conflict = self.autoscalers[index].conflicts.get(&revision).copied().unwrap_or_default();
+        match conflict.attempt(to, self.instant()) {
+            scale_conflict::Attempt::After(left) if self.without != Some(Without::Contest) => {
+                self.summary.contested += 1;
+                self.ask_after(index, (Controller::Autoscaler, revision), left);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn explain(&mut self, reason: Reason) {
+        *self.summary.reasons.entry(format!("{reason:?}")).or_default() += 1;
+    }
+
+    /// What the ServerlessService's pass writes.
+    pub(crate) fn plan_endpoints(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
+        let now = self.timestamp();
+        let cache = &self.autoscalers[index].cache;
+        let path = cache.path(revision)?.clone();
+        let (pods, activators) = (cache.ready_pods(revision), cache.ready_activators());
+        let through = match path.mode {
+            _ if activators.is_empty() => false,
+            _ if pods.is_empty() => true,
+            mode => mode == PathMode::Proxy,
+        };
+        // Nobody is led back to pods that are on their way out.
+        let leaving = self.autoscalers[index].leaving.get(&revision).is_some_and(|until| self.now < *until)
+            || cache.target(revision) == Some(0);
+        if !through && path.mode == PathMode::Proxy && !pods.is_empty() && leaving {
+            self.summary.not_led_back += 1;
+            return None;
+        }
+        let places: Vec<Place> = if through {
+            let names: Vec<String> = activators.iter().map(|activator| format!("10.0.1.{activator}")).collect();
+            let number = usize::try_from(path.activators).unwrap_or(0);
+            let chosen = ownership::subset(&names, number, self.plan.revisions[revision].key.name());
+            let index = |name: &str| names.iter().position(|known| known == name);
+            chosen.into_iter().filter_map(index).map(|at| Place::Activator(activators[at])).collect()
+        } else {
+            pods.iter().map(|pod| Place::Pod(*pod)).collect()
+        };
+        let mut steps = VecDeque::new();
+        let id = Id::Public(revision);
+        if cache.public(revision) != places {
+            steps.push_back(Step { id, base: Some(cache.version(id)), object: Object::Public(places) });
+        }
+        if path.proxy_since.is_some() != through {
+            let (id, base) = (Id::Path(revision), cache.version(Id::Path(revision)));
+            let object = Object::Path(crate::model::Path { proxy_since: through.then_some(now), ..path });
+            steps.push_back(Step { id, base: Some(base), object });
+        }
+        Some(steps)
+    }
+}

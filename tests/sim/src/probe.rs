@@ -1,0 +1,57 @@
+//! Probes of a revision's path: one a second until an activator answers, or the round is over.
+
+use crate::events::Local;
+use crate::model::Place;
+use crate::process::Who;
+use crate::reconcile::Controller;
+use crate::world::World;
+use rand::RngExt;
+use std::time::Duration;
+
+const PROBE_PERIOD: Duration = Duration::from_secs(1);
+const ROUND: Duration = Duration::from_secs(45);
+/// How long a probe that found an activator counts.
+pub(crate) const PROBE_HOLDS: Duration = Duration::from_secs(5);
+
+/// Probes of one revision's path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Round {
+    Running { failed: bool, until: Duration },
+    Proven(Duration),
+}
+
+impl World {
+    pub(crate) fn start_round(&mut self, index: usize, revision: usize) {
+        let until = self.now + ROUND;
+        let rounds = &mut self.autoscalers[index].rounds;
+        if !matches!(rounds.get(&revision), Some(Round::Running { .. })) {
+            rounds.insert(revision, Round::Running { failed: false, until });
+            self.tell(Who::Autoscaler(index), Duration::from_millis(2), Local::Probe(revision));
+        }
+    }
+
+    /// A probe comes to some entry, as any request would.
+    pub(crate) fn probe(&mut self, index: usize, revision: usize) {
+        let Some(Round::Running { until, .. }) = self.autoscalers[index].rounds.get(&revision).copied() else { return };
+        let entry = self.rng.random_range(0..self.entries.len());
+        let places = &self.entries[entry].places[revision];
+        let place = (!places.is_empty()).then(|| places[self.rng.random_range(0..places.len())]);
+        let proven = matches!(place, Some(Place::Activator(activator)) if self.activators[activator].process.runs());
+        self.say(|| format!("autoscaler {index} probes revision {revision} at entry {entry}: {place:?}"));
+        let over = proven || self.now >= until;
+        let now = self.now;
+        let rounds = &mut self.autoscalers[index].rounds;
+        if proven {
+            rounds.insert(revision, Round::Proven(now));
+        } else if over {
+            rounds.remove(&revision);
+        } else {
+            rounds.insert(revision, Round::Running { failed: true, until });
+        }
+        if over {
+            self.ask(index, (Controller::Autoscaler, revision));
+        } else {
+            self.tell(Who::Autoscaler(index), PROBE_PERIOD, Local::Probe(revision));
+        }
+    }
+}
