@@ -3,8 +3,8 @@
 //! Both live in this process and do nothing while load runs.
 
 use crate::client::Connection;
-use crate::lab::Lab;
 use crate::process::{self, Process};
+use crate::settings::Settings;
 use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
 use common::names;
@@ -48,8 +48,8 @@ pub(crate) struct Plane {
 
 impl Plane {
     /// Starts all of it, and waits until the activator serves.
-    pub(crate) async fn start(lab: &Lab) -> anyhow::Result<Self> {
-        let IpOctets([_, second, third, _]) = octets(lab);
+    pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
+        let IpOctets([_, second, third, _]) = octets(settings);
         let (server, client) = e2e::bare::start(&format!("127.{}.{third}.0/24", second + 64)).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         e2e::bare::create(&client, None, namespace).await?;
@@ -59,7 +59,7 @@ impl Plane {
         let stats = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let stat_url = format!("ws://{}", stats.local_addr()?);
         tokio::spawn(hear(stats));
-        let ip = lab.ip().to_string();
+        let ip = settings.ip().to_string();
         let env = [
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("POD_NAME", "activator-0".to_owned()),
@@ -71,8 +71,8 @@ impl Plane {
             ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("warn".to_owned())),
         ];
         let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
-        let http1 = lab.address(names::ACTIVATOR_HTTP1_PORT);
-        let h2c = lab.address(names::ACTIVATOR_H2C_PORT);
+        let http1 = settings.address(names::ACTIVATOR_HTTP1_PORT);
+        let h2c = settings.address(names::ACTIVATOR_H2C_PORT);
         let plane = Self { http1, h2c, process, client, _server: server, _files: files };
         until("the activator to serve", async || {
             status(http1, "nobody.example.com").await.is_ok_and(|status| status == 404)
@@ -166,8 +166,8 @@ fn labels(name: &str) -> serde_json::Value {
 
 struct IpOctets([u8; 4]);
 
-fn octets(lab: &Lab) -> IpOctets {
-    match lab.ip() {
+fn octets(settings: &Settings) -> IpOctets {
+    match settings.ip() {
         std::net::IpAddr::V4(ip) => IpOctets(ip.octets()),
         std::net::IpAddr::V6(_) => IpOctets([127, 0, 0, 1]),
     }

@@ -19,18 +19,18 @@ mod client;
 mod cluster;
 mod fleet;
 mod idle;
-mod lab;
 mod load;
 mod process;
 mod proxy;
 mod report;
 mod role;
+mod settings;
+mod stalls;
 mod tools;
-mod witness;
 
 use clap::{Parser, Subcommand};
-use lab::Lab;
 use report::Measurement;
+use settings::Settings;
 
 #[derive(Parser)]
 #[command(about = "What the planes cost, beside peers that do the same work in the same run")]
@@ -95,13 +95,13 @@ async fn measure(planes: &[&str], all: &[Measurement], selection: &Selection) ->
         return Ok(());
     }
     anyhow::ensure!(!chosen.is_empty(), "no row is named so; --list names them");
-    let lab = Lab::new(selection.quick, selection.repetitions, selection.revisions);
+    let settings = Settings::new(selection.quick, selection.repetitions, selection.revisions);
     process::build(planes)?;
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let running = async {
-        report::print_title(&lab);
+        report::print_title(&settings);
         for measurement in chosen {
-            let figures = (measurement.run)(&lab).await?;
+            let figures = (measurement.run)(&settings).await?;
             report::print(measurement, &figures);
         }
         Ok(())

@@ -3,8 +3,8 @@
 //! All use two threads, as the activator does on two cores, and write no log.
 
 use crate::cluster::{self, Plane, until};
-use crate::lab::Lab;
 use crate::process::Process;
+use crate::settings::Settings;
 use crate::tools;
 use common::backend::Protocol;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -49,8 +49,12 @@ impl Target {
     }
 
     /// The activator.
-    pub(crate) async fn activator(lab: &Lab, protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
-        let plane = Plane::start(lab).await?;
+    pub(crate) async fn activator(
+        settings: &Settings,
+        protocol: Protocol,
+        backend: SocketAddr,
+    ) -> anyhow::Result<Self> {
+        let plane = Plane::start(settings).await?;
         plane.warm(REVISION, protocol, backend).await?;
         let address = if protocol == Protocol::H2c { plane.h2c } else { plane.http1 };
         Ok(Self { name: "activator", address, process: Some(Owner::Plane(Box::new(plane))), _files: None })

@@ -1,6 +1,6 @@
 //! Rows, their bounds, and how they are printed.
 
-use crate::lab::{Lab, quantile};
+use crate::settings::{Settings, quantile};
 use futures::future::LocalBoxFuture;
 
 /// One row of the table.
@@ -40,7 +40,7 @@ pub(crate) struct Measurement {
     /// What it fills in.
     pub(crate) rows: &'static [Row],
     /// The experiment.
-    pub(crate) run: for<'a> fn(&'a Lab) -> LocalBoxFuture<'a, anyhow::Result<Figures>>,
+    pub(crate) run: for<'a> fn(&'a Settings) -> LocalBoxFuture<'a, anyhow::Result<Figures>>,
 }
 
 /// What an experiment found.
@@ -63,9 +63,12 @@ impl Figures {
 }
 
 /// The table's head.
-pub(crate) fn print_title(lab: &Lab) {
+pub(crate) fn print_title(settings: &Settings) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("{cores} cores, {} repetitions of {:?} where there are repetitions\n", lab.repetitions, lab.span);
+    println!(
+        "{cores} cores, {} repetitions of {:?} where there are repetitions\n",
+        settings.repetitions, settings.span
+    );
     println!("{:24} {:>8} {:>8} {:>8} {:>7} {:>7}  verdict", "row", "min", "median", "max", "must", "aim");
 }
 

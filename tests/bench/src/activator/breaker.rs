@@ -5,8 +5,8 @@
 //! any breaker can cost, and the same through a throttler, pod included.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
-use crate::lab::{Lab, quantile};
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::{Settings, quantile};
 use activator_core::breaker::{Breaker, Capacity};
 use activator_core::throttler::{ContainerConcurrency, Throttler};
 use activator_core::{Destination, Destinations};
@@ -31,22 +31,22 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         row("breaker-alone", "breaker, take and give back, uncontended", 25.0, 15.0),
         row("breaker-two", "the same on two cores", 40.0, 25.0),
     ],
-    run: |lab| async { Ok(run(lab)) }.boxed_local(),
+    run: |settings| async { Ok(run(settings)) }.boxed_local(),
 };
 
-fn run(lab: &Lab) -> Figures {
+fn run(settings: &Settings) -> Figures {
     let mut figures = Figures::default();
     let breaker = Breaker::new(Capacity::Limited(1000), 10);
     let pair = || drop(black_box(breaker.try_acquire()));
-    figures.row("breaker-alone", series(lab, 1, &pair));
-    figures.row("breaker-two", series(lab, 2, &pair));
+    figures.row("breaker-alone", series(settings, 1, &pair));
+    figures.row("breaker-two", series(settings, 2, &pair));
     let word = AtomicU64::new(0);
     let atomics = || {
         word.fetch_add(1, Ordering::AcqRel);
         word.fetch_sub(1, Ordering::AcqRel);
     };
-    figures.beside("two bare atomics", series(lab, 1, &atomics));
-    figures.beside("the same on two cores", series(lab, 2, &atomics));
+    figures.beside("two bare atomics", series(settings, 1, &atomics));
+    figures.beside("the same on two cores", series(settings, 2, &atomics));
     for (name, concurrency) in [("no limit", 0), ("concurrency 1", 1), ("concurrency 100", 100)] {
         let throttler = Throttler::new(ContainerConcurrency::from_number(concurrency), 10);
         let pods = (1..=4).map(|n| Destination::from(std::net::SocketAddr::from(([10, 0, 0, n], 80)))).collect();
@@ -57,14 +57,14 @@ fn run(lab: &Lab) -> Figures {
                 drop(black_box(admitted.pick(&mut rng)));
             }
         };
-        figures.beside(format!("throttler, 4 pods, {name}"), series(lab, 1, &request));
-        figures.beside("the same on two cores", series(lab, 2, &request));
+        figures.beside(format!("throttler, 4 pods, {name}"), series(settings, 1, &request));
+        figures.beside("the same on two cores", series(settings, 2, &request));
     }
     figures
 }
 
-fn series(lab: &Lab, threads: u32, pair: &(impl Fn() + Sync)) -> Vec<f64> {
-    (0..lab.repetitions).map(|_| measure(threads, pair)).filter(|nanos| nanos.is_finite()).collect()
+fn series(settings: &Settings, threads: u32, pair: &(impl Fn() + Sync)) -> Vec<f64> {
+    (0..settings.repetitions).map(|_| measure(threads, pair)).filter(|nanos| nanos.is_finite()).collect()
 }
 
 fn poll<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {

@@ -3,9 +3,9 @@
 
 use crate::client;
 use crate::cluster::{self, Plane};
-use crate::lab::Lab;
 use crate::process::Process;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
 
@@ -21,14 +21,14 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         must: 0.5,
         aim: 0.2,
     }],
-    run: |lab| run(lab).boxed_local(),
+    run: |settings| run(settings).boxed_local(),
 };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (_backend, address) = Process::role(&["http1-backend"])?;
-    let plane = Plane::start(lab).await?;
+    let plane = Plane::start(settings).await?;
     let mut spans = Vec::new();
-    for n in 0..lab.repetitions {
+    for n in 0..settings.repetitions {
         let name = format!("burst-{n}");
         plane.revision(&name, Protocol::Http1).await?;
         plane.until_known(&name).await?;

@@ -8,9 +8,9 @@
 
 use crate::client;
 use crate::cluster::{self, Plane};
-use crate::lab::Lab;
 use crate::process::Process;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub(super) const FEW: Measurement = Measurement {
         kib("held-1000-again", "the same after one earlier answer", 20.0, 6.0),
         left("held-1000-left", "of that, left 30 s after release"),
     ],
-    run: |lab| run(lab, 1000, ["held-1000-fresh", "held-1000-again", "held-1000-left"]).boxed_local(),
+    run: |settings| run(settings, 1000, ["held-1000-fresh", "held-1000-again", "held-1000-left"]).boxed_local(),
 };
 
 pub(super) const MANY: Measurement = Measurement {
@@ -45,13 +45,13 @@ pub(super) const MANY: Measurement = Measurement {
         kib("held-8000-again", "the same after one earlier answer", 20.0, 6.0),
         left("held-8000-left", "of that, left 30 s after release"),
     ],
-    run: |lab| run(lab, 8000, ["held-8000-fresh", "held-8000-again", "held-8000-left"]).boxed_local(),
+    run: |settings| run(settings, 8000, ["held-8000-fresh", "held-8000-again", "held-8000-left"]).boxed_local(),
 };
 
-async fn run(lab: &Lab, n: usize, [fresh, again, left]: [&'static str; 3]) -> anyhow::Result<Figures> {
+async fn run(settings: &Settings, n: usize, [fresh, again, left]: [&'static str; 3]) -> anyhow::Result<Figures> {
     let (_backend, address) = Process::role(&["http1-backend"])?;
     let backend: SocketAddr = address.parse()?;
-    let plane = Plane::start(lab).await?;
+    let plane = Plane::start(settings).await?;
     let host = cluster::host(REVISION);
     plane.warm(REVISION, Protocol::Http1, backend).await?;
     plane.asleep(REVISION, Protocol::Http1).await?;

@@ -2,12 +2,12 @@
 //!
 //! Client, proxy and backend share all cores, so requests/s also show what a proxy costs its neighbours.
 
-use super::turns::{self, of, ratio};
-use crate::lab::Lab;
+use super::interleaved::{self, of, ratio};
 use crate::load::wrk;
 use crate::process::Process;
 use crate::proxy::Target;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
 
@@ -43,27 +43,27 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
             aim: 0.95,
         },
     ],
-    run: |lab| run(lab).boxed_local(),
+    run: |settings| run(settings).boxed_local(),
 };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (_backend, address) = Process::role(&["http1-backend"])?;
     let backend = address.parse()?;
     let targets = [
         Target::haproxy(Protocol::Http1, backend).await?,
-        Target::activator(lab, Protocol::Http1, backend).await?,
+        Target::activator(settings, Protocol::Http1, backend).await?,
         Target::bare(Protocol::Http1, backend).await?,
         Target::nginx(backend).await?,
         Target::direct(backend),
     ];
     let host = Target::host();
-    let load = async |target: &Target| wrk::run(target.address, &host, CONNECTIONS, lab.span).await;
-    let all = turns::run(lab, &targets, load).await?;
+    let load = async |target: &Target| wrk::run(target.address, &host, CONNECTIONS, settings.span).await;
+    let all = interleaved::run(settings, &targets, load).await?;
     let (ours, haproxy, bare) = (of(&all, "activator")?, of(&all, "haproxy")?, of(&all, "bare hyper")?);
     let mut figures = Figures::default();
     figures.row("http1-cpu-haproxy", ratio(&ours.cpu, &haproxy.cpu));
     figures.row("http1-cpu-bare", ratio(&ours.cpu, &bare.cpu));
     figures.row("http1-rate", ratio(&ours.rate, &haproxy.rate));
-    turns::beside(&mut figures, &all);
+    interleaved::beside(&mut figures, &all);
     Ok(figures)
 }

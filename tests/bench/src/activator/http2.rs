@@ -1,11 +1,11 @@
 //! A warm HTTP/2 request, and a unary gRPC call: CPU time beside peers that speak HTTP/2 on both sides as well.
 
-use super::turns::{self, of, ratio};
-use crate::lab::Lab;
+use super::interleaved::{self, of, ratio};
 use crate::load::h2load;
 use crate::process::Process;
 use crate::proxy::Target;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) const H2C: Measurement = Measurement {
         must: 1.6,
         aim: 1.2,
     }],
-    run: |lab| run(lab, "h2c-cpu", None).boxed_local(),
+    run: |settings| run(settings, "h2c-cpu", None).boxed_local(),
 };
 
 pub(super) const GRPC: Measurement = Measurement {
@@ -39,31 +39,31 @@ pub(super) const GRPC: Measurement = Measurement {
         must: 1.6,
         aim: 1.2,
     }],
-    run: |lab| {
+    run: |settings| {
         async {
             let folder = tempfile::tempdir()?;
             let message = folder.path().join("message");
             std::fs::write(&message, MESSAGE)?;
-            run(lab, "grpc-cpu", Some(&message)).await
+            run(settings, "grpc-cpu", Some(&message)).await
         }
         .boxed_local()
     },
 };
 
-async fn run(lab: &Lab, row: &'static str, body: Option<&Path>) -> anyhow::Result<Figures> {
+async fn run(settings: &Settings, row: &'static str, body: Option<&Path>) -> anyhow::Result<Figures> {
     let (_backend, address) = Process::role(&["http2-backend"])?;
     let backend = address.parse()?;
     let targets = [
         Target::haproxy(Protocol::H2c, backend).await?,
-        Target::activator(lab, Protocol::H2c, backend).await?,
+        Target::activator(settings, Protocol::H2c, backend).await?,
         Target::bare(Protocol::H2c, backend).await?,
         Target::direct(backend),
     ];
     let host = Target::host();
-    let load = async |target: &Target| h2load::run(target.address, &host, CLIENTS, lab.span, body).await;
-    let all = turns::run(lab, &targets, load).await?;
+    let load = async |target: &Target| h2load::run(target.address, &host, CLIENTS, settings.span, body).await;
+    let all = interleaved::run(settings, &targets, load).await?;
     let mut figures = Figures::default();
     figures.row(row, ratio(&of(&all, "activator")?.cpu, &of(&all, "haproxy")?.cpu));
-    turns::beside(&mut figures, &all);
+    interleaved::beside(&mut figures, &all);
     Ok(figures)
 }

@@ -2,15 +2,15 @@
 
 use crate::cluster::Plane;
 use crate::idle::{REVISIONS, ROW, settled};
-use crate::lab::Lab;
 use crate::report::{Figures, Measurement};
+use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
 
-pub(super) const MEASUREMENT: Measurement = Measurement { rows: &[ROW], run: |lab| run(lab).boxed_local() };
+pub(super) const MEASUREMENT: Measurement = Measurement { rows: &[ROW], run: |settings| run(settings).boxed_local() };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
-    let plane = Plane::start(lab).await?;
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let plane = Plane::start(settings).await?;
     let mut last = String::new();
     for n in 0..REVISIONS {
         last = format!("asleep-{n}");

@@ -1,12 +1,12 @@
 //! What a proxy adds to the 99th percentile when the machine is half loaded: the same steady rate for all, half of what
 //! HAProxy gets through on these cores.
 
-use super::turns::ratio;
-use crate::lab::Lab;
+use super::interleaved::ratio;
 use crate::load::wrk;
 use crate::process::Process;
 use crate::proxy::Target;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
 use std::time::Duration;
@@ -21,25 +21,25 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         must: 1.5,
         aim: 1.1,
     }],
-    run: |lab| run(lab).boxed_local(),
+    run: |settings| run(settings).boxed_local(),
 };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (_backend, address) = Process::role(&["http1-backend"])?;
     let backend = address.parse()?;
     let targets = [
         Target::direct(backend),
         Target::haproxy(Protocol::Http1, backend).await?,
-        Target::activator(lab, Protocol::Http1, backend).await?,
+        Target::activator(settings, Protocol::Http1, backend).await?,
         Target::bare(Protocol::Http1, backend).await?,
     ];
     let host = Target::host();
-    let full = wrk::run(targets[1].address, &host, 64, lab.span).await?;
+    let full = wrk::run(targets[1].address, &host, 64, settings.span).await?;
     let rate = full.requests / full.took.as_secs_f64() / 2.0;
     let mut p99: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
-    for _ in 0..lab.repetitions {
+    for _ in 0..settings.repetitions {
         for (target, p99) in targets.iter().zip(&mut p99) {
-            p99.push(steady(target, &host, rate, lab.span).await?);
+            p99.push(steady(target, &host, rate, settings.span).await?);
         }
     }
     let added = |which: usize| -> Vec<f64> { p99[which].iter().zip(&p99[0]).map(|(p, direct)| p - direct).collect() };

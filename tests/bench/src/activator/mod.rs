@@ -6,8 +6,8 @@ mod held;
 mod http1;
 mod http2;
 mod idle;
+mod interleaved;
 mod latency;
-mod turns;
 mod wake;
 
 use crate::report::Measurement;

@@ -7,10 +7,10 @@
 
 use crate::client::Connection;
 use crate::cluster::{self, Plane};
-use crate::lab::Lab;
 use crate::report::{Figures, Good, Measurement, P99, Row};
 use crate::role::http1_backend::{answer, serve};
-use crate::witness::Witness;
+use crate::settings::Settings;
+use crate::stalls::StallDetector;
 use anyhow::ensure;
 use common::backend::Protocol;
 use futures::FutureExt;
@@ -40,16 +40,16 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         row(CASES[1].0, "the same, 200 ms", 5.0, 2.0),
         row(CASES[2].0, "the same, 2 s", 40.0, 20.0),
     ],
-    run: |lab| run(lab).boxed_local(),
+    run: |settings| run(settings).boxed_local(),
 };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
-    let plane = Plane::start(lab).await?;
-    let pod = SocketAddr::new(lab.ip(), 8080);
-    let witness = Witness::new();
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let plane = Plane::start(settings).await?;
+    let pod = SocketAddr::new(settings.ip(), 8080);
+    let stalls = StallDetector::new();
     let mut figures = Figures::default();
     for (row, start) in CASES {
-        let rounds = lab.repetitions * if start > Duration::from_secs(1) { 2 } else { 6 };
+        let rounds = settings.repetitions * if start > Duration::from_secs(1) { 2 } else { 6 };
         let (mut delays, mut all) = (Vec::new(), Vec::new());
         while delays.len() < rounds {
             ensure!(all.len() < rounds * ATTEMPTS, "{row}: the machine stood still during most of {} wakes", all.len());
@@ -57,14 +57,14 @@ async fn run(lab: &Lab) -> anyhow::Result<Figures> {
             // A little more each time, so that no beat between start and probing is hit or missed every time.
             let wake = one(&plane, &name, pod, start + start * delays.len() as u32 / 100).await?;
             all.push(wake.millis());
-            if !witness.saw_a_gap(wake.accepting, wake.first).await {
+            if !stalls.stalled_between(wake.accepting, wake.first).await {
                 delays.push(wake.millis());
             }
         }
         let aside = all.len() - delays.len();
         figures.row(row, delays);
         let kind =
-            if witness.sees() { "in which the machine stood still" } else { "put aside, since nobody may watch" };
+            if stalls.is_active() { "in which the machine stood still" } else { "put aside, since nobody may watch" };
         figures.beside(format!("ms: {row} with {aside} wakes {kind}"), all);
     }
     Ok(figures)

@@ -6,8 +6,8 @@
 //! in the rows; what it costs stands beside them.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
-use crate::lab::Lab;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
 use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::history::History;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
@@ -33,26 +33,26 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         row("decision-load", "one decision, windows included, under load"),
         row("decision-silent", "the same, silent for 50 s"),
     ],
-    run: |lab| async { run(lab) }.boxed_local(),
+    run: |settings| async { run(settings) }.boxed_local(),
 };
 
-fn run(lab: &Lab) -> anyhow::Result<Figures> {
+fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     let linear = Aggregation::Linear;
-    let (load, stats) = series(lab, linear, 0)?;
-    let (silent, _) = series(lab, linear, 50)?;
+    let (load, stats) = series(settings, linear, 0)?;
+    let (silent, _) = series(settings, linear, 50)?;
     figures.row("decision-load", load);
     figures.row("decision-silent", silent);
     figures.beside("one stat recorded", stats);
     let weighted = Aggregation::WeightedExponential;
-    figures.beside("one decision, weighted exponential, under load", series(lab, weighted, 0)?.0);
-    figures.beside("the same, silent for 50 s", series(lab, weighted, 50)?.0);
+    figures.beside("one decision, weighted exponential, under load", series(settings, weighted, 0)?.0);
+    figures.beside("the same, silent for 50 s", series(settings, weighted, 50)?.0);
     Ok(figures)
 }
 
 /// Nanoseconds of a decision, and of a stat's record, repetition by repetition.
-fn series(lab: &Lab, aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
-    let all: anyhow::Result<Vec<_>> = (0..lab.repetitions).map(|_| measure(aggregation, silent_secs)).collect();
+fn series(settings: &Settings, aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+    let all: anyhow::Result<Vec<_>> = (0..settings.repetitions).map(|_| measure(aggregation, silent_secs)).collect();
     Ok(all?.into_iter().unzip())
 }
 

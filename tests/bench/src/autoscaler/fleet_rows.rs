@@ -12,8 +12,8 @@
 use super::wake::{SLEEPERS, wakes};
 use crate::fleet::{Autoscaler, Fleet, Rules, State};
 use crate::idle::SETTLE;
-use crate::lab::Lab;
 use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
+use crate::settings::Settings;
 use anyhow::ensure;
 use futures::FutureExt;
 use std::time::Duration;
@@ -57,27 +57,27 @@ pub(super) const SCRAPED: Measurement = Measurement {
             aim: 5.0,
         },
     ],
-    run: |lab| scraped(lab).boxed_local(),
+    run: |settings| scraped(settings).boxed_local(),
 };
 
 pub(super) const ASLEEP: Measurement = Measurement {
     rows: &[kib("asleep-memory", "memory for a sleeping revision, drop-in", 8.0, 4.0)],
-    run: |lab| asleep(lab, Rules::Knative, "asleep-memory").boxed_local(),
+    run: |settings| asleep(settings, Rules::Knative, "asleep-memory").boxed_local(),
 };
 
 pub(super) const STANDALONE: Measurement = Measurement {
     rows: &[kib("standalone-memory", "memory for a sleeping revision, standalone", 8.0, 4.0)],
-    run: |lab| asleep(lab, Rules::Standalone, "standalone-memory").boxed_local(),
+    run: |settings| asleep(settings, Rules::Standalone, "standalone-memory").boxed_local(),
 };
 
-async fn scraped(lab: &Lab) -> anyhow::Result<Figures> {
+async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
-    let mut fleet = Fleet::start(lab, Rules::Knative).await?;
+    let mut fleet = Fleet::start(settings, Rules::Knative).await?;
     let empty = empty(&fleet).await?;
-    fleet.fill("revision", State::Scraped, lab.revisions).await?;
+    fleet.fill("revision", State::Scraped, settings.revisions).await?;
     fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
     let autoscaler = fleet.autoscaler().await?;
-    fleet.until_reconciled(2 * lab.revisions).await?;
+    fleet.until_reconciled(2 * settings.revisions).await?;
     fleet.until_scraped().await?;
     tokio::time::sleep(SETTLE).await;
 
@@ -87,13 +87,13 @@ async fn scraped(lab: &Lab) -> anyhow::Result<Figures> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let before = fleet.scrapes().await?;
     let begin = Instant::now();
-    let cpu = cpu(lab, &autoscaler, lab.revisions).await?;
+    let cpu = cpu(settings, &autoscaler, settings.revisions).await?;
     let scrapes = (fleet.scrapes().await? - before) as f64 / begin.elapsed().as_secs_f64();
-    ensure!(scrapes > 0.9 * lab.revisions as f64, "only {scrapes:.0} pods were asked each second");
+    ensure!(scrapes > 0.9 * settings.revisions as f64, "only {scrapes:.0} pods were asked each second");
     let woken = wakes(&mut fleet, &autoscaler, "sleeper").await?;
     let late = quantile_since(&early, &autoscaler.lateness().await?, 0.99);
 
-    figures.row("scraped-memory", vec![for_each(resident, empty, lab.revisions)]);
+    figures.row("scraped-memory", vec![for_each(resident, empty, settings.revisions)]);
     figures.row("scraped-cpu", cpu);
     figures.row("tick-lateness", vec![late * 1e3]);
     figures.row("wake-ticking", woken);
@@ -102,19 +102,19 @@ async fn scraped(lab: &Lab) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-async fn asleep(lab: &Lab, rules: Rules, row: &'static str) -> anyhow::Result<Figures> {
-    let mut fleet = Fleet::start(lab, rules).await?;
+async fn asleep(settings: &Settings, rules: Rules, row: &'static str) -> anyhow::Result<Figures> {
+    let mut fleet = Fleet::start(settings, rules).await?;
     let empty = empty(&fleet).await?;
-    fleet.fill("asleep", State::Asleep, lab.revisions).await?;
+    fleet.fill("asleep", State::Asleep, settings.revisions).await?;
     let autoscaler = fleet.autoscaler().await?;
-    fleet.until_reconciled(2 * lab.revisions).await?;
+    fleet.until_reconciled(2 * settings.revisions).await?;
     tokio::time::sleep(SETTLE).await;
     let resident = autoscaler.process.resident()?;
     let early = autoscaler.lateness().await?;
-    let cpu = cpu(lab, &autoscaler, lab.revisions).await?;
+    let cpu = cpu(settings, &autoscaler, settings.revisions).await?;
     let late = quantile_since(&early, &autoscaler.lateness().await?, 0.99);
     let mut figures = Figures::default();
-    figures.row(row, vec![for_each(resident, empty, lab.revisions)]);
+    figures.row(row, vec![for_each(resident, empty, settings.revisions)]);
     figures.beside("µs of CPU for such a revision and second", cpu);
     figures.beside("ms a tick is late, p99 at most", vec![late * 1e3]);
     figures.beside("MiB resident without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
@@ -136,11 +136,11 @@ fn for_each(resident: u64, empty: u64, revisions: usize) -> f64 {
 }
 
 /// Microseconds of CPU for each revision and second, reading by reading.
-async fn cpu(lab: &Lab, autoscaler: &Autoscaler, revisions: usize) -> anyhow::Result<Vec<f64>> {
-    let mut readings = Vec::with_capacity(lab.repetitions);
-    for _ in 0..lab.repetitions {
+async fn cpu(settings: &Settings, autoscaler: &Autoscaler, revisions: usize) -> anyhow::Result<Vec<f64>> {
+    let mut readings = Vec::with_capacity(settings.repetitions);
+    for _ in 0..settings.repetitions {
         let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
-        tokio::time::sleep(lab.span * SPANS).await;
+        tokio::time::sleep(settings.span * SPANS).await;
         let used = autoscaler.process.cpu()?.saturating_sub(before);
         readings.push(used.as_secs_f64() * 1e6 / begin.elapsed().as_secs_f64() / revisions as f64);
     }

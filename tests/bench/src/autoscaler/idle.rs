@@ -2,14 +2,14 @@
 
 use crate::fleet::{Fleet, Rules, State};
 use crate::idle::{REVISIONS, ROW, settled};
-use crate::lab::Lab;
 use crate::report::{Figures, Measurement};
+use crate::settings::Settings;
 use futures::FutureExt;
 
-pub(super) const MEASUREMENT: Measurement = Measurement { rows: &[ROW], run: |lab| run(lab).boxed_local() };
+pub(super) const MEASUREMENT: Measurement = Measurement { rows: &[ROW], run: |settings| run(settings).boxed_local() };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
-    let mut fleet = Fleet::start(lab, Rules::Standalone).await?;
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
     fleet.fill("asleep", State::Asleep, REVISIONS).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * REVISIONS).await?;

@@ -7,9 +7,9 @@
 
 use super::wake::{send_all, stat_socket};
 use crate::fleet::{self, Fleet, NAMESPACE, Rules, State};
-use crate::lab::Lab;
 use crate::process::Process;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
 use bytes::Bytes;
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use futures::FutureExt;
@@ -31,18 +31,18 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         must: 8.0,
         aim: 4.0,
     }],
-    run: |lab| run(lab).boxed_local(),
+    run: |settings| run(settings).boxed_local(),
 };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
-    let mut fleet = Fleet::start(lab, Rules::Knative).await?;
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let mut fleet = Fleet::start(settings, Rules::Knative).await?;
     fleet.fill("busy", State::Unscraped, REVISIONS as usize).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * REVISIONS as usize).await?;
     let (floor, address) = Process::role(&["stat-floor"])?;
     let floor_address: SocketAddr = address.parse()?;
     let (mut ours, mut least) = (Series::default(), Series::default());
-    for _ in 0..lab.repetitions {
+    for _ in 0..settings.repetitions {
         ours.measure(&autoscaler.process, autoscaler.stats).await?;
         least.measure(&floor, floor_address).await?;
     }

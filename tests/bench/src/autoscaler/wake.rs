@@ -7,9 +7,9 @@
 use crate::client::Connection;
 use crate::cluster;
 use crate::fleet::{self, Autoscaler, Fleet, NAMESPACE, Rules, State};
-use crate::lab::Lab;
 use crate::process::{self, Process};
 use crate::report::{Figures, Good, Measurement, P99, Row};
+use crate::settings::Settings;
 use anyhow::Context;
 use common::names;
 use common::stat::Stat;
@@ -39,18 +39,18 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         row("wake-idle", "first stat written → patch at the API server, p99; idle"),
         row("wake-request", "request written to the activator → patch at the API server, p99; idle, standalone"),
     ],
-    run: |lab| run(lab).boxed_local(),
+    run: |settings| run(settings).boxed_local(),
 };
 
-async fn run(lab: &Lab) -> anyhow::Result<Figures> {
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
-    let mut fleet = Fleet::start(lab, Rules::Knative).await?;
+    let mut fleet = Fleet::start(settings, Rules::Knative).await?;
     fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * SLEEPERS).await?;
     figures.row("wake-idle", wakes(&mut fleet, &autoscaler, "sleeper").await?);
     drop((autoscaler, fleet));
-    figures.row("wake-request", requests(lab).await?);
+    figures.row("wake-request", requests(settings).await?);
     Ok(figures)
 }
 
@@ -88,11 +88,11 @@ pub(super) async fn stat_socket(address: SocketAddr) -> anyhow::Result<Socket> {
 }
 
 /// The same with an activator that gets the requests.
-async fn requests(lab: &Lab) -> anyhow::Result<Vec<f64>> {
-    let mut fleet = Fleet::start(lab, Rules::Standalone).await?;
+async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
+    let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
     fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
     let autoscaler = fleet.autoscaler().await?;
-    let (_activator, http1) = activator(lab, &fleet, autoscaler.stats).await?;
+    let (_activator, http1) = activator(settings, &fleet, autoscaler.stats).await?;
     fleet.until_reconciled(2 * SLEEPERS).await?;
     let mut delays = Vec::with_capacity(SLEEPERS);
     for n in 0..SLEEPERS {
@@ -108,8 +108,8 @@ async fn requests(lab: &Lab) -> anyhow::Result<Vec<f64>> {
 }
 
 /// Starts an activator beside the autoscaler, and waits until it serves.
-async fn activator(lab: &Lab, fleet: &Fleet, stats: SocketAddr) -> anyhow::Result<(Process, SocketAddr)> {
-    let ip = lab.second_ip().to_string();
+async fn activator(settings: &Settings, fleet: &Fleet, stats: SocketAddr) -> anyhow::Result<(Process, SocketAddr)> {
+    let ip = settings.second_ip().to_string();
     let env = [
         ("KUBECONFIG", fleet.kubeconfig()),
         ("POD_NAME", "activator-0".to_owned()),
@@ -121,7 +121,7 @@ async fn activator(lab: &Lab, fleet: &Fleet, stats: SocketAddr) -> anyhow::Resul
         ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
     ];
     let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
-    let http1 = SocketAddr::new(lab.second_ip(), names::ACTIVATOR_HTTP1_PORT);
+    let http1 = SocketAddr::new(settings.second_ip(), names::ACTIVATOR_HTTP1_PORT);
     cluster::until("the activator to serve", async || local::up::is_ready(http1).await).await?;
     Ok((process, http1))
 }

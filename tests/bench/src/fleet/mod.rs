@@ -7,10 +7,10 @@
 mod objects;
 
 use crate::cluster;
-use crate::lab::Lab;
 use crate::process::{self, Process};
 use crate::role::api::monotonic_nanos;
 use crate::role::queue_proxies;
+use crate::settings::Settings;
 use anyhow::{Context, ensure};
 use common::names;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
-pub(crate) use objects::NAMESPACE;
+pub(crate) use objects::{NAMESPACE, Rules, State};
 
 /// Objects created at once.
 const CREATING: usize = 48;
@@ -37,27 +37,6 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Longest wait for that.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(240);
 
-/// Whose rules hold.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rules {
-    /// Those of the drop-in.
-    Knative,
-    /// Our own.
-    Standalone,
-}
-
-/// What revisions are like.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    /// One pod, which is asked for its stats.
-    Scraped,
-    /// One replica, of whose pod nothing is known yet.
-    Unscraped,
-    /// No pod.
-    Asleep,
-}
-
-/// The cluster.
 pub(crate) struct Fleet {
     rules: Rules,
     ip: IpAddr,
@@ -84,7 +63,7 @@ pub(crate) struct Autoscaler {
 
 impl Fleet {
     /// A cluster without revisions.
-    pub(crate) async fn start(lab: &Lab, rules: Rules) -> anyhow::Result<Self> {
+    pub(crate) async fn start(settings: &Settings, rules: Rules) -> anyhow::Result<Self> {
         let files = tempfile::tempdir()?;
         let kubeconfig = files.path().join("kubeconfig");
         let path = kubeconfig.display().to_string();
@@ -101,7 +80,7 @@ impl Fleet {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let network = Ipv4Addr::new(127, 208 + high % 32, low & 0xC0, 1);
         let (pods, processes) = (Vec::new(), vec![process]);
-        Ok(Self { rules, ip: lab.ip(), client, api, pods, network, kubeconfig, processes, _files: files })
+        Ok(Self { rules, ip: settings.ip(), client, api, pods, network, kubeconfig, processes, _files: files })
     }
 
     /// Creates `count` revisions whose names begin with `prefix`, and their pods if they have any.

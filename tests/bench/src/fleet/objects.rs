@@ -4,12 +4,31 @@
 //! an earlier autoscaler have left, so that nothing is scaled for having just been made. They have no owners: there are
 //! no Revisions here, and what is owned by nothing that exists is collected.
 
-use super::{Rules, State};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
+
+/// Whose rules hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// Those of the drop-in.
+    Knative,
+    /// Our own.
+    Standalone,
+}
+
+/// What revisions are like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// One pod, which is asked for its stats.
+    Scraped,
+    /// One replica, of whose pod nothing is known yet.
+    Unscraped,
+    /// No pod.
+    Asleep,
+}
 
 /// Where all revisions live.
 pub(crate) const NAMESPACE: &str = "fleet";

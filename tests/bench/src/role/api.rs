@@ -7,7 +7,7 @@
 //!   allowed;
 //! - `writes N`: so many writes in all, renewals of leases aside; every [`TOLD`].
 
-use super::say;
+use super::announce::say;
 use local::api::{ApiOptions, ApiServer, Audit};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A proxy of hyper's parts alone: its server, its pooled client, and a changed target between them.
 
-use super::listen;
+use super::announce::listen;
 use http::uri::{Authority, Scheme};
 use http::{Request, Uri};
 use hyper::body::Incoming;

@@ -2,7 +2,7 @@
 //!
 //! Requests have no bodies; that is up to the load generators.
 
-use super::{BODY, listen};
+use super::announce::{BODY, listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

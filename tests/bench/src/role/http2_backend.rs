@@ -1,6 +1,6 @@
 //! The backend of the HTTP/2 rows. A gRPC call is answered with its body's length of data and a status in trailers.
 
-use super::{BODY, listen};
+use super::announce::{BODY, listen};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Request, Response};

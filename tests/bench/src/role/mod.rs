@@ -1,5 +1,7 @@
-//! What this program is when a measurement starts it again: a backend, a bare proxy, or the door to another program.
+//! What this program is when a measurement starts it again: a backend, a bare proxy, or the launcher of another
+//! program.
 
+mod announce;
 pub(crate) mod api;
 mod bare;
 mod exec;
@@ -11,14 +13,9 @@ mod steady;
 
 use clap::Subcommand;
 use std::ffi::OsString;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// The body of every answer.
-const BODY: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
-
-/// A role.
 #[derive(Subcommand)]
 pub(crate) enum Role {
     /// Becomes another program, which ends when our parent does.
@@ -93,18 +90,4 @@ fn one_thread() -> std::io::Result<tokio::runtime::Runtime> {
 
 fn all_cores() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Runtime::new()
-}
-
-/// Listens on a free port and says where.
-async fn listen() -> anyhow::Result<tokio::net::TcpListener> {
-    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    say(listener.local_addr()?)?;
-    Ok(listener)
-}
-
-/// One line to whoever started us.
-fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
-    let mut output = std::io::stdout().lock();
-    writeln!(output, "{line}")?;
-    Ok(output.flush()?)
 }

@@ -3,8 +3,8 @@
 //! The load that they tell wavers and never asks for a second pod. Once a second the process says how many questions it
 //! has answered so far.
 
+use super::announce::say;
 use super::http1_backend::head_length;
-use super::say;
 use anyhow::Context;
 use common::stat::Stat;
 use prost::Message;

@@ -1,7 +1,7 @@
 //! The least that a reader of stats can do: a WebSocket server of the same library that decodes each frame, and answers
 //! pings as that does.
 
-use super::listen;
+use super::announce::listen;
 use futures::StreamExt;
 use tokio_tungstenite::tungstenite::Message;
 

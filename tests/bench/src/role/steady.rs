@@ -7,7 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "a thread of its own reads the clock for itself")]
 
 use super::http1_backend::head_length;
-use crate::lab::quantile;
+use crate::settings::quantile;
 use anyhow::ensure;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
@@ -162,7 +162,7 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
             let answer = &self.buffer[..self.filled];
-            if head_length(answer).is_some_and(|head| answer.len() >= head + super::BODY.len()) {
+            if head_length(answer).is_some_and(|head| answer.len() >= head + super::announce::BODY.len()) {
                 ensure!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(answer));
                 return Ok(self.since.take().map(|since| since.elapsed()));
             }

@@ -1,10 +1,10 @@
-//! When the machine itself stood still: what a figure of single moments must not be blamed for.
+//! Detects when the machine itself stood still, so that figures of such moments are put aside.
 //!
 //! The host of a virtual machine takes a processor away for milliseconds and longer, and says so late, in hundredths
 //! of a second, or not at all. A thread on each processor, before which no ordinary thread is run, sleeps for moments:
 //! where it sleeps on past [`USUAL`], nobody ran there. Our own processes cannot make it late.
 //!
-//! Not permitted (it takes `CAP_SYS_NICE`): then nobody has seen anything, and every figure counts.
+//! Where that is not permitted (it takes `CAP_SYS_NICE`), no stall is detected and every figure counts.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -18,14 +18,13 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// What a sleep may take longer where nothing is wrong.
 const USUAL: Duration = Duration::from_millis(1);
 
-/// Sees from its making on. Its threads end with it.
-pub(crate) struct Witness {
-    posts: Vec<Arc<Post>>,
+/// Detects stalls from its creation on. Its threads end with it.
+pub(crate) struct StallDetector {
+    watchers: Vec<Arc<Watcher>>,
     over: Arc<AtomicBool>,
 }
 
-/// What one thread has seen.
-struct Post(Mutex<Seen>);
+struct Watcher(Mutex<Seen>);
 
 struct Seen {
     /// The processor ran then.
@@ -34,43 +33,44 @@ struct Seen {
     gaps: Vec<(Instant, Instant)>,
 }
 
-impl Witness {
+impl StallDetector {
     /// On each processor that we may use; on none if that is not permitted.
     pub(crate) fn new() -> Self {
         let over = Arc::<AtomicBool>::default();
         let usable = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        let posts = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).filter_map(|cpu| Post::take(cpu, &over));
-        Self { posts: posts.collect(), over }
+        let watchers =
+            (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).filter_map(|cpu| Watcher::take(cpu, &over));
+        Self { watchers: watchers.collect(), over }
     }
 
-    /// Whether anybody watches.
-    pub(crate) fn sees(&self) -> bool {
-        !self.posts.is_empty()
+    /// Whether stalls are detected at all.
+    pub(crate) fn is_active(&self) -> bool {
+        !self.watchers.is_empty()
     }
 
     /// Whether a processor stood still at any time between the two.
-    pub(crate) async fn saw_a_gap(&self, from: Instant, to: Instant) -> bool {
+    pub(crate) async fn stalled_between(&self, from: Instant, to: Instant) -> bool {
         let mut saw = false;
-        for post in &self.posts {
-            while post.seen(|seen| seen.latest) <= to {
+        for watcher in &self.watchers {
+            while watcher.seen(|seen| seen.latest) <= to {
                 tokio::time::sleep(MOMENT).await;
             }
-            saw |= post.seen(|seen| seen.gaps.iter().any(|(start, end)| *start < to && from < *end));
+            saw |= watcher.seen(|seen| seen.gaps.iter().any(|(start, end)| *start < to && from < *end));
         }
         saw
     }
 }
 
-impl Drop for Witness {
+impl Drop for StallDetector {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
     }
 }
 
-impl Post {
+impl Watcher {
     fn take(cpu: usize, over: &Arc<AtomicBool>) -> Option<Arc<Self>> {
-        let post = Arc::new(Self(Mutex::new(Seen { latest: Instant::now(), gaps: Vec::new() })));
-        let (own, over) = (post.clone(), over.clone());
+        let watcher = Arc::new(Self(Mutex::new(Seen { latest: Instant::now(), gaps: Vec::new() })));
+        let (own, over) = (watcher.clone(), over.clone());
         let (said, heard) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let placed = place(cpu);
@@ -88,7 +88,7 @@ impl Post {
                 });
             }
         });
-        heard.recv().is_ok_and(|placed| placed.is_ok()).then_some(post)
+        heard.recv().is_ok_and(|placed| placed.is_ok()).then_some(watcher)
     }
 
     fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
@@ -117,19 +117,19 @@ mod tests {
     async fn a_gap_is_seen_from_within_and_across_its_ends() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let post = Arc::new(Post(Mutex::new(Seen { latest: at(1000), gaps: vec![(at(10), at(20))] })));
-        let witness = Witness { posts: vec![post], over: Arc::default() };
+        let watcher = Arc::new(Watcher(Mutex::new(Seen { latest: at(1000), gaps: vec![(at(10), at(20))] })));
+        let stalls = StallDetector { watchers: vec![watcher], over: Arc::default() };
         for (from, to, saw) in [(0, 9, false), (0, 11, true), (12, 14, true), (19, 30, true), (21, 30, false)] {
-            assert_eq!(witness.saw_a_gap(at(from), at(to)).await, saw, "{from} to {to} ms");
+            assert_eq!(stalls.stalled_between(at(from), at(to)).await, saw, "{from} to {to} ms");
         }
     }
 
     /// Goal: whoever asks hears only once every thread has looked again, and they go on looking.
     #[tokio::test]
     async fn what_was_seen_until_now_can_be_asked() {
-        let witness = Witness::new();
+        let stalls = StallDetector::new();
         let now = Instant::now();
-        let _ = witness.saw_a_gap(now, now).await; // What is seen is up to the machine.
-        assert!(witness.posts.iter().all(|post| post.seen(|seen| seen.latest) > now));
+        let _ = stalls.stalled_between(now, now).await; // What is seen is up to the machine.
+        assert!(stalls.watchers.iter().all(|watcher| watcher.seen(|seen| seen.latest) > now));
     }
 }

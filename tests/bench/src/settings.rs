@@ -1,10 +1,9 @@
-//! How long and how often, and addresses that belong to this run alone.
+//! Settings of one run: how long, how often, and addresses that no other run uses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// One run's settings.
-pub(crate) struct Lab {
+pub(crate) struct Settings {
     /// Repetitions of what is measured by repetitions.
     pub(crate) repetitions: usize,
     /// Length of one repetition under load.
@@ -13,7 +12,7 @@ pub(crate) struct Lab {
     pub(crate) revisions: usize,
 }
 
-impl Lab {
+impl Settings {
     /// Of the usual length, or a quick one.
     pub(crate) fn new(quick: bool, repetitions: Option<usize>, revisions: Option<usize>) -> Self {
         let (usual, seconds, many) = if quick { (3, 1, 1_000) } else { (7, 2, 10_000) };

@@ -1,9 +1,9 @@
-//! Targets under the same load, in turns.
+//! The same load on several targets, one after the other in each repetition.
 
-use crate::lab::Lab;
 use crate::load::Done;
 use crate::proxy::Target;
 use crate::report::Figures;
+use crate::settings::Settings;
 
 /// What one target did, repetition by repetition.
 pub(super) struct Series {
@@ -14,9 +14,9 @@ pub(super) struct Series {
     pub(super) rate: Vec<f64>,
 }
 
-/// Loads every target once to warm up, and then all of them by turns.
+/// Loads every target once to warm up, and then all of them one after the other.
 pub(super) async fn run(
-    lab: &Lab,
+    settings: &Settings,
     targets: &[Target],
     load: impl AsyncFn(&Target) -> anyhow::Result<Done>,
 ) -> anyhow::Result<Vec<Series>> {
@@ -25,7 +25,7 @@ pub(super) async fn run(
     for target in targets {
         load(target).await?;
     }
-    for _ in 0..lab.repetitions {
+    for _ in 0..settings.repetitions {
         for (target, series) in targets.iter().zip(&mut all) {
             let before = target.process().map(|process| process.cpu()).transpose()?;
             let done = load(target).await?;
