@@ -7,7 +7,7 @@
 //! same program in the same embedded cluster, in turns.
 
 use anyhow::Context;
-use e2e::{Entry, Workload, World};
+use e2e::{Entry, TestEnv, Workload};
 use futures::{StreamExt, TryStreamExt, future};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -29,20 +29,20 @@ async fn main() -> anyhow::Result<()> {
     let config = tempfile::NamedTempFile::new()?;
     std::fs::write(config.path(), "scale-to-zero-grace-period: 6s\n")?;
     let options = UpOptions { config_autoscaler: Some(config.path().to_owned()), ..UpOptions::default() };
-    let world = World::with(options).await?;
+    let env = TestEnv::with(options).await?;
 
     let services: Vec<_> = (0..count).map(|n| format!("wakes-{n}")).collect();
     let plain: Vec<_> = (0..count).map(|n| format!("plain-{n}")).collect();
     for (service, plain) in services.iter().zip(&plain) {
-        world.deploy(&Workload::new(service)).await?;
-        world.create::<Deployment>(Workload::new(plain).deployment(&e2e::world::program()?)).await?;
+        env.deploy(&Workload::new(service)).await?;
+        env.create::<Deployment>(Workload::new(plain).deployment(&e2e::test_env::program()?)).await?;
         let ports = json!([{"port": 80, "targetPort": 8080}]);
         let spec = json!({"selector": {"app": plain}, "ports": ports});
-        world.create::<Service>(json!({"metadata": {"name": plain}, "spec": spec})).await?;
+        env.create::<Service>(json!({"metadata": {"name": plain}, "spec": spec})).await?;
     }
     for round in 1..=rounds {
-        let floor = control_plane(&world, &plain).await?;
-        let woken = wake(&world, &services).await?;
+        let floor = control_plane(&env, &plain).await?;
+        let woken = wake(&env, &services).await?;
         let line = |name: &str, times: &[Duration]| {
             let of = |share| quantile(times, share).as_secs_f64() * 1e3;
             println!("round {round} {name}: p50 {:.0} p95 {:.0} max {:.0} ms", of(0.5), of(0.95), of(1.0));
@@ -52,13 +52,13 @@ async fn main() -> anyhow::Result<()> {
         let ratio = |share| quantile(&woken, share).as_secs_f64() / quantile(&floor, share).as_secs_f64();
         println!("round {round} ratio: p50 {:.2} p95 {:.2}", ratio(0.5), ratio(0.95));
     }
-    world.end().await;
+    env.end().await;
     Ok(())
 }
 
 /// Scales all from 0 to 1, and how long each took to have a ready address; they are asleep again afterwards.
-async fn control_plane(world: &World, names: &[String]) -> anyhow::Result<Vec<Duration>> {
-    let mut events = watcher(world.api::<EndpointSlice>(), watcher::Config::default()).touched_objects().boxed();
+async fn control_plane(env: &TestEnv, names: &[String]) -> anyhow::Result<Vec<Duration>> {
+    let mut events = watcher(env.api::<EndpointSlice>(), watcher::Config::default()).touched_objects().boxed();
     let start = Instant::now();
     let watched = async {
         let mut ready = BTreeMap::new();
@@ -74,16 +74,16 @@ async fn control_plane(world: &World, names: &[String]) -> anyhow::Result<Vec<Du
         }
         anyhow::Ok(ready.into_values().collect())
     };
-    let (times, ()) = future::try_join(watched, scale(world, names, 1)).await?;
-    scale(world, names, 0).await?;
+    let (times, ()) = future::try_join(watched, scale(env, names, 1)).await?;
+    scale(env, names, 0).await?;
     for name in names {
-        world.until_asleep(name).await?;
+        env.until_asleep(name).await?;
     }
     Ok(times)
 }
 
-async fn scale(world: &World, names: &[String], replicas: i32) -> anyhow::Result<()> {
-    let deployments = world.api::<Deployment>();
+async fn scale(env: &TestEnv, names: &[String], replicas: i32) -> anyhow::Result<()> {
+    let deployments = env.api::<Deployment>();
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
     let params = PatchParams::default();
     let patches = names.iter().map(|name| deployments.patch_scale(name, &params, &patch));
@@ -91,9 +91,9 @@ async fn scale(world: &World, names: &[String], replicas: i32) -> anyhow::Result
 }
 
 /// Calls all at once, and how long each took to answer; they are asleep again afterwards.
-async fn wake(world: &World, names: &[String]) -> anyhow::Result<Vec<Duration>> {
+async fn wake(env: &TestEnv, names: &[String]) -> anyhow::Result<Vec<Duration>> {
     let calls = names.iter().map(|name| {
-        let load = world.load(Entry::Activator, name);
+        let load = env.load(Entry::Activator, name);
         async move {
             let answer = load.get("/").await?;
             anyhow::ensure!(answer.status == 200, "{name}: {} {:?}", answer.status, answer.body);
@@ -102,7 +102,7 @@ async fn wake(world: &World, names: &[String]) -> anyhow::Result<Vec<Duration>> 
     });
     let times = future::try_join_all(calls).await?;
     for name in names {
-        world.until_asleep(name).await?;
+        env.until_asleep(name).await?;
     }
     Ok(times)
 }

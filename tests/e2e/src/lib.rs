@@ -1,6 +1,6 @@
 //! The whole system over real sockets: what the tests in `tests/` share.
 //!
-//! A [`World`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
+//! A [`TestEnv`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
 //! Requests go in through the ingress or straight at an activator with nothing but a Host header ([`Entry`]); every
 //! scenario of the data path runs both ways. A [`Space`] is the namespace alone, for tests that start the parts of a
 //! cluster as [`Process`]es of their own. Nothing here sleeps until something should have happened: tests wait for
@@ -12,14 +12,14 @@ pub mod process;
 pub mod relay;
 pub mod space;
 pub mod streams;
+pub mod test_env;
 pub mod workload;
-pub mod world;
 
 pub use load::{Answer, Load, Outcome};
 pub use process::Process;
 pub use space::Space;
+pub use test_env::{Entry, TestEnv};
 pub use workload::Workload;
-pub use world::{Entry, World};
 
 /// Makes two tests of one scenario: through the ingress, and straight at the activator.
 #[macro_export]

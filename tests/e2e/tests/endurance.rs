@@ -2,8 +2,8 @@
 
 use common_api::{Mode, ServerlessService};
 use e2e::relay::Relay;
-use e2e::world::{ASLEEP, SOON};
-use e2e::{Entry, Workload, World};
+use e2e::test_env::{ASLEEP, SOON};
+use e2e::{Entry, TestEnv, Workload};
 use local::up::{PlaneId, UpOptions};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -16,26 +16,26 @@ const MINUTES: Duration = Duration::from_secs(180);
 /// Plain pods report nothing themselves: if the activators left the path, their load would read as none.
 #[tokio::test(flavor = "multi_thread")]
 async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
-    let world = World::start().await?;
+    let env = TestEnv::start().await?;
     // Default configuration: no annotation but the floor that brings 25 pods.
     // Requests that last much longer than a busy client takes between two keep the load what it is meant to be.
     let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 1000);
     workload.annotations.clear();
     let workload = workload.annotate("autoscaling.knative.dev/target", 2);
-    world.deploy(&workload).await?;
-    let (load, stop) = (world.load(Entry::Ingress, "plain"), CancellationToken::new());
-    let mut stalls = world.stalls.recent(WINDOW);
+    env.deploy(&workload).await?;
+    let (load, stop) = (env.load(Entry::Ingress, "plain"), CancellationToken::new());
+    let mut stalls = env.stalls.recent(WINDOW);
     // 35 in flight at 70 % of 2 each are 25 pods.
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(35, "/", stop).await }
     });
-    world.until(ASLEEP, "25 ready pods", async || Ok(world.ready_pods("plain").await? >= 25)).await?;
+    env.until(ASLEEP, "25 ready pods", async || Ok(env.ready_pods("plain").await? >= 25)).await?;
     let end = tokio::time::Instant::now() + MINUTES;
     while tokio::time::Instant::now() < end {
-        let mode = world.api::<ServerlessService>().get("plain").await?.spec.mode;
+        let mode = env.api::<ServerlessService>().get("plain").await?.spec.mode;
         assert_eq!(mode, Some(Mode::Proxy), "the path stays with the activators");
-        let replicas = world.replicas("plain").await?;
+        let replicas = env.replicas("plain").await?;
         // Clients that stall send less.
         let stalled = stalls.share();
         assert!(
@@ -46,7 +46,7 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     }
     stop.cancel();
     steady.await?.none_lost()?;
-    world.end().await;
+    env.end().await;
     Ok(())
 }
 
@@ -56,28 +56,28 @@ async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> 
     let cable = Relay::start().await?;
     // The cable is joined as soon as the autoscaler's address is known; until then the activator retries.
     let options = UpOptions { stat_url: Some(format!("ws://{}", cable.address)), ..UpOptions::default() };
-    let world = World::with(options).await?;
-    cable.join(world.cluster.address(PlaneId::Autoscaler(0)));
+    let env = TestEnv::with(options).await?;
+    cable.join(env.cluster.address(PlaneId::Autoscaler(0)));
     let workload = Workload::new("link").env("HELLO_LATENCY_MS", 50).annotate("autoscaling.knative.dev/target", 10);
-    world.deploy(&workload).await?;
-    let (load, stop) = (world.load(Entry::Ingress, "link"), CancellationToken::new());
+    env.deploy(&workload).await?;
+    let (load, stop) = (env.load(Entry::Ingress, "link"), CancellationToken::new());
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(20, "/", stop).await }
     });
-    world.until(ASLEEP, "three ready pods", async || Ok(world.ready_pods("link").await? >= 3)).await?;
-    let settled = world.replicas("link").await?;
+    env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("link").await? >= 3)).await?;
+    let settled = env.replicas("link").await?;
     cable.cut();
     let end = tokio::time::Instant::now() + MINUTES;
     while tokio::time::Instant::now() < end {
-        let replicas = world.replicas("link").await?;
+        let replicas = env.replicas("link").await?;
         assert!(replicas >= settled.min(3), "{replicas} replicas while nobody could report");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    cable.join(world.cluster.address(PlaneId::Autoscaler(0)));
+    cable.join(env.cluster.address(PlaneId::Autoscaler(0)));
     stop.cancel();
     steady.await?.none_lost()?;
-    world.until(SOON + ASLEEP, "sleep once the link is back", async || Ok(world.replicas("link").await? == 0)).await?;
-    world.end().await;
+    env.until(SOON + ASLEEP, "sleep once the link is back", async || Ok(env.replicas("link").await? == 0)).await?;
+    env.end().await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Up and down with the processor time that pods really use, and together with requests.
 
-use e2e::world::{ASLEEP, SOON};
-use e2e::{Entry, Load, Outcome, Workload, World};
+use e2e::test_env::{ASLEEP, SOON};
+use e2e::{Entry, Load, Outcome, TestEnv, Workload};
 use kube::Client;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -31,10 +31,10 @@ async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64
 /// Goal: class HPA without a HorizontalPodAutoscaler object: real processor time brings pods, and its end takes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> {
-    let world = World::start().await?;
-    if !world.has_metrics().await? {
+    let env = TestEnv::start().await?;
+    if !env.has_metrics().await? {
         eprintln!("this API server knows nothing of what pods use");
-        world.end().await;
+        env.end().await;
         return Ok(());
     }
     let workload = Workload::new("cpu")
@@ -44,28 +44,28 @@ async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> 
         .annotate("autoscaling.knative.dev/max-scale", 3)
         .annotate(BEHAVIOR, "{scaleDown: {stabilizationWindowSeconds: 1}}")
         .annotate(PERIOD, "1s");
-    world.deploy(&workload).await?;
-    let load = world.load(Entry::Ingress, "cpu");
+    env.deploy(&workload).await?;
+    let load = env.load(Entry::Ingress, "cpu");
     assert_eq!(load.get("/").await?.status, 200, "woken by a request, whatever the metrics");
     let (computing, stop) = compute(&load);
-    world.until(ASLEEP, "three ready pods", async || Ok(world.ready_pods("cpu").await? == 3)).await?;
-    let namespace = &world.namespace;
-    let busy = async || Ok(used(&world.cluster.client(), namespace, "cpu").await? > 100_000_000);
-    world.until(SOON, "more than a tenth of a processor in metrics.k8s.io", busy).await?;
+    env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("cpu").await? == 3)).await?;
+    let namespace = &env.namespace;
+    let busy = async || Ok(used(&env.cluster.client(), namespace, "cpu").await? > 100_000_000);
+    env.until(SOON, "more than a tenth of a processor in metrics.k8s.io", busy).await?;
     stop.cancel();
     computing.await?.none_lost()?;
-    world.until(ASLEEP, "at most one replica", async || Ok(world.replicas("cpu").await? <= 1)).await?;
-    world.end().await;
+    env.until(ASLEEP, "at most one replica", async || Ok(env.replicas("cpu").await? <= 1)).await?;
+    env.end().await;
     Ok(())
 }
 
 /// Goal: processor time and concurrency together: the larger wins, silence puts it to sleep, a request wakes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn load_and_processor_time_together_reach_zero_and_wake() -> anyhow::Result<()> {
-    let world = World::start().await?;
-    if !world.has_metrics().await? {
+    let env = TestEnv::start().await?;
+    if !env.has_metrics().await? {
         eprintln!("this API server knows nothing of what pods use");
-        world.end().await;
+        env.end().await;
         return Ok(());
     }
     let workload = Workload::new("both")
@@ -74,14 +74,14 @@ async fn load_and_processor_time_together_reach_zero_and_wake() -> anyhow::Resul
         .annotate("zeroscale.dev/metrics", CPU)
         .annotate(BEHAVIOR, "{scaleDown: {stabilizationWindowSeconds: 1}}")
         .annotate(PERIOD, "1s");
-    world.deploy(&workload).await?;
-    let load = world.load(Entry::Activator, "both");
+    env.deploy(&workload).await?;
+    let load = env.load(Entry::Activator, "both");
     let (computing, stop) = compute(&load);
-    world.until(ASLEEP, "two ready pods", async || Ok(world.ready_pods("both").await? == 2)).await?;
+    env.until(ASLEEP, "two ready pods", async || Ok(env.ready_pods("both").await? == 2)).await?;
     stop.cancel();
     computing.await?.none_lost()?;
-    world.until_asleep("both").await?;
+    env.until_asleep("both").await?;
     assert_eq!(load.get("/").await?.status, 200, "and it wakes");
-    world.end().await;
+    env.end().await;
     Ok(())
 }

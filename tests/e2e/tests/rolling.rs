@@ -1,7 +1,7 @@
 //! Activators that are replaced one after the other, while requests go on.
 
-use e2e::world::{LINGER, SOON};
-use e2e::{Entry, Load, Outcome, Workload, World};
+use e2e::test_env::{LINGER, SOON};
+use e2e::{Entry, Load, Outcome, TestEnv, Workload};
 use local::up::{PlaneId, UpOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -22,38 +22,38 @@ fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
 /// afterwards; of one that is taken away in an instant, no more is lost than was in its hands.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
-    let world = World::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
-    world.cluster.ready_planes(PLANES).await;
+    let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
+    env.cluster.ready_planes(PLANES).await;
     let awake = Workload::new(NAME).env("HELLO_LATENCY_MS", 20).annotate("autoscaling.knative.dev/min-scale", 2);
-    world.deploy(&awake).await?;
-    world.deploy(&Workload::new("asleep")).await?;
-    world.until(SOON, "two ready pods", async || Ok(world.ready_pods(NAME).await? == 2)).await?;
-    let load = world.load(Entry::Ingress, NAME);
+    env.deploy(&awake).await?;
+    env.deploy(&Workload::new("asleep")).await?;
+    env.until(SOON, "two ready pods", async || Ok(env.ready_pods(NAME).await? == 2)).await?;
+    let load = env.load(Entry::Ingress, NAME);
     assert_eq!(load.get("/").await?.status, 200);
 
     let stop = CancellationToken::new();
     let running = steady(&load, &stop);
     for n in 0..ACTIVATORS {
-        world.cluster.drain_plane(PlaneId::Activator(n)).await;
-        world.cluster.start_plane(PlaneId::Activator(n))?;
-        world.cluster.ready_planes(PLANES).await;
+        env.cluster.drain_plane(PlaneId::Activator(n)).await;
+        env.cluster.start_plane(PlaneId::Activator(n))?;
+        env.cluster.ready_planes(PLANES).await;
     }
     stop.cancel();
     let rolled = running.await?;
     eprintln!("{} answered while both were replaced in order", rolled.ok);
     rolled.none_lost()?;
-    let woken = world.load(Entry::Ingress, "asleep").get("/").await?;
+    let woken = env.load(Entry::Ingress, "asleep").get("/").await?;
     assert_eq!(woken.status, 200, "it wakes: {:?}", woken.body);
 
     let stop = CancellationToken::new();
     let running = steady(&load, &stop);
-    world.cluster.kill_plane(PlaneId::Activator(0));
-    world.cluster.start_plane(PlaneId::Activator(0))?;
-    world.cluster.ready_planes(PLANES).await;
+    env.cluster.kill_plane(PlaneId::Activator(0));
+    env.cluster.start_plane(PlaneId::Activator(0))?;
+    env.cluster.ready_planes(PLANES).await;
     stop.cancel();
     let killed = running.await?;
     eprintln!("{} answered while one was killed, {} lost", killed.ok, killed.failures());
     assert!(killed.failures() <= CLIENTS, "{:?}", killed.failed);
-    world.end().await;
+    env.end().await;
     Ok(())
 }

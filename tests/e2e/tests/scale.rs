@@ -1,7 +1,7 @@
 //! Up with load, down without it, to zero and back.
 
-use e2e::world::{ASLEEP, SOON};
-use e2e::{Entry, Workload, World, both_ways};
+use e2e::test_env::{ASLEEP, SOON};
+use e2e::{Entry, TestEnv, Workload, both_ways};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -10,81 +10,81 @@ use tokio_util::sync::CancellationToken;
 const WINDOW: Duration = Duration::from_secs(8);
 
 async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> anyhow::Result<()> {
-    let world = World::start().await?;
+    let env = TestEnv::start().await?;
     // 20 clients with requests of a second keep 20 in flight, if less than 0.4 s pass from an answer to the next request;
     // with 70 % of 10 as the target, that is 3 pods.
     let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 1000).annotate("autoscaling.knative.dev/target", 10);
-    world.deploy(&workload).await?;
-    let (load, stop) = (world.load(entry, "scale"), CancellationToken::new());
-    let mut stalls = world.stalls.recent(WINDOW);
+    env.deploy(&workload).await?;
+    let (load, stop) = (env.load(entry, "scale"), CancellationToken::new());
+    let mut stalls = env.stalls.recent(WINDOW);
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(20, "/", stop).await }
     });
-    world.until(ASLEEP, "three ready pods", async || Ok(world.ready_pods("scale").await? == 3)).await?;
+    env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("scale").await? == 3)).await?;
     // A full stable window later it is still three: neither panic nor hunting. Clients that stall send less, and what a
     // thread that stalls does not report is missing in the averages: the window after that counts.
     let mut since = Instant::now();
     let what = "three or four replicas for a whole stable window";
     let calm = async || {
-        let (replicas, stalled) = (world.replicas("scale").await?, stalls.share());
+        let (replicas, stalled) = (env.replicas("scale").await?, stalls.share());
         if !(3..=4).contains(&replicas) {
             anyhow::ensure!(stalled > 0.0, "{replicas} replicas under steady load, and no thread stalled");
             since = Instant::now();
         }
         Ok(since.elapsed() > WINDOW)
     };
-    world.until(ASLEEP, what, calm).await?;
+    env.until(ASLEEP, what, calm).await?;
     stop.cancel();
     steady.await?.none_lost()?;
-    world.until_asleep("scale").await?;
-    world.end().await;
+    env.until_asleep("scale").await?;
+    env.end().await;
     Ok(())
 }
 both_ways!(load_brings_the_expected_pods_and_silence_takes_them);
 
 async fn ten_times_to_zero_and_back(entry: Entry) -> anyhow::Result<()> {
-    let world = World::start().await?;
-    world.deploy(&Workload::new("again")).await?;
-    let load = world.load(entry, "again");
+    let env = TestEnv::start().await?;
+    env.deploy(&Workload::new("again")).await?;
+    let load = env.load(entry, "again");
     for turn in 0..10 {
         let answer = load.get("/").await?;
         assert_eq!(answer.status, 200, "turn {turn}: {:?}", answer.body);
-        world.until_asleep("again").await?;
+        env.until_asleep("again").await?;
     }
-    world.end().await;
+    env.end().await;
     Ok(())
 }
 both_ways!(ten_times_to_zero_and_back);
 
 async fn requests_that_race_the_scale_to_zero_are_not_lost(entry: Entry) -> anyhow::Result<()> {
-    let world = World::start().await?;
-    world.deploy(&Workload::new("race")).await?;
-    let load = world.load(entry, "race");
+    let env = TestEnv::start().await?;
+    env.deploy(&Workload::new("race")).await?;
+    let load = env.load(entry, "race");
     assert_eq!(load.get("/").await?.status, 200);
     // The moment at which the replicas go to zero is the one to hit: bursts as soon as it is seen, and around it.
     let mut answered = 0;
     while answered < 1000 {
-        world.until(ASLEEP, "zero replicas", async || Ok(world.replicas("race").await? == 0)).await?;
+        env.until(ASLEEP, "zero replicas", async || Ok(env.replicas("race").await? == 0)).await?;
         let outcome = load.burst(100, "/").await;
         outcome.none_lost()?;
         answered += outcome.ok;
     }
-    world.end().await;
+    env.end().await;
     Ok(())
 }
 both_ways!(requests_that_race_the_scale_to_zero_are_not_lost);
 
 async fn an_edit_under_load_drops_nothing(entry: Entry) -> anyhow::Result<()> {
     use kube::api::{Patch, PatchParams};
-    let world = World::start().await?;
-    world.deploy(&Workload::new("edit").env("HELLO_LATENCY_MS", 20)).await?;
-    let (load, stop) = (world.load(entry, "edit"), CancellationToken::new());
+    let env = TestEnv::start().await?;
+    env.deploy(&Workload::new("edit").env("HELLO_LATENCY_MS", 20)).await?;
+    let (load, stop) = (env.load(entry, "edit"), CancellationToken::new());
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(8, "/", stop).await }
     });
-    world.until(SOON, "a ready pod", async || Ok(world.ready_pods("edit").await? >= 1)).await?;
+    env.until(SOON, "a ready pod", async || Ok(env.ready_pods("edit").await? >= 1)).await?;
     let edits = [
         serde_json::json!({"metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "2"}}}),
         serde_json::json!({"spec": {"containerConcurrency": 2}}),
@@ -93,47 +93,46 @@ async fn an_edit_under_load_drops_nothing(entry: Entry) -> anyhow::Result<()> {
         serde_json::json!({"spec": {"containerConcurrency": 0}}),
     ];
     for edit in edits {
-        let api = world.api::<common_api::PodAutoscaler>();
+        let api = env.api::<common_api::PodAutoscaler>();
         api.patch("edit", &PatchParams::default(), &Patch::Merge(edit)).await?;
         tokio::time::sleep(Duration::from_millis(500)).await; // Load under each version is the point.
     }
-    world.until(SOON, "two ready pods", async || Ok(world.ready_pods("edit").await? >= 2)).await?;
+    env.until(SOON, "two ready pods", async || Ok(env.ready_pods("edit").await? >= 2)).await?;
     stop.cancel();
     steady.await?.none_lost()?;
-    world.end().await;
+    env.end().await;
     Ok(())
 }
 both_ways!(an_edit_under_load_drops_nothing);
 
 async fn a_pod_killed_under_load_costs_no_get(entry: Entry) -> anyhow::Result<()> {
     use kube::api::DeleteParams;
-    let world = World::start().await?;
+    let env = TestEnv::start().await?;
     let workload = Workload::new("killed").env("HELLO_LATENCY_MS", 5).annotate("autoscaling.knative.dev/min-scale", 3);
-    world.deploy(&workload).await?;
-    let load = world.load(entry, "killed");
+    env.deploy(&workload).await?;
+    let load = env.load(entry, "killed");
     assert_eq!(load.get("/").await?.status, 200);
-    world.until(SOON, "three ready pods", async || Ok(world.ready_pods("killed").await? == 3)).await?;
+    env.until(SOON, "three ready pods", async || Ok(env.ready_pods("killed").await? == 3)).await?;
     let stop = CancellationToken::new();
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(8, "/", stop).await }
     });
     for _ in 0..3 {
-        let victim = world.pods("killed").await?.into_iter().find(e2e::world::is_ready);
+        let victim = env.pods("killed").await?.into_iter().find(e2e::test_env::is_ready);
         let name = victim.and_then(|pod| pod.metadata.name).ok_or_else(|| anyhow::anyhow!("no ready pod"))?;
         let at_once = DeleteParams::default().grace_period(0);
-        world.api::<k8s_openapi::api::core::v1::Pod>().delete(&name, &at_once).await?;
-        world
-            .until(SOON, "three ready pods again", async || {
-                let pods = world.pods("killed").await?;
-                let gone = pods.iter().all(|pod| pod.metadata.name.as_deref() != Some(&name));
-                Ok(gone && pods.iter().filter(|pod| e2e::world::is_ready(pod)).count() == 3)
-            })
-            .await?;
+        env.api::<k8s_openapi::api::core::v1::Pod>().delete(&name, &at_once).await?;
+        env.until(SOON, "three ready pods again", async || {
+            let pods = env.pods("killed").await?;
+            let gone = pods.iter().all(|pod| pod.metadata.name.as_deref() != Some(&name));
+            Ok(gone && pods.iter().filter(|pod| e2e::test_env::is_ready(pod)).count() == 3)
+        })
+        .await?;
     }
     stop.cancel();
     steady.await?.none_lost()?;
-    world.end().await;
+    env.end().await;
     Ok(())
 }
 both_ways!(a_pod_killed_under_load_costs_no_get);

@@ -3,8 +3,8 @@
 use anyhow::Context;
 use common::RevisionKey;
 use common::ownership::{bucket_names, owner};
-use e2e::world::{ASLEEP, SOON};
-use e2e::{Entry, Load, Workload, World};
+use e2e::test_env::{ASLEEP, SOON};
+use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -24,39 +24,38 @@ const BUCKETS: u32 = 4; // Standalone's default.
 const NAME: &str = "owned";
 
 /// Two autoscalers with short leases.
-async fn world() -> anyhow::Result<World> {
-    let world = World::with(UpOptions { autoscalers: 2, ..UpOptions::default() }).await?;
-    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), system::NAMESPACE);
+async fn env() -> anyhow::Result<TestEnv> {
+    let env = TestEnv::with(UpOptions { autoscalers: 2, ..UpOptions::default() }).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), system::NAMESPACE);
     let data = json!({"lease-duration": "4s", "renew-deadline": "3s", "retry-period": "1s"});
     let map = serde_json::from_value(json!({"metadata": {"name": "config-leader-election"}, "data": data}))?;
     maps.create(&PostParams::default(), &map).await?;
     for n in 0..2 {
-        world.cluster.drain_plane(PlaneId::Autoscaler(n)).await; // Leases are read at the start.
-        world.cluster.start_plane(PlaneId::Autoscaler(n))?;
+        env.cluster.drain_plane(PlaneId::Autoscaler(n)).await; // Leases are read at the start.
+        env.cluster.start_plane(PlaneId::Autoscaler(n))?;
     }
-    world.cluster.ready_planes(3).await;
-    Ok(world)
+    env.cluster.ready_planes(3).await;
+    Ok(env)
 }
 
 /// Who holds the lease that the workload belongs to; none: nobody at the moment.
-async fn holder(world: &World) -> anyhow::Result<Option<PlaneId>> {
+async fn holder(env: &TestEnv) -> anyhow::Result<Option<PlaneId>> {
     let names = bucket_names(BUCKETS);
-    let key = RevisionKey::new(world.namespace.as_str(), NAME);
+    let key = RevisionKey::new(env.namespace.as_str(), NAME);
     let lease = owner(&names, &key.to_string()).context("buckets")?;
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), system::NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(env.client.clone(), system::NAMESPACE);
     let holder = leases.get(lease).await?.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     Ok((0..2).map(PlaneId::Autoscaler).find(|plane| holder.starts_with(&format!("{}_", plane.name()))))
 }
 
 /// Waits until another than `former` holds it; who, and how long that took from `since` on.
-async fn next_holder(world: &World, former: PlaneId, since: Instant) -> anyhow::Result<(PlaneId, Duration)> {
+async fn next_holder(env: &TestEnv, former: PlaneId, since: Instant) -> anyhow::Result<(PlaneId, Duration)> {
     let mut next = None;
-    world
-        .until(SOON, "another owner", async || {
-            next = holder(world).await?.filter(|holder| *holder != former);
-            Ok(next.is_some())
-        })
-        .await?;
+    env.until(SOON, "another owner", async || {
+        next = holder(env).await?.filter(|holder| *holder != former);
+        Ok(next.is_some())
+    })
+    .await?;
     Ok((next.context("just seen")?, since.elapsed()))
 }
 
@@ -69,54 +68,52 @@ fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e
 /// down meanwhile, a ten-fold surge that begins with the crash is scaled up to, and no request is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Result<()> {
-    let world = world().await?;
+    let env = env().await?;
     // Requests of half a second, seven to a pod.
     let workload = Workload::new(NAME).env("HELLO_LATENCY_MS", 500).annotate("autoscaling.knative.dev/target", 10);
-    world.deploy(&workload).await?;
-    let (load, stop) = (world.load(Entry::Activator, NAME), CancellationToken::new());
+    env.deploy(&workload).await?;
+    let (load, stop) = (env.load(Entry::Activator, NAME), CancellationToken::new());
     let calm = steady(&load, 4, &stop);
-    world.until(ASLEEP, "a ready pod", async || Ok(world.ready_pods(NAME).await? >= 1)).await?;
+    env.until(ASLEEP, "a ready pod", async || Ok(env.ready_pods(NAME).await? >= 1)).await?;
 
     let mut first = None;
-    world
-        .until(SOON, "an owner", async || {
-            first = holder(&world).await?;
-            Ok(first.is_some())
-        })
-        .await?;
+    env.until(SOON, "an owner", async || {
+        first = holder(&env).await?;
+        Ok(first.is_some())
+    })
+    .await?;
     let first = first.context("just seen")?;
-    let (left, stalled) = (Instant::now(), world.stalls.total());
-    let (drained, taken) = tokio::join!(world.cluster.drain_plane(first), next_holder(&world, first, left));
+    let (left, stalled) = (Instant::now(), env.stalls.total());
+    let (drained, taken) = tokio::join!(env.cluster.drain_plane(first), next_holder(&env, first, left));
     let ((), (second, took)) = (drained, taken?);
     eprintln!("taken over {took:?} after an orderly exit began");
-    let lost = world.stalls.total() - stalled;
+    let lost = env.stalls.total() - stalled;
     assert!(took < TAKEOVER + lost, "taken over {took:?} after an orderly exit began");
-    world.cluster.start_plane(first)?;
-    world.cluster.ready_planes(3).await;
-    assert!(world.replicas(NAME).await? >= 1);
+    env.cluster.start_plane(first)?;
+    env.cluster.ready_planes(3).await;
+    assert!(env.replicas(NAME).await? >= 1);
 
     // It may have handed the lease back by now.
-    let second = holder(&world).await?.unwrap_or(second);
-    let before = world.replicas(NAME).await?;
-    world.cluster.kill_plane(second);
-    let (killed, stalled) = (Instant::now(), world.stalls.total());
+    let second = holder(&env).await?.unwrap_or(second);
+    let before = env.replicas(NAME).await?;
+    env.cluster.kill_plane(second);
+    let (killed, stalled) = (Instant::now(), env.stalls.total());
     let surge = steady(&load, 40, &stop);
-    let (_, took) = next_holder(&world, second, killed).await?;
+    let (_, took) = next_holder(&env, second, killed).await?;
     eprintln!("taken over {took:?} after a crash, with leases of {LEASE:?}");
-    let lost = world.stalls.total() - stalled;
+    let lost = env.stalls.total() - stalled;
     assert!(took < LEASE + TAKEOVER + lost, "taken over {took:?} after a crash");
-    world
-        .until(ASLEEP, "replicas for ten times the load", async || {
-            let replicas = world.replicas(NAME).await?;
-            assert!(replicas >= before, "{replicas} replicas under load, {before} before");
-            Ok(replicas >= 6)
-        })
-        .await?;
+    env.until(ASLEEP, "replicas for ten times the load", async || {
+        let replicas = env.replicas(NAME).await?;
+        assert!(replicas >= before, "{replicas} replicas under load, {before} before");
+        Ok(replicas >= 6)
+    })
+    .await?;
     eprintln!("scaled up {:?} after the crash", killed.elapsed());
-    world.until(ASLEEP, "pods for ten times the load", async || Ok(world.ready_pods(NAME).await? >= 6)).await?;
+    env.until(ASLEEP, "pods for ten times the load", async || Ok(env.ready_pods(NAME).await? >= 6)).await?;
     stop.cancel();
     calm.await?.none_lost()?;
     surge.await?.none_lost()?;
-    world.end().await;
+    env.end().await;
     Ok(())
 }

@@ -31,11 +31,19 @@ pub enum Piece {
     /// The same.
     Another(u8),
     /// One of them with a byte of it replaced.
-    Changed { fragment: u8, at: u8, byte: u8 },
+    Changed {
+        /// Which one.
+        fragment: u8,
+        /// Where.
+        at: u8,
+        /// By what.
+        byte: u8,
+    },
     /// As it is.
     Raw([u8; 3]),
     /// One byte many times.
     Run {
+        /// The byte.
         byte: u8,
         /// How often, in 16s.
         times: u8,

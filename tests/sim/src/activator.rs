@@ -1,14 +1,14 @@
 //! An activator: real accounting and a real throttler for each revision, a made-up socket and made-up pods.
 //!
-//! The proxy itself is reduced to what counts here: a request is counted in, waits for a place, runs for a while on a
+//! The proxy itself is reduced to what counts here: a request is counted in, waits for a slot, runs for a while on a
 //! pod, and is counted out. Wake-ups are real: a waiting request is polled only when its waker was called, so one that
 //! was forgotten stays held, and the run fails.
 
 use crate::events::{Event, Frame, Local};
-use crate::model::{Id, Objects, Place};
+use crate::model::{Endpoint, Id, Objects};
 use crate::plan::Revision;
 use crate::process::{Process, Who};
-use crate::world::World;
+use crate::simulation::Simulation;
 use activator_core::accounting::{InFlight, RevisionStats};
 use activator_core::destination::{Destination, Destinations};
 use activator_core::own_index::own_index;
@@ -122,7 +122,7 @@ fn pod_of(destination: &Destination) -> usize {
     }
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn start_activator(&mut self, index: usize) {
         let life = self.activators[index].process.life;
         let mut fresh = Activator::new(index, &self.plan.revisions, &self.clock);
@@ -164,9 +164,9 @@ impl World {
                     .cache
                     .public(revision)
                     .iter()
-                    .map(|place| match place {
-                        Place::Activator(other) => address(*other),
-                        Place::Pod(pod) => destination(*pod).to_string(),
+                    .map(|endpoint| match endpoint {
+                        Endpoint::Activator(other) => address(*other),
+                        Endpoint::Pod(pod) => destination(*pod).to_string(),
                     })
                     .collect();
                 let own = own_index(&address(index), addresses.iter().map(String::as_str));
@@ -314,22 +314,22 @@ impl World {
     /// A client's request comes to an entry and goes where that entry's endpoints lead.
     pub(crate) fn arrive(&mut self, revision: usize, lasts: Duration) {
         let entry = self.rng.random_range(0..self.entries.len());
-        let mut places = self.entries[entry].places[revision].clone();
+        let mut endpoints = self.entries[entry].endpoints[revision].clone();
         self.next_request += 1;
         let id = self.next_request;
-        while !places.is_empty() {
-            match places.swap_remove(self.rng.random_range(0..places.len())) {
-                Place::Activator(index) if !self.activators[index].process.down => {
+        while !endpoints.is_empty() {
+            match endpoints.swap_remove(self.rng.random_range(0..endpoints.len())) {
+                Endpoint::Activator(index) if !self.activators[index].process.down => {
                     let request = Local::Request { id, revision, lasts };
                     self.tell(Who::Activator(index), Duration::from_millis(1), request);
                     return;
                 }
-                Place::Pod(pod) if self.pods.contains_key(&pod) => {
+                Endpoint::Pod(pod) if self.pods.contains_key(&pod) => {
                     self.direct.insert(id, revision);
                     self.at(lasts, Event::Finish(id));
                     return;
                 }
-                Place::Activator(_) | Place::Pod(_) => {} // Refused: the client tries another address.
+                Endpoint::Activator(_) | Endpoint::Pod(_) => {} // Refused: the client tries another address.
             }
         }
         self.summary.unreachable += 1;

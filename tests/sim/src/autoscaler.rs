@@ -10,9 +10,9 @@ use crate::model::{Id, Object, Objects};
 use crate::probe::Round;
 use crate::process::{Process, Who};
 use crate::reconcile::{Controller, Work};
+use crate::simulation::Simulation;
 use crate::summary::Without;
-use crate::turns::Turns;
-use crate::world::World;
+use crate::write_queue::WriteQueue;
 use crate::writers::Writers;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::forwarding::Forwarded;
@@ -42,7 +42,7 @@ pub(crate) struct Autoscaler {
     pub(crate) works: BTreeMap<(Controller, usize), Work>,
     pub(crate) rounds: BTreeMap<usize, Round>,
     /// Whose turn it is to write.
-    pub(crate) turns: Turns,
+    pub(crate) write_queue: WriteQueue,
     /// Whether somebody else changes the replicas that are asked for.
     pub(crate) conflicts: BTreeMap<usize, ScaleConflict>,
     /// Revisions whose last pod is being taken, and until when that may be carried out.
@@ -82,20 +82,20 @@ pub(crate) enum Cause {
 }
 
 impl Autoscaler {
-    pub(crate) fn new(index: usize, world: &World) -> Self {
+    pub(crate) fn new(index: usize, simulation: &Simulation) -> Self {
         let identity = format!("autoscaler-{index}_10.0.0.{index}");
-        let buckets = world.plan.buckets;
+        let buckets = simulation.plan.buckets;
         Self {
             process: Process::default(),
-            election: Election::new(identity.clone(), buckets, TIMING, true, world.instant()),
+            election: Election::new(identity.clone(), buckets, TIMING, true, simulation.instant()),
             identity,
             cache: Objects::default(),
-            wheel: Wheel::new(world.instant()),
+            wheel: Wheel::new(simulation.instant()),
             loops: BTreeMap::new(),
-            heard: vec![None; world.plan.activators],
+            heard: vec![None; simulation.plan.activators],
             works: BTreeMap::new(),
             rounds: BTreeMap::new(),
-            turns: Turns::new(TokenBucket::new(world.plan.rate, world.instant())),
+            write_queue: WriteQueue::new(TokenBucket::new(simulation.plan.rate, simulation.instant())),
             conflicts: BTreeMap::new(),
             leaving: BTreeMap::new(),
             ownerless: Vec::new(),
@@ -107,7 +107,7 @@ impl Autoscaler {
     }
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn start_autoscaler(&mut self, index: usize) {
         let mut fresh = Autoscaler::new(index, self);
         if let Some(old) = self.autoscalers.get_mut(index) {
@@ -133,7 +133,7 @@ impl World {
             Local::Pass(controller, revision) => self.pass(index, controller, revision),
             Local::Timer(controller, revision) => self.timer(index, controller, revision),
             Local::Answer { controller, revision, answer } => self.answered(index, controller, revision, answer),
-            Local::Turns => self.look_at_turns(index),
+            Local::Tokens => self.retry_writes(index),
             Local::Flood => self.flood(index),
             Local::Measure(revision, row) => self.measure(index, revision, row),
             Local::WriteOver(bucket) => self.write_over(index, bucket),

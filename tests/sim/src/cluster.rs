@@ -4,7 +4,7 @@
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
 use crate::process::Who;
-use crate::world::{Change, Pod, World};
+use crate::simulation::{Change, Pod, Simulation};
 use rand::RngExt;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Entries learn of one change within so many milliseconds of each other. A probe proves one of them.
 pub(crate) const ENTRIES_APART: u64 = 500;
 
-impl World {
+impl Simulation {
     /// Time of one way to the API server or back.
     pub(crate) fn api_delay(&mut self) -> Duration {
         let most = if self.links.api_slow() { 1500 } else { 40 };
@@ -70,15 +70,15 @@ impl World {
     pub(crate) fn publish(&mut self, revision: usize) {
         let lag = Duration::from_millis(self.links.entries_lag().map_or(20, |seconds| seconds * 1000));
         let from = self.now + lag;
-        let news = &mut self.news[revision];
-        news.retain(|change| change.from <= self.now);
-        let from = news.last().map_or(from, |last| from.max(last.from + Duration::from_millis(ENTRIES_APART)));
+        let changes = &mut self.changes[revision];
+        changes.retain(|change| change.from <= self.now);
+        let from = changes.last().map_or(from, |last| from.max(last.from + Duration::from_millis(ENTRIES_APART)));
         let version = self.store.version(Id::Public(revision));
-        news.push(Change { from, version });
+        changes.push(Change { from, version });
         for entry in 0..self.entries.len() {
             let apart = Duration::from_millis(self.rng.random_range(0..ENTRIES_APART));
-            let places = self.store.public(revision).to_vec();
-            self.at(from + apart - self.now, Event::Switch { entry, revision, version, places });
+            let endpoints = self.store.public(revision).to_vec();
+            self.at(from + apart - self.now, Event::Switch { entry, revision, version, endpoints });
         }
     }
 

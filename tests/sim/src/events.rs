@@ -1,7 +1,7 @@
 //! What happens: to the cluster ([`Event`]), and to one process ([`Local`]).
 
 use crate::lease::LeaseAnswer;
-use crate::model::{Id, Place};
+use crate::model::{Endpoint, Id};
 use crate::process::Who;
 use crate::reconcile::{Answer, Controller, Step};
 use crate::writers::Passage;
@@ -37,7 +37,7 @@ pub(crate) enum Event {
         entry: usize,
         revision: usize,
         version: u64,
-        places: Vec<Place>,
+        endpoints: Vec<Endpoint>,
     },
     ActivatorReady(usize, u32),
     Traffic(usize),
@@ -75,7 +75,7 @@ pub(crate) enum Local {
         answer: Answer,
     },
     /// Tokens have come back.
-    Turns,
+    Tokens,
     /// Other revisions have something to write.
     Flood,
     /// A look at a revision's metric; which row of looks it belongs to.

@@ -4,11 +4,11 @@ use crate::events::Event;
 use crate::model::{Id, Object};
 use crate::plan::Fault;
 use crate::process::Who;
-use crate::world::World;
+use crate::simulation::Simulation;
 use rand::RngExt;
 use std::time::Duration;
 
-impl World {
+impl Simulation {
     /// The next stretch of a revision's traffic: silence, a trickle, a surge, or a few long requests.
     pub(crate) fn traffic(&mut self, revision: usize) {
         let (requests, lasts, stretch) = match self.rng.random_range(0..6) {

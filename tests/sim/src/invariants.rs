@@ -2,9 +2,9 @@
 
 use crate::autoscaler::Autoscaler;
 use crate::cluster::ENTRIES_APART;
-use crate::model::{Id, Object, Place};
+use crate::model::{Endpoint, Id, Object};
 use crate::plan::Revision;
-use crate::world::{Change, Pod, World};
+use crate::simulation::{Change, Pod, Simulation};
 use autoscaler_core::decider::{Recommendation, Rule};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_conflict::Attempt;
@@ -26,7 +26,7 @@ const SLACK: Duration = Duration::from_secs(8);
 /// From a request that waits to a patch, or to a pod's answer, while nothing is wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl World {
+impl Simulation {
     /// At most one writer, bounds, and no zero while traffic goes on: looked at when a write reaches the API server.
     pub(crate) fn judge_write(&mut self, by: usize, revision: usize, object: &Object) {
         let bucket = self.plan.revisions[revision].bucket;
@@ -123,11 +123,11 @@ impl World {
     /// A request that arrives at any entry can reach an activator or a pod. (An activator that has died is a fault; a
     /// pod leaves only because it was scaled away.)
     pub(crate) fn judge_entries(&mut self) {
-        let gone = |place: &Place| matches!(place, Place::Pod(pod) if !self.pods.contains_key(pod));
+        let gone = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Pod(pod) if !self.pods.contains_key(pod));
         let lost = self.entries.iter().enumerate().find_map(|(entry, lists)| {
-            let dead = |places: &Vec<Place>| !places.is_empty() && places.iter().all(gone);
-            let mut revisions = lists.places.iter().enumerate();
-            Some((entry, revisions.position(|(revision, places)| dead(places) && !self.is_outpaced(revision))?))
+            let dead = |endpoints: &Vec<Endpoint>| !endpoints.is_empty() && endpoints.iter().all(gone);
+            let mut revisions = lists.endpoints.iter().enumerate();
+            Some((entry, revisions.position(|(revision, endpoints)| dead(endpoints) && !self.is_outpaced(revision))?))
         });
         if let Some((entry, revision)) = lost {
             self.break_rule(format!(
@@ -141,7 +141,7 @@ impl World {
         let stays = |pod: &Pod| pod.revision == revision && pod.ready && !pod.leaving;
         let metric = self.plan.revisions[revision].metric.is_some();
         let learns = |change: &Change| self.now < change.from + Duration::from_millis(ENTRIES_APART);
-        metric && self.news[revision].last().is_some_and(learns) && self.pods.values().any(stays)
+        metric && self.changes[revision].last().is_some_and(learns) && self.pods.values().any(stays)
     }
 
     /// Every poke leads to a patch, and every held request to a pod, while nothing keeps them from it. Looked at

@@ -4,8 +4,8 @@ use crate::events::{Event, Local};
 use crate::model::{Id, Object};
 use crate::process::Who;
 use crate::reconcile::Controller;
+use crate::simulation::Simulation;
 use crate::summary::Without;
-use crate::world::World;
 use common::election::{Op, Record, Timing, WRITE_MARGIN};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) enum LeaseAnswer {
     Failed,
 }
 
-impl World {
+impl Simulation {
     /// Writes what is due, publishes what has changed, and comes back when there is more.
     pub(crate) fn elect(&mut self, index: usize) {
         let now = self.instant();

@@ -1,14 +1,14 @@
 //! A simulator: the real rules of both planes under a virtual clock, in a cluster that goes wrong as a seed says.
 //!
 //! ```text
-//! seed ─▶ plan (size, revisions, faults) ─▶ world (one queue of events) ─▶ invariants, at every event
+//! seed ─▶ plan (size, revisions, faults) ─▶ simulation (one queue of events) ─▶ invariants, at every event
 //!                                            ├─ activators: accounting, throttler
 //!                                            ├─ autoscalers: election, wheel, windows, decider, scale to zero, path
 //!                                            └─ API server, pods, entries, links: made up
 //! ```
 //!
 //! A run is a function of its seed. [`run`] answers with what happened, or with the rule that was broken and when;
-//! `cargo run -p sim -- --seed N` tells the story of one run.
+//! `cargo run -p sim -- --seed N` prints the trace of one run.
 //!
 //! # What must hold
 //!
@@ -28,8 +28,8 @@
 //! # The shell, by its contract
 //!
 //! What the autoscaler's shell adds to the rules is written down again here: queues of stats, attestation within 3 s,
-//! order of a pass's writes and of the lines that they stand in, looks at metrics while there are replicas, back-off,
-//! the prober's round and how long its verdict holds. A change of these must be made in both places.
+//! order of a pass's writes and their classes, looks at metrics while there are replicas, back-off, the prober's round
+//! and how long its result holds. A change of these must be made in both places.
 //!
 //! # Not here
 //!
@@ -60,10 +60,10 @@ mod plan;
 mod probe;
 mod process;
 mod reconcile;
+mod simulation;
 mod stats;
 mod summary;
-mod turns;
-mod world;
+mod write_queue;
 mod writers;
 
 pub use summary::{Summary, Without};
@@ -96,10 +96,10 @@ impl std::error::Error for Broken {}
 /// # Errors
 /// The first rule that was broken.
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
-    let mut world = world::World::new(seed, without, verbose);
-    world.run();
-    match world.broken {
+    let mut simulation = simulation::Simulation::new(seed, without, verbose);
+    simulation.run();
+    match simulation.broken {
         Some((at, what)) => Err(Broken { seed, at, what }),
-        None => Ok(world.summary),
+        None => Ok(simulation.summary),
     }
 }

@@ -6,8 +6,8 @@
 use crate::events::Local;
 use crate::process::Who;
 use crate::reconcile::Controller;
+use crate::simulation::Simulation;
 use crate::summary::Without;
-use crate::world::World;
 use autoscaler_core::engine::blend::{Blend, Input};
 use autoscaler_core::engine::{Answer, LoadRole, Measured};
 use autoscaler_core::hpa::spec::{Behavior, ScalingRules};
@@ -49,7 +49,7 @@ impl Metric {
     }
 }
 
-impl World {
+impl Simulation {
     /// One wish of load and metric; none for a revision without a metric.
     pub(crate) fn blend(&mut self, index: usize, revision: usize, current: i32) -> Option<Answer> {
         let metric = self.plan.revisions[revision].metric.clone()?;

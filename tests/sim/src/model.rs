@@ -33,7 +33,7 @@ pub(crate) enum Object {
     Target(i32),
     Status(Status),
     Path(Path),
-    Public(Vec<Place>),
+    Public(Vec<Endpoint>),
     /// Pods or activators.
     Ready(Vec<usize>),
     Lease(Record),
@@ -41,7 +41,7 @@ pub(crate) enum Object {
 
 /// Where a request can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     Pod(usize),
     Activator(usize),
 }
@@ -123,9 +123,9 @@ impl Objects {
         }
     }
 
-    pub(crate) fn public(&self, revision: usize) -> &[Place] {
+    pub(crate) fn public(&self, revision: usize) -> &[Endpoint] {
         match self.object(Id::Public(revision)) {
-            Some(Object::Public(places)) => places,
+            Some(Object::Public(endpoints)) => endpoints,
             _ => &[],
         }
     }

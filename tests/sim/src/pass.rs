@@ -1,11 +1,11 @@
 //! What a pass of either controller writes, from the copies of its autoscaler.
 
 use crate::autoscaler::Initial;
-use crate::model::{Id, Object, Place, Status};
+use crate::model::{Endpoint, Id, Object, Status};
 use crate::probe::{PROBE_HOLDS, Round};
 use crate::reconcile::{Controller, Step};
+use crate::simulation::Simulation;
 use crate::summary::Without;
-use crate::world::World;
 use autoscaler_core::active;
 use autoscaler_core::bounds;
 use autoscaler_core::num_activators::num_activators;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl World {
+impl Simulation {
     /// What the PodAutoscaler's pass writes. None before everything was listed.
     pub(crate) fn plan_scale(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
         let now = self.timestamp();
@@ -147,19 +147,19 @@ impl World {
             self.summary.not_led_back += 1;
             return None;
         }
-        let places: Vec<Place> = if through {
+        let endpoints: Vec<Endpoint> = if through {
             let names: Vec<String> = activators.iter().map(|activator| format!("10.0.1.{activator}")).collect();
             let number = usize::try_from(path.activators).unwrap_or(0);
             let chosen = ownership::subset(&names, number, self.plan.revisions[revision].key.name());
             let index = |name: &str| names.iter().position(|known| known == name);
-            chosen.into_iter().filter_map(index).map(|at| Place::Activator(activators[at])).collect()
+            chosen.into_iter().filter_map(index).map(|at| Endpoint::Activator(activators[at])).collect()
         } else {
-            pods.iter().map(|pod| Place::Pod(*pod)).collect()
+            pods.iter().map(|pod| Endpoint::Pod(*pod)).collect()
         };
         let mut steps = VecDeque::new();
         let id = Id::Public(revision);
-        if cache.public(revision) != places {
-            steps.push_back(Step { id, base: Some(cache.version(id)), object: Object::Public(places) });
+        if cache.public(revision) != endpoints {
+            steps.push_back(Step { id, base: Some(cache.version(id)), object: Object::Public(endpoints) });
         }
         if path.proxy_since.is_some() != through {
             let (id, base) = (Id::Path(revision), cache.version(Id::Path(revision)));

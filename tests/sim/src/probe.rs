@@ -1,10 +1,10 @@
 //! Probes of a revision's path: one a second until an activator answers, or the round is over.
 
 use crate::events::Local;
-use crate::model::Place;
+use crate::model::Endpoint;
 use crate::process::Who;
 use crate::reconcile::Controller;
-use crate::world::World;
+use crate::simulation::Simulation;
 use rand::RngExt;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) enum Round {
     Proven(Duration),
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn start_round(&mut self, index: usize, revision: usize) {
         let until = self.now + ROUND;
         let rounds = &mut self.autoscalers[index].rounds;
@@ -34,10 +34,11 @@ impl World {
     pub(crate) fn probe(&mut self, index: usize, revision: usize) {
         let Some(Round::Running { until, .. }) = self.autoscalers[index].rounds.get(&revision).copied() else { return };
         let entry = self.rng.random_range(0..self.entries.len());
-        let places = &self.entries[entry].places[revision];
-        let place = (!places.is_empty()).then(|| places[self.rng.random_range(0..places.len())]);
-        let proven = matches!(place, Some(Place::Activator(activator)) if self.activators[activator].process.runs());
-        self.say(|| format!("autoscaler {index} probes revision {revision} at entry {entry}: {place:?}"));
+        let endpoints = &self.entries[entry].endpoints[revision];
+        let endpoint = (!endpoints.is_empty()).then(|| endpoints[self.rng.random_range(0..endpoints.len())]);
+        let proven =
+            matches!(endpoint, Some(Endpoint::Activator(activator)) if self.activators[activator].process.runs());
+        self.say(|| format!("autoscaler {index} probes revision {revision} at entry {entry}: {endpoint:?}"));
         let over = proven || self.now >= until;
         let now = self.now;
         let rounds = &mut self.autoscalers[index].rounds;

@@ -6,8 +6,7 @@
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
 use crate::process::Who;
-use crate::summary::Without;
-use crate::world::World;
+use crate::simulation::Simulation;
 use crate::writers::{CANCEL_MARGIN, Passage};
 use common::write_rate::WriteClass;
 use rand::RngExt;
@@ -51,7 +50,7 @@ pub(crate) enum Answer {
     Lost,
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn ask(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
         if work.running.is_some() {
@@ -70,7 +69,7 @@ impl World {
         let work = self.autoscalers[index].works.entry(key).or_default();
         work.hurried |= work.running.is_some();
         if work.hurried {
-            self.hurry_turn(index, revision);
+            self.promote_write(index, revision);
         }
     }
 
@@ -115,7 +114,7 @@ impl World {
     fn next_step(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
         if let Some(step) = work.running.as_ref().and_then(VecDeque::front) {
-            let line = match step.object {
+            let class = match step.object {
                 _ if work.hurried => WriteClass::Wake,
                 Object::Target(_) => match self.autoscalers[index].cache.target(key.1) {
                     Some(0) => WriteClass::Wake,
@@ -124,7 +123,7 @@ impl World {
                 Object::Public(_) => WriteClass::Scale,
                 _ => WriteClass::Object,
             };
-            return self.queue_write(index, key, line);
+            return self.queue_write(index, key, class);
         }
         work.running = None;
         work.failures = 0;
@@ -133,7 +132,7 @@ impl World {
         }
     }
 
-    /// It is a write's turn.
+    /// There is a token for a write.
     pub(crate) fn begin_step(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
         let Some(step) = work.running.as_mut().and_then(VecDeque::pop_front) else {

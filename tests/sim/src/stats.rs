@@ -4,7 +4,7 @@ use crate::activator::SYSTEM;
 use crate::autoscaler::Cause;
 use crate::events::{Frame, Local};
 use crate::process::Who;
-use crate::world::World;
+use crate::simulation::Simulation;
 use autoscaler_core::forwarding::{Forwarded, Hop, Owner, Route, route};
 use common::stat::{Stat, WireStatMessage};
 use rand::RngExt;
@@ -17,7 +17,7 @@ const KEEP: Duration = Duration::from_secs(15);
 /// What goes to whom, by which hop.
 type Onward = BTreeMap<(usize, Hop), Vec<WireStatMessage>>;
 
-impl World {
+impl Simulation {
     pub(crate) fn frame(&mut self, index: usize, frame: Frame) {
         self.route(index, frame.messages, frame.forwarded.as_ref());
     }

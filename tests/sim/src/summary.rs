@@ -44,8 +44,8 @@ pub struct Summary {
     pub sent_on: u64,
     /// Stats that were dropped since two hops did not bring them to an owner.
     pub misrouted: u64,
-    /// Times that somebody was left waiting for a token.
-    pub turns_waited: u64,
+    /// Times that a write was left waiting for a token.
+    pub writes_waited: u64,
     /// Writes that moved up since a decision waited for them.
     pub moved_up: u64,
     /// Writes of revisions that the model does not have.

@@ -4,8 +4,8 @@
 use crate::events::Local;
 use crate::lease::LeaseAnswer;
 use crate::process::Who;
+use crate::simulation::Simulation;
 use crate::summary::Without;
-use crate::world::World;
 use common::election::{Op, WRITE_MARGIN};
 use rand::RngExt;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(crate) struct Passage {
     pub(crate) too_late: bool,
 }
 
-impl World {
+impl Simulation {
     /// Begins a write for a revision. None if its lease may end too soon.
     pub(crate) fn begin_write(&mut self, index: usize, revision: usize) -> Option<Passage> {
         if !self.may_write(index, revision) {

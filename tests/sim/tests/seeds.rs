@@ -15,7 +15,7 @@ fn the_invariants_hold() {
         all.conflicts += summary.conflicts;
         all.served += summary.served;
         all.waits += summary.waits;
-        all.turns_waited += summary.turns_waited;
+        all.writes_waited += summary.writes_waited;
         all.failed_looks += summary.failed_looks;
         all.undone += summary.undone;
         all.contested += summary.contested;
@@ -25,7 +25,7 @@ fn the_invariants_hold() {
     }
     assert!(all.pokes > SEEDS && all.patches > SEEDS && all.served > SEEDS, "{all:?}");
     assert!(all.conflicts > 0 && all.waits > 0, "{all:?}");
-    assert!(all.turns_waited > SEEDS && all.failed_looks > SEEDS, "{all:?}");
+    assert!(all.writes_waited > SEEDS && all.failed_looks > SEEDS, "{all:?}");
     assert!(all.undone > 0 && all.contested > 0 && all.moved_up > 0, "{all:?}");
     assert!(all.sent_on > 0 && all.misrouted == 0, "two hops are enough: {all:?}");
 }

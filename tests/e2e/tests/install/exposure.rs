@@ -1,7 +1,7 @@
 //! What the ports reveal to whoever can reach them: of the cluster, nothing.
 
 use anyhow::{Context, ensure};
-use e2e::{Load, Workload, World};
+use e2e::{Load, TestEnv, Workload};
 use local::up::PlaneId;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,14 +21,14 @@ async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
 /// stranger can bring about at a public port, read byte for byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
-    let world = World::start().await?;
-    world.deploy(&Workload::new("crash").env("HELLO_START_MS", 60_000).env("HELLO_EXIT_AFTER_MS", 1)).await?;
-    world.deploy(&Workload::new("never").env("HELLO_NEVER_READY", 1).annotate("zeroscale.dev/timeout", "2s")).await?;
+    let env = TestEnv::start().await?;
+    env.deploy(&Workload::new("crash").env("HELLO_START_MS", 60_000).env("HELLO_EXIT_AFTER_MS", 1)).await?;
+    env.deploy(&Workload::new("never").env("HELLO_NEVER_READY", 1).annotate("zeroscale.dev/timeout", "2s")).await?;
     let (activator, autoscaler) =
-        (world.cluster.address(PlaneId::Activator(0)), world.cluster.address(PlaneId::Autoscaler(0)));
+        (env.cluster.address(PlaneId::Activator(0)), env.cluster.address(PlaneId::Autoscaler(0)));
     let h2c = SocketAddr::new(activator.ip(), 8013);
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}");
-    let (crash, never) = (format!("crash.{}", world.namespace), format!("never.{}", world.namespace));
+    let (crash, never) = (format!("crash.{}", env.namespace), format!("never.{}", env.namespace));
     let rows = [
         (activator, get("nobody.example.com"), "404"),
         (h2c, get("nobody.example.com"), "404"),
@@ -49,7 +49,7 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
         ),
     ];
     let mut secrets = vec![
-        world.namespace.clone(),
+        env.namespace.clone(),
         "zeroscale-system".to_owned(),
         "cluster.local".to_owned(),
         env!("CARGO_PKG_VERSION").to_owned(),
@@ -65,7 +65,7 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
         answers.push((request, answer));
     }
     for name in ["crash", "never"] {
-        for pod in world.pods(name).await? {
+        for pod in env.pods(name).await? {
             secrets.extend(pod.metadata.name);
             secrets.extend(pod.status.and_then(|status| status.pod_ip));
         }
@@ -79,11 +79,11 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
         }
     }
     // What is not asked for by name is not there.
-    let admin = world.cluster.admin(PlaneId::Activator(0));
+    let admin = env.cluster.admin(PlaneId::Activator(0));
     for path in ["/", "/debug/pprof/", "/nothing"] {
         let answer = Load::new(admin, "admin").get(path).await?;
         ensure!(answer.status == 404 && !answer.headers.contains_key("server"), "{path}: {}", answer.status);
     }
-    world.end().await;
+    env.end().await;
     Ok(())
 }

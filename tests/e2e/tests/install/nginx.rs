@@ -4,7 +4,7 @@ use crate::site::free_address;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use e2e::space::SOON;
-use e2e::{Load, Process, Workload, World};
+use e2e::{Load, Process, TestEnv, Workload};
 use futures::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -83,8 +83,8 @@ async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Res
 }
 
 /// Address and port of the Service that the sample's Ingress names.
-async fn service(world: &World, name: &str) -> anyhow::Result<String> {
-    let service = world.api::<Service>().get(name).await?;
+async fn service(env: &TestEnv, name: &str) -> anyhow::Result<String> {
+    let service = env.api::<Service>().get(name).await?;
     let ip = service.spec.and_then(|spec| spec.cluster_ip).context("a cluster IP")?;
     Ok(format!("{ip}:80"))
 }
@@ -94,13 +94,13 @@ async fn service(world: &World, name: &str) -> anyhow::Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let world = World::sleeping_soon(UpOptions::default()).await?;
-    world.deploy(&Workload::new("hello").annotate("zeroscale.dev/hosts", HELLO)).await?;
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    env.deploy(&Workload::new("hello").annotate("zeroscale.dev/hosts", HELLO)).await?;
     let streams = Workload::new("streams").annotate("zeroscale.dev/hosts", STREAMS).env("E2E_STREAMS", 1);
-    world.deploy(&streams).await?;
+    env.deploy(&streams).await?;
     let at = SocketAddr::new(free_address()?, 8081);
     let servers =
-        [server(at, HELLO, &service(&world, "hello").await?), server(at, STREAMS, &service(&world, "streams").await?)];
+        [server(at, HELLO, &service(&env, "hello").await?), server(at, STREAMS, &service(&env, "streams").await?)];
     let nginx = start(folder.path(), &servers, at).await?;
 
     let load = Load::new(at, HELLO);
@@ -109,19 +109,19 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     large_bodies_pass(at).await?;
     // While the last pod goes, and when it has gone.
     for _ in 0..2 {
-        world.until(e2e::space::ASLEEP, "no replicas", async || Ok(world.replicas("hello").await? == 0)).await?;
+        env.until(e2e::space::ASLEEP, "no replicas", async || Ok(env.replicas("hello").await? == 0)).await?;
         load.burst(50, "/").await.none_lost()?;
     }
-    world.until_asleep("hello").await?;
+    env.until_asleep("hello").await?;
     load.burst(50, "/").await.none_lost()?;
 
     // Each wakes the workload, or finds it awake.
     a_websocket_passes(at).await?;
     events_pass_one_by_one(at).await?;
-    world.until_asleep("streams").await?;
+    env.until_asleep("streams").await?;
     events_pass_one_by_one(at).await?;
     nginx.terminate().await?;
-    world.end().await;
+    env.end().await;
     Ok(())
 }
 

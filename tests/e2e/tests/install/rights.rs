@@ -8,7 +8,7 @@ use crate::manifests::{folder, objects};
 use anyhow::{Context, ensure};
 use common_api::{Metric, PodAutoscaler, ServerlessService};
 use e2e::space::SOON;
-use e2e::{Entry, Workload, World};
+use e2e::{Entry, TestEnv, Workload};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -115,7 +115,7 @@ impl Right {
 }
 
 /// Spoils the status of an object of `K` until it is put right over a conflict, which takes a `get`.
-async fn conflict<K>(world: &World, record: &Record, name: &str, resource: &str) -> anyhow::Result<()>
+async fn conflict<K>(env: &TestEnv, record: &Record, name: &str, resource: &str) -> anyhow::Result<()>
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
         + Clone
@@ -124,33 +124,31 @@ where
     K::DynamicType: Default,
 {
     let mut turn: i64 = 0;
-    world
-        .until(SOON, &format!("a conflict over the status of {resource}"), async || {
-            for _ in 0..20 {
-                turn += 1;
-                let patch = json!({"status": {"observedGeneration": 1000 + turn}});
-                world.api::<K>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-            }
-            Ok(record.asked("autoscaler", "get", resource))
-        })
-        .await
+    env.until(SOON, &format!("a conflict over the status of {resource}"), async || {
+        for _ in 0..20 {
+            turn += 1;
+            let patch = json!({"status": {"observedGeneration": 1000 + turn}});
+            env.api::<K>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Ok(record.asked("autoscaler", "get", resource))
+    })
+    .await
 }
 
 /// Writes to leases until a holder finds that its own version is not the last.
-async fn contend(world: &World, record: &Record) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "zeroscale-system");
+async fn contend(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(env.client.clone(), "zeroscale-system");
     let mut turn: i64 = 0;
-    world
-        .until(SOON, "a conflict over a lease", async || {
-            let all = leases.list(&ListParams::default()).await?;
-            for lease in all.items.iter().cycle().take(50 * all.items.len()) {
-                turn += 1;
-                let patch = json!({"metadata": {"annotations": {"test/turn": turn.to_string()}}});
-                leases.patch(&lease.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-            }
-            Ok(record.asked("autoscaler", "get", "leases"))
-        })
-        .await
+    env.until(SOON, "a conflict over a lease", async || {
+        let all = leases.list(&ListParams::default()).await?;
+        for lease in all.items.iter().cycle().take(50 * all.items.len()) {
+            turn += 1;
+            let patch = json!({"metadata": {"annotations": {"test/turn": turn.to_string()}}});
+            leases.patch(&lease.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Ok(record.asked("autoscaler", "get", "leases"))
+    })
+    .await
 }
 
 /// Goal: nothing missing, nothing surplus. Method: a full life of two workloads, a replica that leaves, and everything
@@ -159,9 +157,9 @@ async fn contend(world: &World, record: &Record) -> anyhow::Result<()> {
 async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     let record = Record::default();
     let options = UpOptions { autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
-    let world = World::sleeping_soon(options).await?;
-    let lived = live(&world, &record).await;
-    world.end().await;
+    let env = TestEnv::sleeping_soon(options).await?;
+    let lived = live(&env, &record).await;
+    env.end().await;
 
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
     lived?;
@@ -180,14 +178,13 @@ pub(crate) fn none_is_surplus(record: &Record, kustomization: &str) -> anyhow::R
 }
 
 /// Goal: where owner references are enforced, the OpenShift kustomization allows those that our objects carry.
-async fn owners_may_wait(world: &World) -> anyhow::Result<()> {
+async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
     let mut owners = BTreeSet::new();
-    let metas = world.api::<ServerlessService>().list(&ListParams::default()).await?.items.into_iter();
+    let metas = env.api::<ServerlessService>().list(&ListParams::default()).await?.items.into_iter();
     let mut metas: Vec<_> = metas.map(|object| object.metadata).collect();
-    metas.extend(world.api::<Metric>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
-    metas.extend(world.api::<Service>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
-    metas
-        .extend(world.api::<EndpointSlice>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    metas.extend(env.api::<Metric>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    metas.extend(env.api::<Service>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    metas.extend(env.api::<EndpointSlice>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
     for owner in metas.iter().flat_map(|meta| meta.owner_references.iter().flatten()) {
         let group = owner.api_version.split('/').next().unwrap_or_default();
         // Owners that are not ours are those of Kubernetes' own controllers.
@@ -202,46 +199,44 @@ async fn owners_may_wait(world: &World) -> anyhow::Result<()> {
 }
 
 /// Everything that may happen to workloads.
-async fn live(world: &World, record: &Record) -> anyhow::Result<()> {
+async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "adopt"},
         "spec": {"selector": {"app": "adopt"}, "ports": [{"port": 80, "targetPort": 8080}]}});
-    world.create::<Service>(service).await?;
-    world.deploy(&Workload::new("adopt").replicas(1).annotate("zeroscale.dev/adopt-service", "true")).await?;
+    env.create::<Service>(service).await?;
+    env.deploy(&Workload::new("adopt").replicas(1).annotate("zeroscale.dev/adopt-service", "true")).await?;
     let cpu = "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 1}}}";
     let plain = Workload::new("plain").annotate("zeroscale.dev/metrics", cpu).annotate("zeroscale.dev/period", "1s");
-    world.deploy(&plain).await?;
+    env.deploy(&plain).await?;
     for name in ["adopt", "plain"] {
-        let load = world.load(Entry::Activator, name);
-        world.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
+        let load = env.load(Entry::Activator, name);
+        env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
     }
-    owners_may_wait(world).await?;
-    conflict::<PodAutoscaler>(world, record, "plain", "podautoscalers").await?;
-    conflict::<ServerlessService>(world, record, "plain", "serverlessservices").await?;
-    conflict::<Metric>(world, record, "plain", "metrics").await?;
+    owners_may_wait(env).await?;
+    conflict::<PodAutoscaler>(env, record, "plain", "podautoscalers").await?;
+    conflict::<ServerlessService>(env, record, "plain", "serverlessservices").await?;
+    conflict::<Metric>(env, record, "plain", "metrics").await?;
     // Another window, another public Service.
     let edits = json!({"metadata": {"annotations": {
         "autoscaling.knative.dev/window": "7s", "zeroscale.dev/service": "renamed"}}});
-    world.api::<PodAutoscaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
-    world
-        .until(SOON, "the former public Service to go", async || {
-            Ok(world.api::<Service>().get_opt("plain").await?.is_none())
+    env.api::<PodAutoscaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
+    env.until(SOON, "the former public Service to go", async || {
+        Ok(env.api::<Service>().get_opt("plain").await?.is_none())
+    })
+    .await?;
+    // A replica leaves, and asks for its share when it is back; who decides for the workloads changes twice.
+    env.cluster.drain_plane(PlaneId::Autoscaler(1)).await;
+    env.cluster.start_plane(PlaneId::Autoscaler(1))?;
+    env.until(SOON, "a claim", async || Ok(record.asked("autoscaler", "patch", "leases"))).await?;
+    for name in ["adopt", "plain"] {
+        env.until_asleep(name).await?;
+    }
+    for name in ["adopt", "plain"] {
+        env.api::<PodAutoscaler>().delete(name, &DeleteParams::default()).await?;
+        env.until(SOON, "the PodAutoscaler to go", async || {
+            Ok(env.api::<PodAutoscaler>().get_opt(name).await?.is_none())
         })
         .await?;
-    // A replica leaves, and asks for its share when it is back; who decides for the workloads changes twice.
-    world.cluster.drain_plane(PlaneId::Autoscaler(1)).await;
-    world.cluster.start_plane(PlaneId::Autoscaler(1))?;
-    world.until(SOON, "a claim", async || Ok(record.asked("autoscaler", "patch", "leases"))).await?;
-    for name in ["adopt", "plain"] {
-        world.until_asleep(name).await?;
     }
-    for name in ["adopt", "plain"] {
-        world.api::<PodAutoscaler>().delete(name, &DeleteParams::default()).await?;
-        world
-            .until(SOON, "the PodAutoscaler to go", async || {
-                Ok(world.api::<PodAutoscaler>().get_opt(name).await?.is_none())
-            })
-            .await?;
-    }
-    contend(world, record).await?;
+    contend(env, record).await?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use e2e::space::SOON;
-use e2e::{Load, Workload, World, bare};
+use e2e::{Load, TestEnv, Workload, bare};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
@@ -26,15 +26,15 @@ const SYSTEM: &str = "zeroscale-system";
 const STATS: &str = "zeroscale.dev/stats";
 
 /// The sum of a counter over both autoscalers; of those lines that contain `label`.
-async fn total(world: &World, name: &str, label: &str) -> anyhow::Result<f64> {
-    total_of(world, &[0, 1], name, label).await
+async fn total(env: &TestEnv, name: &str, label: &str) -> anyhow::Result<f64> {
+    total_of(env, &[0, 1], name, label).await
 }
 
 /// The same over some autoscalers.
-pub(crate) async fn total_of(world: &World, autoscalers: &[usize], name: &str, label: &str) -> anyhow::Result<f64> {
+pub(crate) async fn total_of(env: &TestEnv, autoscalers: &[usize], name: &str, label: &str) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for n in autoscalers {
-        let admin = world.cluster.admin(PlaneId::Autoscaler(*n));
+        let admin = env.cluster.admin(PlaneId::Autoscaler(*n));
         let page = Load::new(admin, "metrics").get("/metrics").await?;
         for line in
             String::from_utf8_lossy(&page.body).lines().filter(|line| line.starts_with(name) && line.contains(label))
@@ -46,8 +46,8 @@ pub(crate) async fn total_of(world: &World, autoscalers: &[usize], name: &str, l
 }
 
 /// A token of the account, for the audience, bound to the pod.
-async fn token(world: &World, account: &str, audience: Option<&str>, pod: Option<&str>) -> anyhow::Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), SYSTEM);
+async fn token(env: &TestEnv, account: &str, audience: Option<&str>, pod: Option<&str>) -> anyhow::Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(env.client.clone(), SYSTEM);
     let bound = pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod}));
     let audiences: Vec<&str> = audience.into_iter().collect();
     let request: TokenRequest =
@@ -76,93 +76,92 @@ async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyho
 /// alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<()> {
-    let world = World::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
+    let env = TestEnv::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
     let names = ["a", "b", "c", "d"];
     for name in names {
-        world.deploy(&Workload::new(name)).await?;
+        env.deploy(&Workload::new(name)).await?;
     }
     for n in [0, 1] {
         for name in names {
-            let entry = world.cluster.address(PlaneId::Activator(n));
-            let load = Load::new(entry, format!("{name}.{}", world.namespace));
+            let entry = env.cluster.address(PlaneId::Activator(n));
+            let load = Load::new(entry, format!("{name}.{}", env.namespace));
             ensure!(load.get("/").await?.status == 200, "{name} by activator {n}");
         }
     }
     // Sleep needs the stats of both activators, and their silence, at whichever autoscaler decides.
     for name in names {
-        world.until_asleep(name).await?;
+        env.until_asleep(name).await?;
     }
     for reason in REASONS {
-        let excused = reason == "Expired" && is_late(&world);
-        let dropped = total(&world, "zeroscale_stats_dropped_total", reason).await?;
+        let excused = reason == "Expired" && is_late(&env);
+        let dropped = total(&env, "zeroscale_stats_dropped_total", reason).await?;
         ensure!(dropped == 0.0 || excused, "{dropped} dropped: {reason}");
     }
-    let refused = total(&world, "zeroscale_stat_refusals_total", "").await?;
-    ensure!(refused == 0.0 || is_late(&world), "{refused} handshakes of planes were refused");
-    ensure!(total(&world, "zeroscale_stats_recorded_total", "").await? > 0.0);
-    ensure!(total(&world, "zeroscale_stats_forwarded_total", "").await? > 0.0);
+    let refused = total(&env, "zeroscale_stat_refusals_total", "").await?;
+    ensure!(refused == 0.0 || is_late(&env), "{refused} handshakes of planes were refused");
+    ensure!(total(&env, "zeroscale_stats_recorded_total", "").await? > 0.0);
+    ensure!(total(&env, "zeroscale_stats_forwarded_total", "").await? > 0.0);
 
-    strangers_are_refused(&world).await?;
-    nobody_speaks_for_another(&world).await?;
-    world.end().await;
+    strangers_are_refused(&env).await?;
+    nobody_speaks_for_another(&env).await?;
+    env.end().await;
     Ok(())
 }
 
-async fn strangers_are_refused(world: &World) -> anyhow::Result<()> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), SYSTEM);
+async fn strangers_are_refused(env: &TestEnv) -> anyhow::Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(env.client.clone(), SYSTEM);
     let stranger = serde_json::from_value(json!({"metadata": {"name": "stranger"}}))?;
     accounts.create(&PostParams::default(), &stranger).await?;
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), SYSTEM);
+    let pods: Api<Pod> = Api::namespaced(env.client.clone(), SYSTEM);
     let gone: Value = json!({"metadata": {"name": "gone"}, "spec": {
         "serviceAccountName": "activator", "schedulerName": "none", "containers": [{"name": "a", "image": "a"}]}});
     pods.create(&PostParams::default(), &serde_json::from_value(gone)?).await?;
-    let of_gone = token(world, "activator", Some(STATS), Some("gone")).await?;
+    let of_gone = token(env, "activator", Some(STATS), Some("gone")).await?;
     pods.delete("gone", &DeleteParams::default().grace_period(0)).await?;
 
     let own = Some("activator-0");
     let rows = [
         ("no token", None, false, 401),
         ("nobody's", Some("nonsense".to_owned()), false, 401),
-        ("for the API server", Some(token(world, "activator", None, own).await?), false, 401),
-        ("for somebody else", Some(token(world, "activator", Some("vault"), own).await?), false, 401),
+        ("for the API server", Some(token(env, "activator", None, own).await?), false, 401),
+        ("for somebody else", Some(token(env, "activator", Some("vault"), own).await?), false, 401),
         ("of a pod that has gone", Some(of_gone), false, 401),
-        ("a stranger's", Some(token(world, "stranger", Some(STATS), None).await?), false, 403),
-        ("bound to no pod", Some(token(world, "activator", Some(STATS), None).await?), false, 403),
-        ("an activator that forwards", Some(token(world, "activator", Some(STATS), own).await?), true, 403),
-        ("an autoscaler that forwards", Some(token(world, "autoscaler", Some(STATS), None).await?), true, 101),
-        ("an activator", Some(token(world, "activator", Some(STATS), own).await?), false, 101),
+        ("a stranger's", Some(token(env, "stranger", Some(STATS), None).await?), false, 403),
+        ("bound to no pod", Some(token(env, "activator", Some(STATS), None).await?), false, 403),
+        ("an activator that forwards", Some(token(env, "activator", Some(STATS), own).await?), true, 403),
+        ("an autoscaler that forwards", Some(token(env, "autoscaler", Some(STATS), None).await?), true, 101),
+        ("an activator", Some(token(env, "activator", Some(STATS), own).await?), false, 101),
     ];
-    let at = world.cluster.address(PlaneId::Autoscaler(0));
+    let at = env.cluster.address(PlaneId::Autoscaler(0));
     for (what, token, forwards, expected) in &rows {
         let status = handshake(at, token.as_deref(), *forwards).await?;
         ensure!(status == *expected, "{what}: {status} instead of {expected}");
     }
     let refused = rows.iter().filter(|(_, _, _, expected)| *expected != 101).count();
-    let counted = total(world, "zeroscale_stat_refusals_total", "").await?;
+    let counted = total(env, "zeroscale_stat_refusals_total", "").await?;
     let expected = f64::from(u32::try_from(refused)?);
-    ensure!(counted == expected || counted > expected && is_late(world), "{counted} refusals instead of {expected}");
+    ensure!(counted == expected || counted > expected && is_late(env), "{counted} refusals instead of {expected}");
     Ok(())
 }
 
-async fn nobody_speaks_for_another(world: &World) -> anyhow::Result<()> {
+async fn nobody_speaks_for_another(env: &TestEnv) -> anyhow::Result<()> {
     let mut file = tempfile::NamedTempFile::new()?;
-    file.write_all(token(world, "activator", Some(STATS), Some("activator-0")).await?.as_bytes())?;
-    let url = format!("ws://{}", world.cluster.address(PlaneId::Autoscaler(0)));
+    file.write_all(token(env, "activator", Some(STATS), Some("activator-0")).await?.as_bytes())?;
+    let url = format!("ws://{}", env.cluster.address(PlaneId::Autoscaler(0)));
     let config = Config { token: Some(TokenFile::new(file.path())), ..Config::default() };
     let stop = CancellationToken::new();
     let link = DurableSender::start(vec![url], Arc::new(Dns), config, stop.clone())?;
     link.connected().wait_for(|connected| *connected).await?;
     let stat = |pod: &str| Stat { pod_name: pod.into(), average_concurrent_requests: 1.0, ..Stat::default() };
     for pod in ["activator-1", "activator-0"] {
-        link.send(bare::frame(&world.namespace, "a", Some(stat(pod)))).await?;
+        link.send(bare::frame(&env.namespace, "a", Some(stat(pod)))).await?;
     }
     link.send(bare::frame(SYSTEM, "activator-1", None)).await?; // An attestation for somebody else.
-    world
-        .until(SOON, "two frames that were not the sender's own", async || {
-            Ok(total(world, "zeroscale_stats_dropped_total", "Impostor").await? == 2.0)
-        })
-        .await?;
-    world.until(SOON, "the third, which wakes the workload", async || Ok(world.replicas("a").await? == 1)).await?;
+    env.until(SOON, "two frames that were not the sender's own", async || {
+        Ok(total(env, "zeroscale_stats_dropped_total", "Impostor").await? == 2.0)
+    })
+    .await?;
+    env.until(SOON, "the third, which wakes the workload", async || Ok(env.replicas("a").await? == 1)).await?;
     stop.cancel();
     Ok(())
 }

@@ -3,8 +3,8 @@
 
 use crate::tokens::total_of;
 use anyhow::ensure;
-use e2e::world::LINGER;
-use e2e::{Entry, Outcome, Workload, World};
+use e2e::test_env::LINGER;
+use e2e::{Entry, Outcome, TestEnv, Workload};
 use local::up::{PlaneId, UpOptions};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -16,37 +16,37 @@ pub(crate) const REASONS: [&str; 8] =
     ["Misrouted", "Expired", "QueueFull", "Impostor", "NotFinite", "Negative", "TooLarge", "Future"];
 
 /// Replaces both replicas of a plane, one after the other; the new ones are numbered from `from` on.
-async fn roll(world: &World, plane: fn(usize) -> PlaneId, (old, new): (usize, usize)) -> anyhow::Result<()> {
+async fn roll(env: &TestEnv, plane: fn(usize) -> PlaneId, (old, new): (usize, usize)) -> anyhow::Result<()> {
     for n in 0..2 {
-        world.cluster.start_plane(plane(new + n))?;
-        world.cluster.ready_planes(5).await;
+        env.cluster.start_plane(plane(new + n))?;
+        env.cluster.ready_planes(5).await;
         if plane(0) == PlaneId::Autoscaler(0) {
-            nothing_is_dropped(world, &[old + n]).await?;
+            nothing_is_dropped(env, &[old + n]).await?;
         }
-        world.cluster.drain_plane(plane(old + n)).await;
-        world.cluster.ready_planes(4).await;
+        env.cluster.drain_plane(plane(old + n)).await;
+        env.cluster.ready_planes(4).await;
     }
     Ok(())
 }
 
 /// Whether threads stood still for so long that stats may come too late, and reviews of tokens not be answered in time.
-pub(crate) fn is_late(world: &World) -> bool {
-    world.stalls.longest() > Duration::from_millis(500)
+pub(crate) fn is_late(env: &TestEnv) -> bool {
+    env.stalls.longest() > Duration::from_millis(500)
 }
 
-async fn nothing_is_dropped(world: &World, autoscalers: &[usize]) -> anyhow::Result<()> {
+async fn nothing_is_dropped(env: &TestEnv, autoscalers: &[usize]) -> anyhow::Result<()> {
     for reason in REASONS {
-        let dropped = total_of(world, autoscalers, "zeroscale_stats_dropped_total", reason).await?;
-        let excused = reason == "Expired" && is_late(world);
+        let dropped = total_of(env, autoscalers, "zeroscale_stats_dropped_total", reason).await?;
+        let excused = reason == "Expired" && is_late(env);
         ensure!(dropped == 0.0 || excused, "autoscalers {autoscalers:?} dropped {dropped} stats: {reason}");
     }
-    let refused = total_of(world, autoscalers, "zeroscale_stat_refusals_total", "").await?;
-    ensure!(refused == 0.0 || is_late(world), "autoscalers {autoscalers:?} refused {refused} handshakes of planes");
+    let refused = total_of(env, autoscalers, "zeroscale_stat_refusals_total", "").await?;
+    ensure!(refused == 0.0 || is_late(env), "autoscalers {autoscalers:?} refused {refused} handshakes of planes");
     Ok(())
 }
 
-fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Outcome> {
-    let (load, stop) = (world.load(Entry::Ingress, name), stop.clone());
+fn steady(env: &TestEnv, name: &str, stop: &CancellationToken) -> JoinHandle<Outcome> {
+    let (load, stop) = (env.load(Entry::Ingress, name), stop.clone());
     tokio::spawn(async move { load.steady(3, "/", stop).await })
 }
 
@@ -54,20 +54,20 @@ fn steady(world: &World, name: &str, stop: &CancellationToken) -> JoinHandle<Out
 /// nobody calls any more falls asleep under the new version, which takes the stats and the silence of every activator.
 async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
     let options = UpOptions { activators: 2, autoscalers: 2, linger: LINGER, ..UpOptions::default() };
-    let world = World::sleeping_soon(options).await?;
+    let env = TestEnv::sleeping_soon(options).await?;
     let stop = CancellationToken::new();
     let mut clients = Vec::new();
     for name in NAMES {
-        world.deploy(&Workload::new(name).env("HELLO_LATENCY_MS", 50)).await?;
-        clients.push(steady(&world, name, &stop));
+        env.deploy(&Workload::new(name).env("HELLO_LATENCY_MS", 50)).await?;
+        clients.push(steady(&env, name, &stop));
     }
     for name in NAMES {
-        world.until(e2e::space::SOON, "a ready pod", async || Ok(world.ready_pods(name).await? >= 1)).await?;
+        env.until(e2e::space::SOON, "a ready pod", async || Ok(env.ready_pods(name).await? >= 1)).await?;
     }
-    roll(&world, first, (0, 2)).await?;
-    roll(&world, second, (0, 2)).await?;
+    roll(&env, first, (0, 2)).await?;
+    roll(&env, second, (0, 2)).await?;
     for name in NAMES {
-        ensure!(world.replicas(name).await? >= 1, "{name} was put to sleep under load");
+        ensure!(env.replicas(name).await? >= 1, "{name} was put to sleep under load");
     }
     stop.cancel();
     for client in clients {
@@ -76,11 +76,11 @@ async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> P
         ensure!(outcome.ok > 0);
     }
     for name in NAMES {
-        world.until_asleep(name).await?;
+        env.until_asleep(name).await?;
     }
-    nothing_is_dropped(&world, &[2, 3]).await?;
-    ensure!(total_of(&world, &[2, 3], "zeroscale_stats_recorded_total", "").await? > 0.0);
-    world.end().await;
+    nothing_is_dropped(&env, &[2, 3]).await?;
+    ensure!(total_of(&env, &[2, 3], "zeroscale_stats_recorded_total", "").await? > 0.0);
+    env.end().await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The cluster: one clock, one queue of events, one source of chance.
+//! The simulated cluster: one clock, one queue of events, one source of chance.
 //!
 //! Everything that happens is an event at a time; events of one time happen in the order in which they were made. What
 //! is meant for a process ([`Local`]) is lost if it has died meanwhile and waits if it stands still. Nothing reads a
@@ -8,7 +8,7 @@ use crate::activator::Activator;
 use crate::autoscaler::Autoscaler;
 use crate::events::{Event, Local};
 use crate::links::Links;
-use crate::model::{Id, Object, Objects, Path, Place, Status};
+use crate::model::{Endpoint, Id, Object, Objects, Path, Status};
 use crate::plan::{END, Plan};
 use crate::process::{Process, Who};
 use crate::summary::{Summary, Without};
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Where requests come in: a node's or an ingress's own idea of the endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
-    pub(crate) places: Vec<Vec<Place>>,
+    pub(crate) endpoints: Vec<Vec<Endpoint>>,
 }
 
 /// A change of a revision's endpoints on its way to the entries.
@@ -44,7 +44,7 @@ pub(crate) struct Pod {
     pub(crate) leaving: bool,
 }
 
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) now: Duration,
     pub(crate) epoch: Instant,
     /// The time as activators' accounting reads it.
@@ -64,7 +64,7 @@ pub(crate) struct World {
     pub(crate) ready_since: Vec<Option<Duration>>,
     pub(crate) entries: Vec<Entry>,
     /// Changes of each revision's endpoints, oldest first, that entries learn of or have learnt of.
-    pub(crate) news: Vec<Vec<Change>>,
+    pub(crate) changes: Vec<Vec<Change>>,
     pub(crate) pods: BTreeMap<usize, Pod>,
     pub(crate) next_pod: usize,
     /// Requests that went straight to a pod, and their revisions.
@@ -86,14 +86,14 @@ fn origin() -> Instant {
     Instant::now()
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn new(seed: u64, without: Option<Without>, verbose: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let plan = Plan::new(&mut rng);
         let count = plan.revisions.len();
         let clock = Arc::new(AtomicI64::new(0));
-        let entry = || Entry { places: vec![Vec::new(); count] };
-        let mut world = Self {
+        let entry = || Entry { endpoints: vec![Vec::new(); count] };
+        let mut simulation = Self {
             now: Duration::ZERO,
             epoch: origin(),
             activators: (0..plan.activators).map(|index| Activator::new(index, &plan.revisions, &clock)).collect(),
@@ -109,7 +109,7 @@ impl World {
             links: Links::default(),
             ready_since: vec![Some(Duration::ZERO); plan.activators],
             entries: std::iter::repeat_with(entry).take(plan.entries).collect(),
-            news: std::iter::repeat_with(Vec::new).take(count).collect(),
+            changes: std::iter::repeat_with(Vec::new).take(count).collect(),
             pods: BTreeMap::new(),
             next_pod: 0,
             direct: BTreeMap::new(),
@@ -122,15 +122,15 @@ impl World {
             broken: None,
             plan,
         };
-        world.set_up();
-        world
+        simulation.set_up();
+        simulation
     }
 
     /// A cluster in which everything was created a moment ago, with the activators in every path.
     fn set_up(&mut self) {
         self.say(|| format!("{:#?}", self.plan));
         let activators: Vec<usize> = (0..self.plan.activators).collect();
-        let proxied: Vec<Place> = activators.iter().copied().map(Place::Activator).collect();
+        let proxied: Vec<Endpoint> = activators.iter().copied().map(Endpoint::Activator).collect();
         self.put(Id::Activators, Object::Ready(activators));
         for revision in 0..self.plan.revisions.len() {
             let found = self.plan.revisions[revision].found;
@@ -141,7 +141,7 @@ impl World {
             self.put(Id::Public(revision), Object::Public(proxied.clone()));
             self.put(Id::Target(revision), Object::Target(found));
             for entry in &mut self.entries {
-                entry.places[revision].clone_from(&proxied);
+                entry.endpoints[revision].clone_from(&proxied);
             }
             self.at(Duration::from_millis(500), Event::Traffic(revision));
         }
@@ -189,12 +189,12 @@ impl World {
                 self.say(|| format!("pod {pod} is gone"));
                 self.pods.remove(&pod);
             }
-            Event::Switch { entry, revision, version, places } => {
-                if !self.news[revision].iter().any(|change| change.version == version) {
+            Event::Switch { entry, revision, version, endpoints } => {
+                if !self.changes[revision].iter().any(|change| change.version == version) {
                     return; // Overtaken.
                 }
-                self.say(|| format!("entry {entry} leads revision {revision} to {places:?}"));
-                self.entries[entry].places[revision] = places;
+                self.say(|| format!("entry {entry} leads revision {revision} to {endpoints:?}"));
+                self.entries[entry].endpoints[revision] = endpoints;
             }
             Event::ActivatorReady(index, life) => {
                 if self.activators[index].process.life == life {

@@ -25,7 +25,7 @@ pub enum Entry {
 }
 
 /// One cluster and a namespace in it.
-pub struct World {
+pub struct TestEnv {
     /// The cluster.
     pub cluster: Cluster,
     space: Space,
@@ -33,7 +33,7 @@ pub struct World {
     autoscalers: usize,
 }
 
-impl World {
+impl TestEnv {
     /// A cluster with one of each plane.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl World {
     }
 }
 
-impl Deref for World {
+impl Deref for TestEnv {
     type Target = Space;
 
     fn deref(&self) -> &Space {

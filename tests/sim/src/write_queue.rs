@@ -1,0 +1,97 @@
+//! Writes wait for tokens: the process's bucket, and the writes in order of their class.
+//!
+//! Other writes of the same process (statuses of ten thousand revisions that the model does not have) come in floods, in
+//! the class of objects, and take tokens as its own do.
+
+use crate::events::Local;
+use crate::process::Who;
+use crate::reconcile::Controller;
+use crate::simulation::Simulation;
+use common::write_rate::{TokenBucket, WriteClass};
+use rand::RngExt;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A flood is at most what the rate serves in so long, in seconds.
+const FLOOD_MAX: f64 = 3.0;
+
+#[derive(Debug)]
+pub(crate) struct WriteQueue {
+    bucket: TokenBucket,
+    /// In the order in which they are served; none: a write of a revision that the model does not have.
+    waiting: BTreeMap<(WriteClass, u64), Option<(Controller, usize)>>,
+    count: u64,
+    retry_at: Option<Duration>,
+}
+
+impl WriteQueue {
+    pub(crate) fn new(bucket: TokenBucket) -> Self {
+        Self { bucket, waiting: BTreeMap::new(), count: 0, retry_at: None }
+    }
+
+    fn wait(&mut self, class: WriteClass, whose: Option<(Controller, usize)>) {
+        self.count += 1;
+        self.waiting.insert((class, self.count), whose);
+    }
+}
+
+impl Simulation {
+    /// A pass has something to write: it is written when there is a token for it.
+    pub(crate) fn queue_write(&mut self, index: usize, key: (Controller, usize), class: WriteClass) {
+        self.autoscalers[index].write_queue.wait(class, Some(key));
+        self.serve_writes(index);
+    }
+
+    /// Other revisions have something to write, all at once.
+    pub(crate) fn flood(&mut self, index: usize) {
+        let pause = Duration::from_millis(self.rng.random_range(2_000..20_000));
+        self.tell(Who::Autoscaler(index), pause, Local::Flood);
+        let count = (self.plan.rate.qps * self.rng.random_range(0.0..FLOOD_MAX)) as u32;
+        let queue = &mut self.autoscalers[index].write_queue;
+        (0..count).for_each(|_| queue.wait(WriteClass::Object, None));
+        self.summary.foreign_writes += u64::from(count);
+        self.serve_writes(index);
+    }
+
+    /// A decision waits for a pass to end: what that has to write is in the decision's class from now on.
+    pub(crate) fn promote_write(&mut self, index: usize, revision: usize) {
+        let queue = &mut self.autoscalers[index].write_queue;
+        let mine = Some((Controller::Autoscaler, revision));
+        let position = queue.waiting.iter().find(|((class, _), whose)| **whose == mine && *class > WriteClass::Wake);
+        if let Some(position) = position.map(|(position, _)| *position) {
+            queue.waiting.remove(&position);
+            queue.wait(WriteClass::Wake, mine);
+            self.summary.moved_up += 1;
+            self.serve_writes(index);
+        }
+    }
+
+    pub(crate) fn retry_writes(&mut self, index: usize) {
+        self.autoscalers[index].write_queue.retry_at = None;
+        self.serve_writes(index);
+    }
+
+    /// Serves whoever is first for as long as there are tokens for them.
+    fn serve_writes(&mut self, index: usize) {
+        let now = self.instant();
+        loop {
+            let queue = &mut self.autoscalers[index].write_queue;
+            let Some((&(class, count), &whose)) = queue.waiting.first_key_value() else { return };
+            if !queue.bucket.take(class, now) {
+                break;
+            }
+            queue.waiting.remove(&(class, count));
+            if let Some(key) = whose {
+                self.begin_step(index, key);
+            }
+        }
+        self.summary.writes_waited += 1;
+        let queue = &mut self.autoscalers[index].write_queue;
+        let Some((&(class, _), _)) = queue.waiting.first_key_value() else { return };
+        let at = self.now + queue.bucket.ready_at(class).saturating_duration_since(now);
+        if queue.retry_at.is_none_or(|known| at < known) {
+            queue.retry_at = Some(at);
+            self.tell(Who::Autoscaler(index), at - self.now, Local::Tokens);
+        }
+    }
+}
