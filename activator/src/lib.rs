@@ -11,41 +11,21 @@
 //!                                         └──> stats ──> autoscaler
 //! ```
 
-mod alarm;
-mod backends;
-mod body;
-mod certificates;
-mod cold_start;
 mod config;
 pub mod discovery;
-mod exchange;
 mod explain;
-mod forward;
-mod gather;
-mod http1;
-mod http2;
-mod lanes;
+mod health;
 mod layers;
-mod loan;
 mod metrics;
-mod options;
-mod prober;
 mod quote;
-mod refusal;
 mod registry;
-mod request_log;
-mod revision;
 mod run;
-mod series;
-mod server;
 mod stats;
-mod tcp_state;
-mod trace;
 
-pub use certificates::InternalTls;
-pub use cold_start::{ColdStart, Phases};
+pub use activator_core::contract::Contract;
+pub use activator_net::WorkerRuntimes;
+pub use config::certificates::InternalTls;
+pub use config::options::{OnColdStart, Options};
 pub use config::{Configs, Observability};
-pub use forward::headers::Contract;
-pub use lanes::Lanes;
-pub use options::{OnColdStart, Options};
+pub use metrics::cold_start::{ColdStart, Phases};
 pub use run::{Activator, run, start};

@@ -4,28 +4,28 @@
 //!
 //! 1. `shutdown`: probes fail; requests are served for [`Options::linger`], so that every peer stops sending first, and
 //!    kept connections end with an answer.
-//! 2. The server drains ([`crate::server`]), within [`Options::drain`].
+//! 2. The server drains ([`activator_net::Server`]), within [`Options::drain`].
 //! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
 
-use crate::certificates::InternalTls;
 use crate::config::Configs;
+use crate::config::certificates::InternalTls;
+use crate::config::options::Options;
 use crate::discovery::{self, Event};
 use crate::explain;
-use crate::forward::pool::Pools;
+use crate::health::Health;
+use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
-use crate::layers::probe::{Health, Probe};
+use crate::layers::probe::Probe;
 use crate::layers::report::Report;
+use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
 use crate::metrics::Metrics;
-use crate::options::Options;
 use crate::registry::{Parts, Registry};
-use crate::request_log::{RequestLog, sink};
-use crate::server::Server;
-use crate::server::departures::Departures;
 use crate::stats::StatSink;
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
+use activator_net::{Departures, Pools, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -61,7 +61,7 @@ pub struct Activator {
     tracing: Option<Tracing>,
     registry: Arc<Registry>,
     budget: Arc<HeldBytes>,
-    server: Server,
+    server: Server<ErrorResponder>,
     health: Arc<Health>,
     options: Options,
     infrastructure: CancellationToken,
@@ -187,9 +187,10 @@ pub async fn start(
     let pages = vec![explain::page(registry.clone())];
     let plane = observe::Plane { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
-    let server =
-        Server::new(options.mode, options.trust_revision_headers.clone(), Departures::start(infrastructure.clone()))
-            .with(options.lanes.clone());
+    let (mode, trusted) = (options.mode, options.trust_revision_headers.clone());
+    let trust = move |peer| mode == Mode::Knative || trusted.iter().any(|network| network.contains(&peer));
+    let server = Server::new(ErrorResponder::new(mode), Arc::new(trust), Departures::start(infrastructure.clone()))
+        .with(options.workers.clone());
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());

@@ -11,7 +11,7 @@
 //! accounting ([`activator_core::accounting`]); this module only carries.
 
 use crate::metrics::Metrics;
-use crate::revision::Revision;
+use crate::registry::revision::Revision;
 use activator_core::accounting::Signal;
 use bytes::Bytes;
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
@@ -71,7 +71,7 @@ impl StatSink {
     }
 
     /// Reports every second, and sends what is owed when the link comes up, until `shutdown`.
-    pub(crate) async fn run(self, health: Arc<crate::layers::probe::Health>, shutdown: CancellationToken) {
+    pub(crate) async fn run(self, health: Arc<crate::health::Health>, shutdown: CancellationToken) {
         let mut connected = self.shared.link.connected();
         let mut interval = tokio::time::interval(REPORT_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

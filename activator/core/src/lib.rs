@@ -22,6 +22,7 @@
 pub mod accounting;
 pub mod backends;
 pub mod breaker;
+pub mod contract;
 pub mod destination;
 pub mod hold;
 pub mod own_index;

@@ -10,9 +10,9 @@ mod revision;
 mod slices;
 pub(crate) mod standalone;
 
-use crate::forward::headers::Contract;
 use activator_core::Destination;
 use activator_core::backends::Rules;
+use activator_core::contract::Contract;
 use common::RevisionKey;
 use common::backend::Backend;
 use http::HeaderValue;

@@ -14,8 +14,8 @@
 
 use super::mirror::name_of;
 use super::{Outbound, Spec};
-use crate::forward::headers::Contract;
 use activator_core::backends::{Fallback, Proof, Rules};
+use activator_core::contract::Contract;
 use common::RevisionKey;
 use common::backend::{Backend, Probe, Protocol};
 use common::config::{MeshMode, NetworkConfig};

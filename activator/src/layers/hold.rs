@@ -16,25 +16,22 @@
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
 //!
-//! A client that goes away drops the future, and with it everything it holds; [`crate::server::departures`] notices
+//! A client that goes away drops the future, and with it everything it holds; [`activator_net::Departures`] notices
 //! also one whose body lies unread. Nothing of a body is read while its request waits.
 
 use super::compact::compact;
-use crate::body::{Guard, Guarded};
-use crate::cold_start::ColdStart;
-use crate::exchange::Call;
-use crate::forward::pool::{Pool, Pools};
-use crate::forward::{Evidence, Failure, PodBody, Prepared};
-use crate::metrics::{Active, Kind, Queued};
-use crate::options::OnColdStart;
-use crate::refusal::Refusal;
-use crate::revision::Revision;
-use crate::server::STREAM_WINDOW;
+use crate::config::options::OnColdStart;
+use crate::layers::call::Call;
+use crate::layers::refusal::Refusal;
+use crate::layers::trace::{AtPod, Trace};
+use crate::metrics::cold_start::ColdStart;
+use crate::metrics::{Kind, Queued};
+use crate::registry::revision::Revision;
 use crate::stats::StatSink;
-use crate::trace::{AtPod, Trace};
 use activator_core::breaker;
 use activator_core::hold::HeldBytes;
 use activator_core::throttler::{Admitted, Permit};
+use activator_net::{Evidence, Failure, Guard, Guarded, PodBody, Pool, Pools, Prepared, ProxyError, STREAM_WINDOW};
 use futures::future::BoxFuture;
 use http::{Response, Version};
 use std::future::{Future, poll_fn};
@@ -199,11 +196,11 @@ async fn send(
         let pool = shared.pools.get(permit.destination().address(), revision.key.namespace());
         let released = Instant::now();
         if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
-            prepared.trace(trace, at_pod);
+            trace.sending(at_pod, prepared.head_mut());
         }
         match prepared.send(&pool).await {
             Ok(response) => {
-                let kind = Kind::new(&method, version, pool.tls.is_some());
+                let kind = Kind::new(&method, version, pool.is_encrypted());
                 revision.metrics.answered(&kind, response.status(), released.elapsed(), length);
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());
@@ -211,15 +208,15 @@ async fn send(
                 let place = Place { _permit: permit, _active: active, _trace: at_pod };
                 return Ok((response.map(|body| Guarded::new(body, place)), released));
             }
-            Err(Failure::Final { refusal, evidence }) => {
+            Err(Failure::Final { error, evidence }) => {
                 if let Some(at_pod) = &mut at_pod {
-                    at_pod.failed(&refusal);
+                    at_pod.failed(&error);
                 }
-                if let Refusal::Pod { dest, cause, .. } = &refusal {
+                if let ProxyError::Pod { dest, cause } = &error {
                     tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
                     take_out(revision, &pool, &permit, cause, evidence);
                 }
-                return Err(refusal);
+                return Err(error.into());
             }
             Err(Failure::Elsewhere { request, cause, may_have_run, evidence }) => {
                 if let Some(at_pod) = &mut at_pod {
@@ -227,7 +224,7 @@ async fn send(
                 }
                 take_out(revision, &pool, &permit, &cause, evidence);
                 if attempts == ATTEMPTS_MAX || (may_have_run && repeated) {
-                    return Err(Refusal::Pod { dest: pool.address, cause });
+                    return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 repeated |= may_have_run;
                 attempts += 1;
@@ -238,9 +235,32 @@ async fn send(
     }
 }
 
+/// A request that is at a pod, as long as this lives. It keeps the revision, which every request has in hand, where a
+/// gauge's handle would be one count more that all cores share.
+struct Active(Arc<Revision>);
+
+impl Active {
+    /// One more.
+    fn new(revision: Arc<Revision>) -> Self {
+        revision.metrics.active.inc();
+        Self(revision)
+    }
+
+    /// Whose request it is.
+    fn revision(&self) -> &Arc<Revision> {
+        &self.0
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.metrics.active.dec();
+    }
+}
+
 fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
     if evidence != Evidence::None {
-        revision.pod_failed(permit.destination(), cause);
+        revision.take_out(permit.destination(), cause);
         if evidence == Evidence::Silent {
             pool.doubt();
         }

@@ -6,15 +6,16 @@
 //! | knative | both headers; else a host `REVISION.NAMESPACE.svc.DOMAIN`, exactly so |
 //!
 //! In knative mode a header pair is believed from every peer, as upstream; a `/` in either is not (there it leads to
-//! a revision whose requests wait for ever). The headers are taken out by [`crate::forward::headers`].
+//! a revision whose requests wait for ever). The headers are taken out by [`activator_net::Prepared`].
 
-use crate::exchange::{Call, Inbound};
-use crate::layers::probe::Health;
+use crate::health::Health;
+use crate::layers::call::Call;
+use crate::layers::refusal::Refusal;
+use crate::layers::trace::Trace;
 use crate::metrics::{Kind, Unknown};
-use crate::refusal::Refusal;
 use crate::registry::Registry;
-use crate::revision::Revision;
-use crate::trace::Trace;
+use crate::registry::revision::Revision;
+use activator_net::Inbound;
 use common::headers;
 use common_runtime::environment::Mode;
 use common_runtime::telemetry::traces::Tracing;

@@ -4,17 +4,22 @@
 //! |---|---|---|
 //! | [`probe`] | kubelets, ingresses and autoscalers asking for the activator itself | yes |
 //! | [`lookup`] | finds the revision | 404, 503 |
-//! | [`crate::request_log`] | writes a line when it is over, if that is asked for | |
+//! | [`request_log`] | writes a line when it is over, if that is asked for | |
 //! | [`report`] | counts the request for the autoscaler, from here to the end of its body | |
 //! | [`timeouts`] | the revision's three bounds of time, held time included | 504 |
 //! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent | 503, 502 |
 //!
 //! Each is a `tower` service that is always ready: waiting happens inside its future, where the time bounds see it.
-//! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`crate::server::rescue`].
+//! Errors are [`Refusal`](refusal::Refusal)s, turned into HTTP once, by [`error_responder`].
 
+pub(crate) mod call;
 mod compact;
+pub(crate) mod error_responder;
 pub(crate) mod hold;
 pub(crate) mod lookup;
 pub(crate) mod probe;
+pub(crate) mod refusal;
 pub(crate) mod report;
+pub(crate) mod request_log;
 pub(crate) mod timeouts;
+pub(crate) mod trace;

@@ -11,94 +11,30 @@
 //! | an empty value | traffic |
 //!
 //! Probes touch no revision, no metric and no stat. The hash is taken out of all other requests (by
-//! [`crate::forward::headers`]).
-//!
-//! # Health
-//!
-//! 200 once the revisions are known and the stat link has been up once, or 10 s have passed since the start: an
-//! autoscaler that is away must not keep activators from serving warm traffic. 503 before, 500 after the shutdown
-//! signal and never otherwise. (Upstream fails whenever the stat link is down.)
+//! [`activator_net::Prepared`]).
 
-use crate::body::{BodyError, Reply};
-use crate::exchange::Inbound;
+use crate::health::Health;
+use crate::layers::error_responder::plain;
+use crate::layers::refusal::Refusal;
 use crate::quote;
-use crate::refusal::Refusal;
-use crate::server::rescue::plain;
+use activator_net::{BodyError, Inbound, Reply};
 use bytes::Bytes;
 use common::headers::{self, Incoming};
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Response, StatusCode};
 use http_body::Body;
+use http_body_util::Full;
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
 
 // Parsed once, not for each request.
 const NETWORK_PROBE: HeaderName = HeaderName::from_static(headers::NETWORK_PROBE);
 const KUBELET_PROBE: HeaderName = HeaderName::from_static(headers::KUBELET_PROBE);
-
-/// How long a start waits for the stat link.
-const STAT_LINK_WAIT: Duration = Duration::from_secs(10);
-
-/// What the kubelet is told.
-#[derive(Debug)]
-pub(crate) struct Health {
-    started: Instant,
-    synced: AtomicBool,
-    linked: AtomicBool,
-    draining: AtomicBool,
-}
-
-impl Health {
-    /// Not healthy yet.
-    pub(crate) fn new(started: Instant) -> Self {
-        Self {
-            started,
-            synced: AtomicBool::new(false),
-            linked: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-        }
-    }
-
-    /// The first full lists of all watches have been taken in.
-    pub(crate) fn set_synced(&self) {
-        self.synced.store(true, Ordering::Release);
-    }
-
-    /// The stat link was up.
-    pub(crate) fn set_linked(&self) {
-        self.linked.store(true, Ordering::Release);
-    }
-
-    /// The shutdown signal came.
-    pub(crate) fn set_draining(&self) {
-        self.draining.store(true, Ordering::Release);
-    }
-
-    /// Whether the revisions are known.
-    pub(crate) fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire)
-    }
-
-    /// The status, and the reason for a bad one.
-    pub(crate) fn check(&self, now: Instant) -> (StatusCode, &'static str) {
-        if self.draining.load(Ordering::Acquire) {
-            (StatusCode::INTERNAL_SERVER_ERROR, "received SIGTERM from kubelet\n")
-        } else if !self.is_synced() {
-            (StatusCode::SERVICE_UNAVAILABLE, "the revisions are not known yet\n")
-        } else if !self.linked.load(Ordering::Acquire) && now.duration_since(self.started) < STAT_LINK_WAIT {
-            (StatusCode::SERVICE_UNAVAILABLE, "connection has not yet been established\n")
-        } else {
-            (StatusCode::OK, "")
-        }
-    }
-}
 
 /// Answers probes, and passes the rest on.
 #[derive(Clone)]
@@ -121,7 +57,7 @@ where
 {
     type Response = Response<Reply<B>>;
     type Error = Refusal;
-    type Future = Probed<S::Future, B>;
+    type Future = Probed<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         self.inner.poll_ready(cx)
@@ -136,7 +72,7 @@ where
 }
 
 /// The answer, if the headers are a probe's.
-fn answer<B>(fields: &HeaderMap, health: &Health) -> Option<Response<Reply<B>>> {
+fn answer(fields: &HeaderMap, health: &Health) -> Option<Response<Full<Bytes>>> {
     let network_probe = fields.get(NETWORK_PROBE);
     let is_plain = network_probe.is_none()
         && !fields.contains_key(KUBELET_PROBE)
@@ -155,11 +91,11 @@ fn answer<B>(fields: &HeaderMap, health: &Health) -> Option<Response<Reply<B>>> 
         Incoming::Traffic => return None,
         Incoming::Kubelet => {
             let (status, reason) = health.check(Instant::now());
-            if status == StatusCode::OK { Response::new(Reply::own(Bytes::new())) } else { plain(status, reason, true) }
+            if status == StatusCode::OK { Response::new(Full::default()) } else { plain(status, reason, true) }
         }
         Incoming::HashProbe => match fields.get(headers::NETWORK_HASH).filter(|hash| !hash.is_empty()) {
             Some(hash) => {
-                let mut response = Response::new(Reply::own(Bytes::new()));
+                let mut response = Response::new(Full::default());
                 response.headers_mut().insert(headers::NETWORK_HASH, hash.clone());
                 response
             }
@@ -180,10 +116,10 @@ fn answer<B>(fields: &HeaderMap, health: &Health) -> Option<Response<Reply<B>>> 
 pin_project! {
     /// A probe's answer, or the exchange below.
     #[project = ProbedProjection]
-    pub(crate) enum Probed<F, B> {
+    pub(crate) enum Probed<F> {
         /// Ours.
         Answered {
-            response: Option<Response<Reply<B>>>,
+            response: Option<Response<Full<Bytes>>>,
         },
         /// Below.
         Traffic {
@@ -193,7 +129,7 @@ pin_project! {
     }
 }
 
-impl<F, B> Future for Probed<F, B>
+impl<F, B> Future for Probed<F>
 where
     F: Future<Output = Result<Response<B>, Refusal>>,
 {
@@ -202,12 +138,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
             ProbedProjection::Answered { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response)),
+                Some(response) => Poll::Ready(Ok(response.map(Reply::Left))),
                 None => Poll::Pending, // Polled again after its end, which nobody may do.
             },
-            ProbedProjection::Traffic { exchange } => {
-                exchange.poll(cx).map_ok(|response| response.map(|body| Reply::Inner { body }))
-            }
+            ProbedProjection::Traffic { exchange } => exchange.poll(cx).map_ok(|response| response.map(Reply::Right)),
         }
     }
 }
@@ -215,7 +149,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::Empty;
+    use futures::FutureExt;
+    use http_body_util::BodyExt;
 
     fn ask(fields: &[(&str, &[u8])], health: &Health) -> Option<(u16, String)> {
         let mut map = HeaderMap::new();
@@ -223,13 +158,11 @@ mod tests {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             map.append(name, HeaderValue::from_bytes(value).expect("a value"));
         }
-        let response: Response<Reply<Empty<Bytes>>> = answer(&map, health)?;
+        let response = answer(&map, health)?;
         let status = response.status().as_u16();
         let hash = response.headers().get(headers::NETWORK_HASH).map(|h| format!("hash {h:?}"));
-        let body = match response.into_body() {
-            Reply::Own { bytes } => String::from_utf8(bytes.unwrap_or_default().to_vec()).expect("text"),
-            Reply::Inner { .. } => unreachable!("nothing is below"),
-        };
+        let body = response.into_body().collect().now_or_never().expect("all of it at once").expect("whole").to_bytes();
+        let body = String::from_utf8(body.to_vec()).expect("text");
         Some((status, hash.unwrap_or(body)))
     }
 
@@ -267,23 +200,5 @@ mod tests {
             let answered = ask(fields, &health);
             assert_eq!(answered.as_ref().map(|(s, b)| (*s, b.as_str())), expected, "{fields:?}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn health_needs_the_revisions_and_the_stat_link_or_ten_seconds() {
-        let health = Health::new(Instant::now());
-        assert_eq!(health.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE);
-        tokio::time::advance(STAT_LINK_WAIT).await;
-        assert_eq!(health.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE, "nothing is known");
-        health.set_synced();
-        assert_eq!(health.check(Instant::now()).0, StatusCode::OK, "the data path does not need the autoscaler");
-
-        let fresh = Health::new(Instant::now());
-        fresh.set_synced();
-        assert_eq!(fresh.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE);
-        fresh.set_linked();
-        assert_eq!(fresh.check(Instant::now()).0, StatusCode::OK);
-        fresh.set_draining();
-        assert_eq!(fresh.check(Instant::now()).0, StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! The guard is dropped on every way out: an answer, a refusal, a client that has gone.
 
-use crate::body::{BodyError, Guard, Guarded, Upload};
-use crate::exchange::Call;
+use crate::layers::call::Call;
+use crate::layers::refusal::Refusal;
+use crate::layers::trace::Trace;
 use crate::metrics::Kind;
-use crate::refusal::Refusal;
-use crate::revision::Revision;
+use crate::registry::revision::Revision;
 use crate::stats::StatSink;
-use crate::trace::Trace;
 use activator_core::accounting::InFlight;
+use activator_net::{BodyError, Guard, Guarded, Upload};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::Body;

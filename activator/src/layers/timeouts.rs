@@ -17,12 +17,12 @@
 //! # Cost
 //!
 //! One timer for each exchange of a connection that has to wait at the same time, made when the first such does
-//! ([`crate::exchange::SpareTimers`]); it is moved, not made again, and at most once for each idle period.
+//! ([`activator_net::SpareTimers`]); it is moved, not made again, and at most once for each idle period.
 
-use crate::body::{BodyError, Upload};
-use crate::exchange::{Call, Peer};
-use crate::refusal::{Refusal, TimedOut};
-use crate::revision::Bounds;
+use crate::layers::call::Call;
+use crate::layers::refusal::{Refusal, TimedOut};
+use crate::registry::revision::Bounds;
+use activator_net::{BodyError, Peer, Upload};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -226,7 +226,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::revision::fixture;
+    use crate::layers::call;
+    use crate::registry::revision::fixture;
     use http_body_util::{BodyExt, StreamBody};
     use std::time::Duration;
     use tokio::time::sleep;
@@ -255,7 +256,7 @@ mod tests {
             }
         });
         let mut parts = 0;
-        let ended = match Timeouts::new(inner).call(fixture::call(&revision)).await {
+        let ended = match Timeouts::new(inner).call(call::fixture::call(&revision)).await {
             Err(refusal) => refusal.reason().to_owned(),
             Ok(response) => {
                 let mut body = response.into_body();
@@ -329,7 +330,7 @@ mod tests {
                 sleep(ms(fails_after)).await;
                 Err::<Response<http_body_util::Empty<Bytes>>, _>(Refusal::Deleted)
             });
-            let refused = Timeouts::new(inner).call(fixture::call(&revision)).await.err().expect("no answer");
+            let refused = Timeouts::new(inner).call(call::fixture::call(&revision)).await.err().expect("no answer");
             assert_eq!(refused.reason(), expected);
         }
     }
@@ -342,7 +343,7 @@ mod tests {
         let inner = tower::ServiceExt::map_err(inner, |_| Refusal::Deleted);
         let mut timed = mock::Spawn::new(Timeouts::new(inner));
         tokio_test::assert_ready!(timed.poll_ready()).expect("ready");
-        let mut exchange = tokio_test::task::spawn(timed.call(fixture::call(&revision)));
+        let mut exchange = tokio_test::task::spawn(timed.call(call::fixture::call(&revision)));
         assert!(exchange.poll().is_pending());
         let (_, respond) =
             tokio_test::assert_ready!(tokio_test::task::spawn(below.next_request()).poll()).expect("sent");
@@ -351,7 +352,7 @@ mod tests {
         assert!(matches!(refused, Err(Refusal::Deleted)));
 
         tokio_test::assert_ready!(timed.poll_ready()).expect("ready");
-        let mut exchange = tokio_test::task::spawn(timed.call(fixture::call(&revision)));
+        let mut exchange = tokio_test::task::spawn(timed.call(call::fixture::call(&revision)));
         assert!(exchange.poll().is_pending());
         tokio::time::advance(ms(101)).await;
         assert!(exchange.is_woken());

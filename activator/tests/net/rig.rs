@@ -2,7 +2,7 @@
 //! autoscaler a WebSocket server that hands on what it hears, pods are small HTTP servers on free ports.
 
 use activator::discovery::{Event, Listing, Spec};
-use activator::{Activator, ColdStart, Lanes, Options};
+use activator::{Activator, ColdStart, Options, WorkerRuntimes};
 use activator_core::breaker::Load;
 use bytes::Bytes;
 use common::RevisionKey;
@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Threads for clients' connections: more than one, so that what goes between them is met.
-pub(crate) const LANES: NonZeroUsize = NonZeroUsize::new(2).expect("two");
+pub(crate) const WORKERS: NonZeroUsize = NonZeroUsize::new(2).expect("two");
 
 /// A body of either kind.
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -68,7 +68,7 @@ impl Rig {
         options.stat_url = format!("ws://{stat_address}");
         options.linger = Duration::ZERO;
         options.drain = Duration::from_secs(5);
-        options.lanes = Some(Lanes::start(LANES, |_| {}).expect("two threads"));
+        options.workers = Some(WorkerRuntimes::start(WORKERS, |_| {}).expect("two threads"));
         options.on_cold_start = Some(Arc::new(move |cold: &ColdStart| {
             let _ = cold_sender.send(cold.clone());
         }));

@@ -28,7 +28,8 @@ fn dependencies_point_inward() {
         ("common-controller", &["common", "common-api", "common-runtime"]),
         ("activator-core", &["common"]),
         ("autoscaler-core", &["common"]),
-        ("activator", &["activator-core", "common", "common-api", "common-runtime"]),
+        ("activator-net", &["activator-core", "common", "common-runtime"]),
+        ("activator", &["activator-core", "activator-net", "common", "common-api", "common-runtime"]),
         ("autoscaler", &["autoscaler-core", "common", "common-api", "common-controller", "common-runtime"]),
         ("local", &["activator", "autoscaler", "autoscaler-core", "common", "common-api", "common-runtime", "hello"]),
         ("hello", &[]),
@@ -58,20 +59,30 @@ fn cores_cannot_reach_io() {
     }
 }
 
+/// The activator's network knows no Kubernetes and keeps no statistics.
+#[test]
+fn the_network_knows_no_cluster() {
+    let metadata = metadata();
+    let used = dependencies(package(&metadata, "activator-net"));
+    for banned in ["kube", "k8s-openapi", "common-api", "prometheus-client", "opentelemetry"] {
+        assert!(!used.contains(banned), "activator-net depends on {banned}");
+    }
+}
+
 /// The packages that the project is built on are used where their places are.
 #[test]
 fn the_given_packages_are_used() {
     let places: [(&str, &[&str]); 10] = [
-        ("tokio", &["activator", "autoscaler", "common-runtime", "local"]),
-        ("hyper", &["activator", "autoscaler", "common-runtime", "local"]),
-        ("hyper-util", &["activator", "autoscaler", "common-runtime", "local"]),
+        ("tokio", &["activator", "activator-net", "autoscaler", "common-runtime", "local"]),
+        ("hyper", &["activator-net", "autoscaler", "common-runtime", "local"]),
+        ("hyper-util", &["activator-net", "autoscaler", "common-runtime", "local"]),
         ("tokio-tungstenite", &["autoscaler", "common-runtime"]),
         ("kube", &["activator", "autoscaler", "common-api", "common-runtime", "local"]),
         ("k8s-openapi", &["activator", "autoscaler", "common-runtime", "local"]),
-        ("dashmap", &["activator", "autoscaler"]),
+        ("dashmap", &["activator", "activator-net", "autoscaler"]),
         ("parking_lot", &["activator-core", "autoscaler", "local"]),
         ("tower", &["activator"]),
-        ("tracing", &["activator", "autoscaler", "common-runtime", "local"]),
+        ("tracing", &["activator", "activator-net", "autoscaler", "common-runtime", "local"]),
     ];
     let metadata = metadata();
     for (dependency, users) in places {

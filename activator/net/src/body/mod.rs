@@ -1,0 +1,276 @@
+//! Bodies, both ways. Nothing here copies or buffers: frames pass through, one at a time, as the receiver asks.
+//!
+//! A request's body stays in the client's socket until a pod's connection asks for its first frame; that is what keeps
+//! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the
+//! pod has said that it wants it.
+
+mod replay;
+
+use bytes::Bytes;
+use futures::task::AtomicWaker;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use replay::Lent;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+
+/// Why a body broke off.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request's body on its way to a pod.
+pub enum RequestBody {
+    /// None.
+    Empty,
+    /// A few bytes of ours: a probe's.
+    Whole(Option<Bytes>),
+    /// Streamed from the client. Boxed: most requests have none, and each is moved a dozen times on its way.
+    Streamed(Box<Streamed>),
+}
+
+/// A body that comes from the client.
+pub struct Streamed {
+    /// The client's side.
+    body: Lent<Incoming>,
+    /// What became of it.
+    upload: Arc<Upload>,
+    /// What it waits for, if anything.
+    gate: Option<Arc<Gate>>,
+}
+
+/// Keeps a body from being read until it is opened.
+#[derive(Default)]
+pub struct Gate {
+    open: AtomicBool,
+    waiting: AtomicWaker,
+}
+
+impl Gate {
+    /// From now on the body may be read.
+    pub fn open(&self) {
+        self.open.store(true, Ordering::Release);
+        self.waiting.wake();
+    }
+
+    fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
+        let is_open = || self.open.load(Ordering::Acquire);
+        if is_open() {
+            return Poll::Ready(());
+        }
+        self.waiting.register(cx.waker());
+        // Opened between the look and the registration, it is seen here.
+        if is_open() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// What became of a streamed request body, seen from the side.
+#[derive(Debug, Default)]
+pub struct Upload {
+    passed: AtomicU64,
+    finished: AtomicBool,
+    broken: AtomicBool,
+    /// Somebody asks when it moved.
+    followed: AtomicBool,
+    moved: Mutex<Option<Instant>>,
+}
+
+impl Upload {
+    /// Whether all of it was handed on.
+    pub fn finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Bytes that were handed on so far.
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it ended in an error: malformed framing, or a client that has gone.
+    pub fn broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// From now on it is noted when it moves.
+    pub fn follow(&self) {
+        self.followed.store(true, Ordering::Relaxed);
+    }
+
+    /// When its last frame was handed on, if it is [followed](Self::follow).
+    pub fn moved(&self) -> Option<Instant> {
+        *self.moved.lock()
+    }
+}
+
+impl RequestBody {
+    /// From the server's side of a connection.
+    pub fn new(body: Incoming) -> Self {
+        if body.is_end_stream() { Self::Empty } else { Self::streamed(Lent::new(body), Arc::default()) }
+    }
+
+    fn streamed(body: Lent<Incoming>, upload: Arc<Upload>) -> Self {
+        Self::Streamed(Box::new(Streamed { body, upload, gate: None }))
+    }
+
+    /// Puts a closed gate before a streamed body.
+    pub fn hold_back(&mut self) -> Option<Arc<Gate>> {
+        match self {
+            Self::Empty | Self::Whole(_) => None,
+            Self::Streamed(streamed) => Some(streamed.gate.insert(Arc::default()).clone()),
+        }
+    }
+
+    /// Sends it on a journey from which it can come back.
+    pub fn lend(&mut self) {
+        if let Self::Streamed(streamed) = self {
+            streamed.body.lend();
+        }
+    }
+
+    /// It need not come back: its answer has begun.
+    pub fn end_loan(&mut self) {
+        if let Self::Streamed(streamed) = self {
+            streamed.body.end();
+        }
+    }
+
+    /// Whether all of it can be sent again.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(bytes) => bytes.is_some(),
+            Self::Streamed(streamed) => streamed.body.is_whole(),
+        }
+    }
+
+    /// The body as it was before its journey, if that can be. What was handed on of it will be once more.
+    pub fn again(self) -> Option<Self> {
+        match self {
+            Self::Streamed(streamed) => {
+                let Streamed { body, upload, .. } = *streamed;
+                let (body, bytes) = body.reclaim()?;
+                upload.passed.fetch_sub(bytes as u64, Ordering::Relaxed);
+                upload.finished.store(false, Ordering::Release);
+                Some(Self::streamed(body, upload))
+            }
+            other => other.is_whole().then_some(other),
+        }
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    /// Follows the upload.
+    pub fn upload(&self) -> Option<Arc<Upload>> {
+        match self {
+            Self::Empty | Self::Whole(_) => None,
+            Self::Streamed(streamed) => Some(streamed.upload.clone()),
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Streamed(streamed) => {
+                let Streamed { body, upload, gate } = &mut **streamed;
+                if let Some(gate) = gate {
+                    std::task::ready!(gate.poll_open(cx));
+                }
+                let frame = std::task::ready!(Pin::new(&mut *body).poll_frame(cx));
+                match &frame {
+                    Some(Ok(frame)) => {
+                        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                        upload.passed.fetch_add(bytes, Ordering::Relaxed);
+                        if upload.followed.load(Ordering::Relaxed) {
+                            *upload.moved.lock() = Some(Instant::now());
+                        }
+                        if body.is_end_stream() {
+                            upload.finished.store(true, Ordering::Release);
+                        }
+                    }
+                    Some(Err(_)) => upload.broken.store(true, Ordering::Release),
+                    None => upload.finished.store(true, Ordering::Release),
+                }
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(bytes) => bytes.is_none(),
+            // What is known already is not asked for: HTTP/2 has to lock its connection for it.
+            Self::Streamed(streamed) => streamed.upload.finished() || streamed.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Streamed(streamed) => streamed.body.size_hint(),
+        }
+    }
+}
+
+/// What a body is kept with.
+pub trait Guard {
+    /// So many more bytes of data have passed.
+    fn passed(&mut self, _bytes: usize) {}
+}
+
+pin_project! {
+    /// A body that keeps `guard` until its end, or until it is dropped, whichever comes first.
+    pub struct Guarded<B, G> {
+        #[pin]
+        body: B,
+        guard: Option<G>,
+    }
+}
+
+impl<B, G> Guarded<B, G> {
+    /// Ties `guard`, if there is one, to `body`.
+    pub fn new(body: B, guard: impl Into<Option<G>>) -> Self {
+        Self { body, guard: guard.into() }
+    }
+}
+
+impl<B: Body<Data = Bytes>, G: Guard> Body for Guarded<B, G> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.project();
+        let frame = std::task::ready!(this.body.poll_frame(cx));
+        match (&frame, this.guard.as_mut()) {
+            (Some(Ok(frame)), Some(guard)) => guard.passed(frame.data_ref().map_or(0, Bytes::len)),
+            (Some(Ok(_)), None) => {}
+            (Some(Err(_)) | None, _) => *this.guard = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of an answer of our own, or of what came through the chain.
+pub type Reply<B> = Either<Full<Bytes>, B>;

@@ -1,0 +1,112 @@
+//! Why a pod brought no answer, and what that says of the pod.
+
+use super::Prepared;
+use crate::body::Upload;
+use crate::error::ProxyError;
+use crate::http1::connection::Http1Error;
+use crate::pool::Pool;
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
+/// Why a pod brought no answer.
+pub enum Failure {
+    /// The request may go elsewhere: none of it was sent, or no byte came back and to send it again does no harm.
+    Elsewhere {
+        /// The request, as it was.
+        request: Box<Prepared>,
+        /// What was wrong with the pod.
+        cause: String,
+        /// Whether the pod may have acted on it.
+        may_have_run: bool,
+        /// What follows for the pod.
+        evidence: Evidence,
+    },
+    /// Something may have been sent.
+    Final {
+        /// Why there is no answer.
+        error: ProxyError,
+        /// What follows for the pod.
+        evidence: Evidence,
+    },
+}
+
+/// What a failure says of the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Nothing: one connection broke.
+    None,
+    /// It gets nothing more until its probe passes.
+    Out,
+    /// Besides, on a connection that had worked its kernel acknowledged nothing: if it does not answer a connect
+    /// either, all that is in flight there is lost.
+    Silent,
+}
+
+/// What broke an exchange, in either protocol.
+pub(super) trait Break: Error {
+    /// The system's error behind it.
+    fn io(&self) -> Option<&io::Error>;
+
+    /// Whether the connection ended in order, without an answer.
+    fn is_close(&self) -> bool;
+}
+
+impl Break for Http1Error {
+    fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    fn is_close(&self) -> bool {
+        matches!(self, Self::Closed)
+    }
+}
+
+impl Break for h2::Error {
+    fn io(&self) -> Option<&io::Error> {
+        self.get_io()
+    }
+
+    fn is_close(&self) -> bool {
+        false
+    }
+}
+
+/// Whether the pod closed the connection instead of answering, and not for what it said that we did.
+pub(super) fn is_stale(error: &impl Break) -> bool {
+    error.is_close() || error.io().is_some_and(|cause| cause.kind() != ErrorKind::InvalidData)
+}
+
+/// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a
+/// GOAWAY that names an earlier stream as the last.
+pub(super) fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// An exchange that cannot be repeated. If it was the client's body that broke off, the pod is not to blame.
+pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, evidence: Evidence) -> Failure {
+    if upload.is_some_and(Upload::broken) {
+        let error = ProxyError::Malformed("the request's body is malformed or incomplete");
+        return Failure::Final { error, evidence: Evidence::None };
+    }
+    Failure::Final { error: ProxyError::Pod { dest: pool.address, cause: cause_of(error) }, evidence }
+}
+
+/// What a broken connection says of its pod. `worked`: an answer had come over it before.
+pub(super) fn evidence_of(error: &impl Break, worked: bool) -> Evidence {
+    match error.io().map(io::Error::kind) {
+        Some(ErrorKind::TimedOut) if worked => Evidence::Silent,
+        Some(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => Evidence::Out,
+        _ => Evidence::None,
+    }
+}
+
+/// An error and what is behind it.
+pub(super) fn cause_of(error: &impl Break) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,448 @@
+//! Heads on their way through: what is taken out, what is put in, in which protocol they leave.
+//!
+//! # Requests
+//!
+//! - Hop-by-hop fields go, and what `Connection` names; `TE: trailers`, `Trailer` and the two fields of an upgrade are
+//!   kept. What `Connection` names is removed *before* our own fields are set, so that a client cannot remove those.
+//! - Fields that only parts of the system may set are taken out ([`is_internal`]); in knative mode a client's
+//!   `K-Original-Host` survives, because ingresses that rewrite hosts set it, and so do fields that upstream lets pass.
+//! - `X-Forwarded-For` gets the peer's address.
+//! - A plain pod further gets `X-Forwarded-Proto` and `Forwarded`, unless it is given them, and its client's `Host`. A
+//!   queue-proxy gets `K-Proxy-Request`, `K-Original-Host`, and its own address as `Host`.
+//! - HTTP/2 to HTTP/1.1: `:authority` becomes `Host`, cookie crumbs are joined. The reverse: `Host` becomes
+//!   `:authority`.
+//!
+//! Preparing is done once for a request; addressing ([`address`]) once for each pod it is tried on.
+//!
+//! # Responses
+//!
+//! Hop-by-hop fields go, `Trailer` stays. Nothing is added: hyper writes `Date` where there is none.
+
+use crate::client::peer::Peer;
+use crate::error::ProxyError;
+use activator_core::contract::Contract;
+use common::backend::Protocol;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, Uri, Version, request};
+use smallvec::SmallVec;
+
+/// Marks a request that came through an activator; a queue-proxy counts it as proxied.
+const PROXY_REQUEST: HeaderName = HeaderName::from_static("k-proxy-request");
+/// The client's `Host`; a queue-proxy puts it back.
+const ORIGINAL_HOST: HeaderName = HeaderName::from_static("k-original-host");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Makes a head fit for any pod of the revision. Returns the protocol that the client asks to upgrade to, if the
+/// connection can be upgraded; the fields for that are in place then.
+pub(crate) fn prepare(
+    head: &mut request::Parts,
+    contract: Contract,
+    peer: &Peer,
+    protocol: Protocol,
+    upgradable: bool,
+) -> Result<Option<HeaderValue>, ProxyError> {
+    // Where HTTP/2 is spoken to a pod that is to know it, a host that the target names stays there.
+    let stays = contract == Contract::Plain && protocol == Protocol::H2c && head.uri.authority().is_some();
+    let host = if stays { None } else { client_host(head)? };
+    let upgrade = if upgradable { requested_upgrade(head) } else { None };
+    strip_request(&mut head.headers, contract);
+    append_forwarded_for(&mut head.headers, peer);
+    match contract {
+        Contract::Plain => {
+            head.headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
+            head.headers.entry(header::FORWARDED).or_insert_with(|| peer.forwarded.clone());
+            set_or_remove(&mut head.headers, header::HOST, host);
+        }
+        Contract::QueueProxy | Contract::Knative => {
+            head.headers.insert(PROXY_REQUEST, HeaderValue::from_static("activator"));
+            if head.headers.get(ORIGINAL_HOST).is_none_or(HeaderValue::is_empty) {
+                head.headers.insert(ORIGINAL_HOST, host.unwrap_or(HeaderValue::from_static("")));
+            }
+        }
+    }
+    if head.version == Version::HTTP_2 {
+        join_cookies(&mut head.headers);
+        // Its client was told nothing of what HTTP/1.1 makes of this field, and sends its body anyway.
+        head.headers.remove(header::EXPECT);
+    }
+    if let Some(protocol) = &upgrade {
+        head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        head.headers.insert(header::UPGRADE, protocol.clone());
+    }
+    Ok(upgrade)
+}
+
+/// Directs a prepared head at one pod, in the protocol that the connection speaks. May be repeated for another pod.
+pub(crate) fn address(
+    head: &mut request::Parts,
+    contract: Contract,
+    pod: &HeaderValue,
+    protocol: Protocol,
+    scheme: Scheme,
+) -> Result<(), ProxyError> {
+    if contract != Contract::Plain {
+        head.headers.insert(header::HOST, pod.clone());
+    }
+    match protocol {
+        Protocol::Http1 => {
+            // An HTTP/1.0 client may have named no host; HTTP/1.1 wants the field all the same.
+            head.headers.entry(header::HOST).or_insert(HeaderValue::from_static(""));
+            head.version = Version::HTTP_11;
+            if head.uri.scheme().is_some() || head.uri.authority().is_some() {
+                let mut target = http::uri::Parts::default();
+                target.path_and_query = Some(path_of(&head.uri));
+                head.uri = Uri::from_parts(target).map_err(|_| ProxyError::Malformed("malformed request target"))?;
+            }
+        }
+        Protocol::H2c => {
+            let host = head.headers.remove(header::HOST).filter(|host| !host.is_empty());
+            let mut target = std::mem::take(&mut head.uri).into_parts();
+            if host.is_some() || target.authority.is_none() {
+                let authority = Authority::try_from(host.as_ref().unwrap_or(pod).as_bytes());
+                target.authority = Some(authority.map_err(|_| ProxyError::Malformed("malformed Host header"))?);
+            } // Else it stands there: its client has named it so, or it does since the pod before this one.
+            target.scheme = Some(scheme);
+            target.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+            head.uri = Uri::from_parts(target).map_err(|_| ProxyError::Malformed("malformed request target"))?;
+            head.version = Version::HTTP_2;
+        }
+    }
+    Ok(())
+}
+
+/// Takes out what concerned only the connection to the pod.
+pub(crate) fn strip_response(headers: &mut HeaderMap) {
+    let unwanted = names(headers, |name| is_hop_by_hop(name) && *name != header::TRAILER);
+    strip(headers, unwanted);
+}
+
+/// The protocol of a 101 response, if it is the one that was asked for.
+pub(crate) fn agreed_upgrade(headers: &HeaderMap, requested: &HeaderValue) -> Option<HeaderValue> {
+    let protocol = headers.get(header::UPGRADE)?;
+    protocol.as_bytes().eq_ignore_ascii_case(requested.as_bytes()).then(|| protocol.clone())
+}
+
+fn path_of(uri: &Uri) -> PathAndQuery {
+    uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
+}
+
+/// The host that the client named: the target's authority, else the `Host` field.
+fn client_host(head: &request::Parts) -> Result<Option<HeaderValue>, ProxyError> {
+    match head.uri.authority() {
+        Some(authority) if head.method != Method::CONNECT => HeaderValue::from_str(authority.as_str())
+            .map(Some)
+            .map_err(|_| ProxyError::Malformed("malformed authority")),
+        _ => Ok(head.headers.get(header::HOST).cloned()),
+    }
+}
+
+fn set_or_remove(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+    match value {
+        Some(value) => {
+            headers.insert(name, value);
+        }
+        None => {
+            headers.remove(name);
+        }
+    }
+}
+
+/// What `Connection: Upgrade` and `Upgrade` ask for. `Upgrade: h2c` is not for the pod.
+fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
+    let asked = head
+        .headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
+        .any(|token| token.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    let protocol = head.headers.get(header::UPGRADE).filter(|_| asked)?;
+    (!protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| protocol.clone())
+}
+
+fn strip_request(headers: &mut HeaderMap, contract: Contract) {
+    let unwanted =
+        names(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_internal(name, contract));
+    if unwanted.as_slice() == [header::TE] && says_trailers_alone(headers) {
+        return; // As every gRPC call does.
+    }
+    let trailers = unwanted.contains(&header::TE)
+        && headers.get_all(header::TE).iter().any(|te| {
+            te.as_bytes().split(|b| *b == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        });
+    strip(headers, unwanted);
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Whether `TE` says what it is made to say here.
+fn says_trailers_alone(headers: &HeaderMap) -> bool {
+    let mut all = headers.get_all(header::TE).iter();
+    all.next().is_some_and(|te| te == "trailers") && all.next().is_none()
+}
+
+/// Some of a head's names, mostly none.
+type Names = SmallVec<[HeaderName; 4]>;
+
+/// One pass over the names: what it does not find need not be looked for.
+fn names(headers: &HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) -> Names {
+    headers.keys().filter(|name| unwanted(name)).cloned().collect()
+}
+
+/// Removes fields, and those that `Connection` names if it is among them.
+fn strip(headers: &mut HeaderMap, unwanted: Names) {
+    if unwanted.contains(&header::CONNECTION) {
+        strip_named(headers);
+    }
+    for name in unwanted {
+        headers.remove(name);
+    }
+}
+
+fn strip_named(headers: &mut HeaderMap) {
+    let named: Names = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .filter(|name| *name != header::CONNECTION)
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+/// Fields about the connection, not the message. `Trailer` counts, and is kept where there is a body to have trailers:
+/// HTTP/1.1 sends none that it does not name.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "proxy-connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
+
+/// Fields that clients have no business setting, by contract.
+fn is_internal(name: &HeaderName, contract: Contract) -> bool {
+    let name = name.as_str();
+    if !name.starts_with('k') {
+        return false; // One comparison for nearly every field.
+    }
+    match name {
+        "knative-serving-revision" | "knative-serving-namespace" | "k-network-hash" | "k-proxy-request" => true,
+        "k-original-host" | "k-passthrough-lb" | "k-kubelet-probe" | "k-network-probe" => contract != Contract::Knative,
+        _ => contract == Contract::Plain && (name.starts_with("k-") || name.starts_with("knative-")),
+    }
+}
+
+fn append_forwarded_for(headers: &mut HeaderMap, peer: &Peer) {
+    let joined = {
+        let mut earlier = headers.get_all(FORWARDED_FOR).iter().peekable();
+        if earlier.peek().is_none() {
+            peer.ip.clone()
+        } else {
+            let mut bytes = Vec::with_capacity(64);
+            for value in earlier {
+                bytes.extend_from_slice(value.as_bytes());
+                bytes.extend_from_slice(b", ");
+            }
+            bytes.extend_from_slice(peer.ip.as_bytes());
+            HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| peer.ip.clone())
+        }
+    };
+    headers.insert(FORWARDED_FOR, joined);
+}
+
+/// HTTP/2 may send one cookie field for each pair; HTTP/1.1 knows one.
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let joined = crumbs.join(b"; ".as_slice());
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(header::COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn peer() -> Peer {
+        Peer::new("[::ffff:192.0.2.7]:5000".parse().expect("an address"), false, false)
+    }
+
+    fn head(uri: &str, version: Version, fields: &[(&str, &str)]) -> request::Parts {
+        let mut request = Request::builder().uri(uri).version(version);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).expect("valid").into_parts().0
+    }
+
+    fn fields(head: &request::Parts) -> Vec<(String, String)> {
+        let mut all: Vec<_> = head
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn upstream(contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
+        let mut head = head("/", Version::HTTP_11, given);
+        prepare(&mut head, contract, &peer(), Protocol::Http1, false).expect("well-formed");
+        address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1, Scheme::HTTP)
+            .expect("addressable");
+        fields(&head)
+    }
+
+    fn owned(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_plain_pod_sees_its_client_and_nothing_of_ours() {
+        let seen = upstream(
+            Contract::Plain,
+            &[
+                ("host", "a.example.com"),
+                ("x-own", "kept"),
+                ("k-proxy-request", "x"),
+                ("k-anything", "x"),
+                ("knative-serving-revision", "x"),
+                ("knative-serving-tag", "x"),
+                ("keep-alive", "5"),
+            ],
+        );
+        let expected = [
+            ("forwarded", "for=192.0.2.7;proto=http"),
+            ("host", "a.example.com"),
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x-forwarded-proto", "http"),
+            ("x-own", "kept"),
+        ];
+        assert_eq!(seen, owned(&expected));
+    }
+
+    #[test]
+    fn what_an_ingress_said_of_the_client_is_kept() {
+        let given =
+            [("host", "a"), ("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https"), ("forwarded", "for=x")];
+        let seen = upstream(Contract::Plain, &given);
+        assert!(seen.contains(&("x-forwarded-for".into(), "203.0.113.9, 192.0.2.7".into())));
+        assert!(seen.contains(&("x-forwarded-proto".into(), "https".into())));
+        assert!(seen.contains(&("forwarded".into(), "for=x".into())));
+    }
+
+    #[test]
+    fn a_queue_proxy_gets_knatives_contract() {
+        for contract in [Contract::QueueProxy, Contract::Knative] {
+            let seen =
+                upstream(contract, &[("host", "a.example.com"), ("k-proxy-request", "x"), ("k-network-hash", "h")]);
+            let expected = [
+                ("host", "10.0.0.1:80"),
+                ("k-original-host", "a.example.com"),
+                ("k-proxy-request", "activator"),
+                ("x-forwarded-for", "192.0.2.7"),
+            ];
+            assert_eq!(seen, owned(&expected));
+        }
+        let ours = upstream(Contract::QueueProxy, &[("host", "a"), ("k-original-host", "forged")]);
+        assert!(ours.contains(&("k-original-host".into(), "a".into())), "clients do not set it");
+        let knative = upstream(Contract::Knative, &[("host", "a"), ("k-original-host", "rewritten")]);
+        assert!(knative.contains(&("k-original-host".into(), "rewritten".into())), "ingresses do");
+    }
+
+    #[test]
+    fn hop_by_hop_fields_go_before_ours_come() {
+        let seen = upstream(
+            Contract::Knative,
+            &[
+                ("host", "a"),
+                ("connection", "close, X-Drop, K-Proxy-Request, X-Forwarded-For"),
+                ("x-drop", "x"),
+                ("te", "gzip, trailers"),
+                ("upgrade", "x"),
+                ("transfer-encoding", "chunked"),
+            ],
+        );
+        let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["host", "k-original-host", "k-proxy-request", "te", "x-forwarded-for"]);
+    }
+
+    #[test]
+    fn heads_are_translated_between_protocols() {
+        let pod = HeaderValue::from_static("10.0.0.1:80");
+        let mut down = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("cookie", "a=1"), ("cookie", "b=2")]);
+        prepare(&mut down, Contract::Plain, &peer(), Protocol::Http1, false).expect("well-formed");
+        address(&mut down, Contract::Plain, &pod, Protocol::Http1, Scheme::HTTP).expect("addressable");
+        assert_eq!(down.uri, "/p?q=1");
+        assert_eq!(down.headers["host"], "a.example.com");
+        assert_eq!(down.headers["cookie"], "a=1; b=2");
+
+        let mut up = head("/p?q=1", Version::HTTP_11, &[("host", "a.example.com:8080")]);
+        prepare(&mut up, Contract::Plain, &peer(), Protocol::H2c, false).expect("well-formed");
+        address(&mut up, Contract::Plain, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
+        assert_eq!(up.uri, "http://a.example.com:8080/p?q=1");
+        assert!(!up.headers.contains_key("host"));
+        let other = HeaderValue::from_static("10.0.0.2:80");
+        address(&mut up, Contract::Plain, &other, Protocol::H2c, Scheme::HTTP).expect("addressable");
+        assert_eq!(up.uri, "http://a.example.com:8080/p?q=1", "the next pod is told the same host");
+        let mut queue_proxy = head("/", Version::HTTP_11, &[("host", "a.example.com")]);
+        prepare(&mut queue_proxy, Contract::QueueProxy, &peer(), Protocol::H2c, false).expect("well-formed");
+        for pod in [pod, other] {
+            address(&mut queue_proxy, Contract::QueueProxy, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
+            assert_eq!(queue_proxy.uri.authority().map(Authority::as_str), pod.to_str().ok(), "each its own");
+        }
+    }
+
+    /// Goal: HTTP/2 on both sides keeps the target, and believes it rather than the field.
+    #[test]
+    fn a_host_that_the_target_names_stays_there() {
+        let pod = HeaderValue::from_static("10.0.0.1:80");
+        for (contract, expected) in
+            [(Contract::Plain, "https://a.example.com/p?q=1"), (Contract::QueueProxy, "https://10.0.0.1:80/p?q=1")]
+        {
+            let mut through = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("host", "b.example.com")]);
+            prepare(&mut through, contract, &peer(), Protocol::H2c, false).expect("well-formed");
+            for _ in 0..2 {
+                address(&mut through, contract, &pod, Protocol::H2c, Scheme::HTTPS).expect("addressable");
+                assert_eq!((through.uri.to_string().as_str(), through.version), (expected, Version::HTTP_2));
+                assert!(!through.headers.contains_key("host"));
+            }
+            let original = (contract != Contract::Plain).then_some("a.example.com");
+            assert_eq!(through.headers.get("k-original-host").and_then(|host| host.to_str().ok()), original);
+        }
+    }
+
+    #[test]
+    fn an_upgrade_is_kept_only_where_it_can_be_made() {
+        let given = [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+        let mut kept = head("/", Version::HTTP_11, &given);
+        let protocol = prepare(&mut kept, Contract::Plain, &peer(), Protocol::Http1, true)
+            .expect("well-formed")
+            .expect("asked for");
+        assert_eq!(
+            (protocol, &kept.headers["connection"]),
+            (HeaderValue::from_static("websocket"), &HeaderValue::from_static("Upgrade"))
+        );
+        let mut refused = head("/", Version::HTTP_11, &given);
+        assert_eq!(prepare(&mut refused, Contract::Plain, &peer(), Protocol::Http1, false).expect("well-formed"), None);
+        assert!(!refused.headers.contains_key("upgrade"));
+        let mut h2c = head("/", Version::HTTP_11, &[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")]);
+        assert_eq!(prepare(&mut h2c, Contract::Plain, &peer(), Protocol::Http1, true).expect("well-formed"), None);
+    }
+}

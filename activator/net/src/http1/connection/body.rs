@@ -1,0 +1,134 @@
+//! A response's body, which reads from its connection and gives it back at its end.
+
+use super::input::Input;
+use super::{Http1, Http1Error, ReturnIdle};
+use crate::http1::Decoder;
+use crate::pod::tls::PodIo;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf};
+use tokio::sync::oneshot;
+
+/// The body of a pod's response.
+pub(crate) struct Http1Body<P> {
+    /// All of it, if it came with the head.
+    whole: Option<Bytes>,
+    decoder: Decoder,
+    source: Source<P>,
+}
+
+/// Where the rest comes from.
+pub(super) enum Source<P> {
+    /// There is none.
+    None,
+    /// The connection.
+    Own {
+        /// It.
+        connection: Box<Http1>,
+        /// Where it goes.
+        pool: Arc<P>,
+    },
+    /// One side of it: the request is not complete yet.
+    Half(Box<Half>),
+}
+
+/// The side of a connection that is read.
+pub(super) struct Half {
+    /// It.
+    pub(super) read: ReadHalf<PodIo>,
+    /// What was read.
+    pub(super) input: Input,
+    /// Who writes to the other side: told when the response is complete, or given up, by what it gets.
+    pub(super) over: oneshot::Sender<ReadHalf<PodIo>>,
+}
+
+impl Half {
+    /// The response is complete: whoever writes to the other side looks for the connection's end.
+    pub(super) fn complete<P>(self) -> Source<P> {
+        drop(self.over.send(self.read)); // It may have written all before.
+        Source::None
+    }
+}
+
+impl<P: ReturnIdle> Http1Body<P> {
+    pub(super) fn new(whole: Option<Bytes>, decoder: Decoder, source: Source<P>) -> Self {
+        Self { whole, decoder, source }
+    }
+
+    /// The connection of a 101, for what it changes to; none if it is in use.
+    pub(crate) fn into_tunnel(self) -> Option<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
+        let Source::Own { connection, .. } = self.source else { return None };
+        let Http1 { io, input, .. } = *connection;
+        let (read, write) = tokio::io::split(io);
+        let early = std::io::Cursor::new(input.bytes.freeze());
+        Some(tokio::io::join(AsyncReadExt::chain(early, read), write))
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http1Error>>> {
+        loop {
+            let input = match &mut self.source {
+                Source::None => return Poll::Ready(None),
+                Source::Own { connection, .. } => &mut connection.input,
+                Source::Half(half) => &mut half.input,
+            };
+            let frame = self.decoder.decode(&mut input.bytes)?;
+            if self.decoder.is_done() {
+                self.finish();
+            }
+            if let Some(frame) = frame {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            let read = match &mut self.source {
+                Source::None => return Poll::Ready(None),
+                Source::Own { connection, .. } => connection.input.poll_more(cx, &mut connection.io),
+                Source::Half(half) => half.input.poll_more(cx, &mut half.read),
+            };
+            match ready!(read) {
+                Ok(0) if self.decoder.ends_with_connection() => self.decoder = Decoder::Done,
+                Ok(0) => return Poll::Ready(Some(Err(Http1Error::Closed))),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(Http1Error::Io(error)))),
+            }
+        }
+    }
+
+    /// It is over.
+    fn finish(&mut self) {
+        match std::mem::replace(&mut self.source, Source::None) {
+            Source::None => {}
+            Source::Own { connection, pool } => connection.idle_again(&*pool),
+            Source::Half(half) => self.source = half.complete(),
+        }
+    }
+}
+
+impl<P: ReturnIdle> Body for Http1Body<P> {
+    type Data = Bytes;
+    type Error = Http1Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.get_mut();
+        if let Some(whole) = this.whole.take() {
+            return Poll::Ready(Some(Ok(Frame::data(whole))));
+        }
+        let frame = ready!(this.poll_source(cx));
+        if matches!(frame, Some(Err(_))) {
+            this.source = Source::None; // Which closes it.
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.whole.is_none() && self.decoder.is_done()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.whole {
+            Some(whole) => SizeHint::with_exact(whole.len() as u64),
+            None => self.decoder.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! A request on its way to a pod, until the head of its response is there.
+
+use super::body::{Half, Http1Body, Source};
+use super::expected::Expected;
+use super::{Failed, Http1, Http1Error, ReturnIdle};
+use crate::body::RequestBody;
+use crate::http1::{Answer, Head, Malformed, Sending, Stopped, read_head};
+use crate::pod::tls::PodIo;
+use http::{Method, Response, StatusCode, request};
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncReadExt, ReadHalf};
+use tokio::sync::oneshot;
+
+/// Most bytes that may come before an answer's head is complete, answers on the way (1xx) included.
+const BEFORE_ANSWER_MAX: usize = 1024 * 1024;
+
+/// An exchange. By hand rather than an async function, so that nothing is moved into a future.
+pub(crate) struct Exchange<'a, P> {
+    /// None once it is over.
+    under_way: Option<UnderWay<'a, P>>,
+}
+
+/// What belongs to it until the response's head.
+struct UnderWay<'a, P> {
+    connection: Box<Http1>,
+    method: &'a Method,
+    body: &'a mut RequestBody,
+    sending: Sending,
+    /// Why nothing more can be written.
+    stopped: Option<io::Error>,
+    expected: Option<Expected>,
+    /// Bytes that came so far.
+    received: usize,
+    /// As many of them as are known not to end a head.
+    looked_at: usize,
+    polled: bool,
+    pool: &'a Arc<P>,
+}
+
+impl<'a, P> Exchange<'a, P> {
+    pub(super) fn new(
+        connection: Box<Http1>,
+        head: &'a request::Parts,
+        body: &'a mut RequestBody,
+        pool: &'a Arc<P>,
+    ) -> Self {
+        let expected = Expected::of(&head.headers, body);
+        let sending = Sending::new(head, body);
+        let under_way = UnderWay {
+            connection,
+            method: &head.method,
+            body,
+            sending,
+            stopped: None,
+            expected,
+            received: 0,
+            looked_at: 0,
+            polled: false,
+            pool,
+        };
+        Self { under_way: Some(under_way) }
+    }
+}
+
+impl<P: ReturnIdle> Future for Exchange<'_, P> {
+    type Output = Result<Response<Http1Body<P>>, Failed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(under_way) = &mut self.under_way else { return Poll::Pending };
+        let answered = std::task::ready!(under_way.poll(cx));
+        let Some(under_way) = self.under_way.take() else { return Poll::Pending };
+        Poll::Ready(match answered {
+            Ok(answer) => Ok(under_way.answered(answer)),
+            Err(error) => Err(Failed { unsent: !under_way.sending.has_begun() && error.is_of_connection(), error }),
+        })
+    }
+}
+
+impl<P: ReturnIdle> UnderWay<'_, P> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Http1Error>> {
+        // What comes before a request is not its answer. Where the connection was idle, it has just been looked at.
+        let was_idle = self.connection.reused && !std::mem::replace(&mut self.polled, true);
+        if !self.sending.has_begun() && !was_idle && !self.connection.is_alive() {
+            return Poll::Ready(Err(Http1Error::Closed));
+        }
+        if let Some(expected) = &mut self.expected {
+            expected.poll(cx);
+        }
+        self.write(cx)?;
+        loop {
+            let connection = &mut *self.connection;
+            let read = match connection.input.poll_more(cx, &mut connection.io) {
+                Poll::Ready(Ok(0)) => {
+                    return Poll::Ready(Err(self.stopped.take().map_or(Http1Error::Closed, Http1Error::Io)));
+                }
+                Poll::Ready(Ok(read)) => read,
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(Http1Error::Io(error))); // It knows why we broke it, if we did.
+                }
+                Poll::Pending => {
+                    if self.sending.is_over() {
+                        connection.question();
+                    }
+                    return Poll::Pending;
+                }
+            };
+            self.received += read;
+            while let Some(head) = self.head()? {
+                match head {
+                    Head::Final(answer) => return Poll::Ready(Ok(answer)),
+                    Head::Interim(StatusCode::CONTINUE) => self.expected.iter_mut().for_each(Expected::open),
+                    Head::Interim(_) => {}
+                }
+            }
+            if self.received > BEFORE_ANSWER_MAX {
+                return Poll::Ready(Err(Malformed("too much came before its answer").into()));
+            }
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Http1Error> {
+        if self.stopped.is_some() || self.sending.is_over() {
+            return Ok(());
+        }
+        match self.sending.poll(cx, self.body, &mut self.connection.io) {
+            Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
+            Poll::Ready(Err(Stopped::Io(error))) if self.sending.has_begun() && is_of_peer(&error) => {
+                // Its answer may be there, and to read ends in any case.
+                self.stopped = Some(error);
+                Ok(())
+            }
+            Poll::Ready(Err(Stopped::Io(error))) => Err(Http1Error::Io(error)),
+            Poll::Ready(Err(Stopped::Body(error))) => Err(Http1Error::Upload(error)),
+            Poll::Ready(Err(Stopped::Length)) => Err(Http1Error::Length),
+        }
+    }
+
+    /// The next head, if it is whole. One that comes in many parts is not read from its start with each of them.
+    fn head(&mut self) -> Result<Option<Head>, Malformed> {
+        let input = &mut self.connection.input.bytes;
+        let news = &input[self.looked_at.saturating_sub(2).min(input.len())..];
+        let may_be_whole = self.looked_at == 0 || input.len() > crate::http1::HEAD_MAX || has_empty_line(news);
+        let head = if may_be_whole && !input.is_empty() { read_head(input, self.method)? } else { None };
+        self.looked_at = if head.is_some() { 0 } else { input.len() };
+        Ok(head)
+    }
+
+    /// Who reads on, and who writes on, from the response's head on.
+    fn answered(self, answer: Answer) -> Response<Http1Body<P>> {
+        let Self { mut connection, body, sending, stopped, expected, pool, .. } = self;
+        let Answer { head, body: mut decoder, keep_alive } = answer;
+        let uploads = !sending.is_over();
+        let writes_on = uploads && stopped.is_none() && !expected.is_some_and(|expected| expected.is_waiting());
+        connection.spent |= uploads || !keep_alive || head.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let whole = decoder.take_whole(&mut connection.input.bytes);
+        let source = if head.status() == StatusCode::SWITCHING_PROTOCOLS {
+            Source::Own { connection, pool: pool.clone() }
+        } else if writes_on {
+            let half = upload_on(*connection, sending, std::mem::replace(body, RequestBody::Empty));
+            if decoder.is_done() { half.complete() } else { Source::Half(Box::new(half)) }
+        } else if decoder.is_done() {
+            connection.idle_again(&**pool);
+            Source::None
+        } else {
+            Source::Own { connection, pool: pool.clone() }
+        };
+        head.map(|()| Http1Body::new(whole, decoder, source))
+    }
+}
+
+/// Gives the rest of an upload a task of its own, which needs nobody to read the response. Returns the part that is
+/// read. The upload ends with a response that is given up, and when the pod closes after one that is complete.
+fn upload_on(connection: Http1, mut sending: Sending, mut body: RequestBody) -> Half {
+    let (read, mut write) = tokio::io::split(connection.io);
+    let (over, response) = oneshot::channel::<ReadHalf<PodIo>>();
+    tokio::spawn(async move {
+        let given_up = async move {
+            if let Ok(mut read) = response.await {
+                let _ = read.read_u8().await; // Nothing more is to come but the end.
+            }
+        };
+        tokio::select! {
+            sent = poll_fn(|cx| sending.poll(cx, &mut body, &mut write)) => {
+                if let Err(error) = sent {
+                    tracing::debug!(?error, "an upload ended after its answer had begun");
+                }
+            }
+            () = given_up => tracing::debug!("an upload ended with its answer"),
+        }
+    });
+    Half { read, input: connection.input, over }
+}
+
+/// Whether the pod, or the kernel for it, has ended the connection: whoever reads is told so too, after what came
+/// before.
+fn is_of_peer(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::TimedOut)
+}
+
+/// Whether there is a line end behind another one.
+fn has_empty_line(bytes: &[u8]) -> bool {
+    let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    ends.any(|(end, _)| matches!(&bytes[end + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
+}

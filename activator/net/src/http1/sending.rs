@@ -1,0 +1,396 @@
+//! A request on its way out.
+//!
+//! Head and small parts of the body are gathered in a buffer, which the thread keeps from one request to the next;
+//! larger parts stay where they are. The body is asked for more when the last of it is written, so that a pod that does
+//! not read stops its client.
+
+use super::request::{Coding, announced, write_field, write_head};
+use crate::body::BodyError;
+use crate::tcp::coalesced_write;
+use bytes::{Buf, Bytes};
+use http::header::HeaderName;
+use http::request;
+use http_body::{Body, Frame};
+use std::cell::Cell;
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::AsyncWrite;
+
+/// Longest part of a body that is copied behind what goes before it, in bytes.
+const SMALL: usize = 1024;
+
+/// Bytes that are gathered before they are written.
+const GATHERED_MAX: usize = 8 * 1024;
+
+/// The buffer's size: one for which the allocator has a pool, so that it stands in nobody's way. One that has grown
+/// is not kept.
+const BUFFER: usize = 8 * 1024;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A request, as far as it is not written.
+pub(crate) struct Sending {
+    gathered: Vec<u8>,
+    /// Bytes of `gathered` that are written.
+    written: usize,
+    /// What comes after it.
+    data: Bytes,
+    /// And after that.
+    line_end: &'static [u8],
+    coding: Coding,
+    trailers: Vec<HeaderName>,
+    /// All of it is gathered.
+    ended: bool,
+    /// Something of it is written, or its body was asked.
+    begun: bool,
+    /// All of it is written, and has left.
+    over: bool,
+}
+
+/// Why it cannot be written any further.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// The connection takes no more.
+    Io(io::Error),
+    /// The body broke off.
+    Body(BodyError),
+    /// The body has another length than was told.
+    Length,
+}
+
+impl Sending {
+    /// Of a request of which nothing is written.
+    pub(crate) fn new(head: &request::Parts, body: &impl Body) -> Self {
+        let mut gathered = SPARE.take();
+        gathered.reserve_exact(BUFFER);
+        let coding = write_head(head, body, &mut gathered);
+        let trailers = if coding == Coding::Chunked { announced(&head.headers) } else { Vec::new() };
+        Self {
+            gathered,
+            written: 0,
+            data: Bytes::new(),
+            line_end: b"",
+            coding,
+            trailers,
+            ended: body.is_end_stream(),
+            begun: false,
+            over: false,
+        }
+    }
+
+    /// Whether all of it is written, and nothing keeps it back.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether anything is gone: bytes to the pod, or a part of the body to here.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Writes as much as there is and `io` takes. Ready when all is written.
+    ///
+    /// # Errors
+    /// Nothing more can be written.
+    pub(crate) fn poll<B, W>(&mut self, cx: &mut Context<'_>, body: &mut B, io: &mut W) -> Poll<Result<(), Stopped>>
+    where
+        B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        loop {
+            let more = self.gather(cx, body)?;
+            while !self.is_written() {
+                let slices = [&self.gathered[self.written..], &self.data[..], self.line_end].map(IoSlice::new);
+                let used = slices.iter().rposition(|slice| !slice.is_empty()).map_or(0, |last| last + 1);
+                let first = slices[..used].iter().position(|slice| !slice.is_empty()).unwrap_or(0);
+                let taken = coalesced_write::poll_write(Pin::new(&mut *io), cx, &slices[first..used]);
+                match std::task::ready!(taken).map_err(Stopped::Io)? {
+                    0 => return Poll::Ready(Err(Stopped::Io(ErrorKind::WriteZero.into()))),
+                    taken => self.advance(taken),
+                }
+            }
+            if self.ended {
+                self.give_up_buffer();
+            }
+            if self.ended || !more {
+                // TLS may have kept it.
+                std::task::ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(Stopped::Io)?;
+                self.over = self.ended;
+                return if self.over { Poll::Ready(Ok(())) } else { Poll::Pending };
+            }
+        }
+    }
+
+    /// Takes over what the body has. Says whether it may have more at once.
+    fn gather<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, Stopped>
+    where
+        B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
+    {
+        while !self.ended {
+            // What is added to `gathered` goes before the other two.
+            if !self.data.is_empty() || !self.line_end.is_empty() || self.gathered.len() >= GATHERED_MAX {
+                return Ok(true);
+            }
+            match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.begun = true;
+                    self.add(frame)?;
+                    // HTTP/2 may tell the end in a frame of its own, for which nobody waits who knows the length.
+                    if !self.ended && (body.is_end_stream() || self.coding == Coding::Length(0)) {
+                        self.end(None)?;
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return Err(Stopped::Body(error.into())),
+                Poll::Ready(None) => self.end(None)?,
+            }
+        }
+        Ok(false)
+    }
+
+    fn add(&mut self, frame: Frame<Bytes>) -> Result<(), Stopped> {
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(other) => return self.end(Some(&other)),
+        };
+        match &mut self.coding {
+            _ if data.is_empty() => return Ok(()), // An empty chunk would be the last.
+            Coding::Length(left) => *left = left.checked_sub(data.len() as u64).ok_or(Stopped::Length)?,
+            Coding::Chunked => {
+                // Into memory: it cannot fail.
+                let _ = write!(self.gathered, "{:x}\r\n", data.len());
+                self.line_end = b"\r\n";
+            }
+        }
+        if data.len() <= SMALL {
+            self.gathered.extend_from_slice(&data);
+            self.gathered.extend_from_slice(std::mem::take(&mut self.line_end));
+        } else {
+            self.data = data;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: Option<&Frame<Bytes>>) -> Result<(), Stopped> {
+        self.ended = true;
+        match self.coding {
+            Coding::Length(0) => {}
+            Coding::Length(_) => return Err(Stopped::Length),
+            Coding::Chunked if !self.data.is_empty() => self.line_end = b"\r\n0\r\n\r\n",
+            Coding::Chunked => {
+                self.gathered.extend_from_slice(b"0\r\n");
+                let fields = trailers.and_then(Frame::trailers_ref).into_iter().flatten();
+                for (name, value) in fields.filter(|(name, _)| self.trailers.contains(name)) {
+                    write_field(name, value.as_bytes(), &mut self.gathered);
+                }
+                self.gathered.extend_from_slice(b"\r\n");
+            }
+        }
+        Ok(())
+    }
+
+    fn is_written(&self) -> bool {
+        self.written == self.gathered.len() && self.data.is_empty() && self.line_end.is_empty()
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.begun = true;
+        let of_gathered = bytes.min(self.gathered.len() - self.written);
+        let of_data = (bytes - of_gathered).min(self.data.len());
+        self.written += of_gathered;
+        self.data.advance(of_data);
+        self.line_end = &self.line_end[bytes - of_gathered - of_data..];
+        if self.is_written() {
+            self.gathered.clear();
+            self.written = 0;
+        }
+    }
+
+    fn give_up_buffer(&mut self) {
+        let spare = std::mem::take(&mut self.gathered);
+        if spare.capacity() == BUFFER {
+            SPARE.set(spare);
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.gathered.clear();
+        self.give_up_buffer();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+    use http::{HeaderMap, HeaderValue, Request};
+    use http_body_util::{Empty, Full, StreamBody};
+    use std::convert::Infallible;
+    use tokio_test::{assert_pending, assert_ready_ok};
+
+    /// Takes so many bytes at once, then nothing for a turn if it pauses, and keeps them back so often.
+    struct Narrow {
+        taken: Vec<u8>,
+        at_once: usize,
+        pauses: bool,
+        paused: bool,
+        kept_back: usize,
+    }
+
+    impl Narrow {
+        fn new(at_once: usize) -> Self {
+            Self { taken: Vec::new(), at_once, pauses: false, paused: false, kept_back: 0 }
+        }
+    }
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.paused = self.pauses && !self.paused;
+            if self.paused {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let taken = bytes.len().min(self.at_once);
+            self.taken.extend_from_slice(&bytes[..taken]);
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            match self.kept_back.checked_sub(1) {
+                Some(left) => {
+                    self.kept_back = left;
+                    Poll::Pending
+                }
+                None => Poll::Ready(Ok(())),
+            }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn post(fields: &[(&str, &str)]) -> request::Parts {
+        let mut request = Request::post("/");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).expect("valid").into_parts().0
+    }
+
+    fn frames(frames: Vec<Frame<Bytes>>) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
+        StreamBody::new(stream::iter(frames.into_iter().map(Ok)))
+    }
+
+    /// All that is written, to whoever takes so many bytes at once and pauses between them.
+    fn sent<B>(fields: &[(&str, &str)], mut body: B, at_once: usize) -> Result<String, Stopped>
+    where
+        B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
+    {
+        let mut io = Narrow { pauses: true, ..Narrow::new(at_once) };
+        let mut sending = Sending::new(&post(fields), &body);
+        assert!(!sending.has_begun() && !sending.is_over());
+        let mut turn = tokio_test::task::spawn(());
+        loop {
+            match turn.enter(|cx, _| sending.poll(cx, &mut body, &mut io)) {
+                Poll::Pending => assert!(turn.is_woken(), "nothing is waited for"),
+                Poll::Ready(result) => break result?,
+            }
+        }
+        assert!(sending.has_begun() && sending.is_over());
+        Ok(String::from_utf8(io.taken).expect("text"))
+    }
+
+    /// Goal: small and large parts, chunks and trailers come in order, however little is taken at once.
+    #[test]
+    fn bodies_are_written_whole_and_in_order() {
+        let large = "l".repeat(SMALL + 1);
+        let data = |text: &str| Frame::data(Bytes::copy_from_slice(text.as_bytes()));
+        let trailers = HeaderMap::from_iter(
+            ["x-sum", "x-secret"].map(|name| (HeaderName::from_static(name), HeaderValue::from_static("1"))),
+        );
+        for at_once in [1, 7, 1000, usize::MAX] {
+            let parts = || vec![data("small"), data(""), data(&large), data("end")];
+            let head = "POST / HTTP/1.1\r\n";
+            let chunked = sent(&[], frames(parts()), at_once).expect("well-formed");
+            let chunks = format!("5\r\nsmall\r\n401\r\n{large}\r\n3\r\nend\r\n0\r\n\r\n");
+            assert_eq!(chunked, format!("{head}transfer-encoding: chunked\r\n\r\n{chunks}"), "{at_once}");
+
+            let length = (large.len() + 8).to_string();
+            let told = sent(&[("content-length", &length)], frames(parts()), at_once).expect("well-formed");
+            assert_eq!(told, format!("{head}content-length: {length}\r\n\r\nsmall{large}end"), "{at_once}");
+
+            let mut trailed = parts();
+            trailed.push(Frame::trailers(trailers.clone()));
+            let trailed = sent(&[("trailer", "x-sum")], frames(trailed), at_once).expect("well-formed");
+            let expected = chunks.replace("0\r\n\r\n", "0\r\nx-sum: 1\r\n\r\n");
+            assert!(trailed.ends_with(&expected), "{at_once}: {trailed}");
+
+            let full = sent(&[], Full::new(Bytes::from(large.clone())), at_once).expect("well-formed");
+            assert_eq!(full, format!("{head}content-length: {}\r\n\r\n{large}", large.len()), "{at_once}");
+            let nothing = sent(&[], Empty::<Bytes>::new(), at_once).expect("well-formed");
+            assert_eq!(nothing, format!("{head}\r\n"), "{at_once}");
+        }
+    }
+
+    /// Goal: the last part's end is written with it if it is known to be the last.
+    #[test]
+    fn an_end_that_is_known_goes_with_the_data() {
+        for length in [1, SMALL + 1] {
+            let body = Full::new(Bytes::from(vec![b'x'; length]));
+            let mut sending = Sending::new(&post(&[]), &body);
+            sending.coding = Coding::Chunked;
+            let mut body = body;
+            tokio_test::task::spawn(()).enter(|cx, _| sending.gather(cx, &mut body)).expect("well-formed");
+            let (data, end) = (sending.data.len(), sending.line_end);
+            assert_eq!(
+                (sending.ended, data, end == b"\r\n0\r\n\r\n"),
+                (true, if length > SMALL { length } else { 0 }, length > SMALL)
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_length_than_was_told_is_no_body() {
+        for (length, parts) in [("3", ["ab", ""]), ("3", ["ab", "cd"]), ("0", ["a", ""])] {
+            let parts = parts.map(|part| Frame::data(Bytes::from_static(part.as_bytes()))).into();
+            let stopped = sent(&[("content-length", length)], frames(parts), usize::MAX);
+            assert!(matches!(stopped, Err(Stopped::Length)), "{stopped:?}");
+        }
+        let broken = StreamBody::new(stream::iter([Err(io::Error::other("gone"))]));
+        assert!(matches!(sent(&[], broken, usize::MAX), Err(Stopped::Body(_))));
+        let closed = sent(&[], Empty::<Bytes>::new(), 0);
+        assert!(matches!(closed, Err(Stopped::Io(error)) if error.kind() == ErrorKind::WriteZero));
+    }
+
+    /// Goal: a head does not wait for its body, and nothing is asked of a body before there is room for it.
+    #[test]
+    fn a_head_goes_before_a_body_that_is_late() {
+        let mut body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let mut io = Narrow::new(usize::MAX);
+        let mut sending = Sending::new(&post(&[]), &body);
+        tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));
+        assert!(sending.has_begun() && !sending.is_over());
+        assert!(io.taken.ends_with(b"chunked\r\n\r\n"));
+        let mut body = frames(vec![]);
+        tokio_test::task::spawn(()).enter(|cx, _| assert_ready_ok!(sending.poll(cx, &mut body, &mut io)));
+        assert!(io.taken.ends_with(b"\r\n\r\n0\r\n\r\n"));
+    }
+
+    /// Goal: it is not over while what was written is kept back, as TLS may do: somebody must go on asking.
+    #[test]
+    fn what_is_kept_back_is_not_over() {
+        let mut io = Narrow { kept_back: 1, ..Narrow::new(usize::MAX) };
+        let (mut body, head) = (Empty::<Bytes>::new(), post(&[]));
+        let mut sending = Sending::new(&head, &body);
+        tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));
+        assert!(sending.has_begun() && !sending.is_over());
+        tokio_test::task::spawn(()).enter(|cx, _| assert_ready_ok!(sending.poll(cx, &mut body, &mut io)));
+        assert!(sending.is_over());
+    }
+}

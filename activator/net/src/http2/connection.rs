@@ -1,0 +1,290 @@
+//! One HTTP/2 connection to a pod, by prior knowledge, shared by as many requests as the pod permits.
+//!
+//! The pod's limit (`SETTINGS_MAX_CONCURRENT_STREAMS`) is followed as it changes; whoever picks a connection takes a
+//! [`Stream`] first, which holds the request's place until its response has ended, so that a request does not wait
+//! behind the limit while another connection could carry it. Until the pod's settings have come, the limit is taken to
+//! be [`STREAMS_ASSUMED`]; a stream that is refused meanwhile is sent again ([`super`]).
+//!
+//! A task drives the connection: it reads, writes, and wakes whoever an answer is for. Everything else is done by the
+//! requests' own tasks: each opens its stream, sends its body, and waits for its answer. After each turn the driver
+//! notes the limit, and whether the connection takes more, so that who looks for a connection need not ask it.
+//!
+//! No PINGs: whether the pod is there, TCP tells ([`crate::liveness`]), and gRPC servers close connections on which pings
+//! come more often than every few minutes, long answers and all.
+
+use crate::body::RequestBody;
+use crate::http2::{Received, Sending, told_length};
+use crate::pod::tls::PodIo;
+use crate::worker;
+use bytes::Bytes;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response};
+use http_body::Body;
+use parking_lot::Mutex;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+
+/// What we can receive on one stream before it is passed on.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// And on all of them.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// Largest head of a response, decoded, as upstream (10 MiB).
+const HEADER_LIST_MAX: u32 = 10 * 1024 * 1024;
+
+/// Streams that a pod surely takes at once: the least that RFC 9113 (6.5.2) recommends.
+const STREAMS_ASSUMED: usize = 100;
+
+/// Bytes of one stream that wait to be written.
+const SEND_BUFFER_MAX: usize = 1024 * 1024;
+
+/// A handle on the connection. When there is none left, and no place on it, the connection is closed.
+#[derive(Clone)]
+pub(crate) struct Http2 {
+    shared: Arc<Shared>,
+    /// Where it is driven. Here, so that other lanes, in passing, do not touch what changes with each request.
+    lane: Option<usize>,
+}
+
+struct Shared {
+    sender: Mutex<SendRequest<Bytes>>,
+    // What is known of the connection without asking it.
+    answered: AtomicBool,
+    closed: AtomicBool,
+    in_flight: AtomicUsize,
+    /// Most streams that the pod takes at once.
+    limit: AtomicUsize,
+}
+
+/// A request's place on a connection, given back on drop.
+pub(crate) struct Stream {
+    shared: Arc<Shared>,
+}
+
+/// Why an exchange brought no response.
+pub(crate) enum Failed {
+    /// The connection takes no more; the body was not touched.
+    Unsent(h2::Error, RequestBody),
+    /// Something may have been sent. With the body, if all of it is there [again](RequestBody::again).
+    Broken(h2::Error, Option<RequestBody>),
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Http2 {
+    /// Sends preface and settings over a connected stream.
+    pub(crate) async fn new(stream: impl Into<PodIo>) -> Result<Self, h2::Error> {
+        let (sender, connection) = Builder::new()
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(HEADER_LIST_MAX)
+            .initial_max_send_streams(STREAMS_ASSUMED)
+            .max_send_buffer_size(SEND_BUFFER_MAX)
+            .enable_push(false)
+            .handshake(stream.into())
+            .await?;
+        let shared = Arc::new(Shared {
+            answered: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            limit: AtomicUsize::new(sender.current_max_send_streams()),
+            sender: Mutex::new(sender),
+        });
+        tokio::spawn(drive(connection, shared.clone()));
+        Ok(Self { shared, lane: worker::current() })
+    }
+
+    /// Whether it is driven where the caller runs.
+    pub(crate) fn is_here(&self) -> bool {
+        self.lane == worker::current()
+    }
+
+    /// Whether `stream` is a place on it.
+    pub(crate) fn is_of(&self, stream: &Stream) -> bool {
+        Arc::ptr_eq(&self.shared, &stream.shared)
+    }
+
+    /// Whether no further request can be sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing is under way on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shared.in_flight.load(Ordering::Acquire) == 0
+    }
+
+    /// A place, if the pod permits one more.
+    pub(crate) fn try_reserve(&self) -> Option<Stream> {
+        let limit = self.shared.limit.load(Ordering::Acquire);
+        self.shared
+            .in_flight
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1))
+            .ok()
+            .map(|_| Stream { shared: self.shared.clone() })
+    }
+
+    /// A place, whatever the pod permits: the request then waits for one of the others to end.
+    pub(crate) fn reserve(&self) -> Stream {
+        self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
+        Stream { shared: self.shared.clone() }
+    }
+}
+
+impl Stream {
+    /// Whether an answer came over its connection before.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// An answer has come.
+    pub(crate) fn answered(&self) {
+        if !self.has_answered() {
+            self.shared.answered.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends `request`; the future waits for the response's head. Dropping it resets the stream.
+    pub(crate) fn exchange(&self, request: Request<RequestBody>) -> Exchange {
+        let (head, mut body) = request.into_parts();
+        let mut request = Request::from_parts(head, ());
+        body.lend();
+        if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || means_a_body(request.method())) {
+            request.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+        }
+        let ended = body.is_end_stream();
+        match self.shared.open(request, ended) {
+            Ok((answer, stream)) => {
+                let upload =
+                    if ended { Outgoing::Over(Some(body)) } else { Outgoing::Going(Sending::new(stream, body)) };
+                Exchange::Sent { answer, upload }
+            }
+            Err(error) => Exchange::Failed(Some(Failed::Unsent(error, body))),
+        }
+    }
+}
+
+/// Whether the method leads to expect a body, so that even its absence is told (RFC 9110, 8.6).
+fn means_a_body(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT)
+}
+
+impl Shared {
+    /// Opens a stream and sends its head; an error says that the connection takes no more.
+    fn open(&self, request: Request<()>, ended: bool) -> Result<(ResponseFuture, h2::SendStream<Bytes>), h2::Error> {
+        let mut sender = self.sender.lock();
+        let opened = sender.send_request(request, ended);
+        if opened.is_err() {
+            self.closed.store(true, Ordering::Release);
+        } else if sender.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
+            // This handle insists on waiting for that stream's turn; others may queue as well.
+            let another = sender.clone();
+            *sender = another;
+        }
+        opened
+    }
+
+    fn look(&self) {
+        let mut sender = self.sender.lock();
+        if let Poll::Ready(Err(_)) = sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            self.closed.store(true, Ordering::Release);
+        }
+        self.limit.store(sender.current_max_send_streams(), Ordering::Release);
+    }
+}
+
+/// Drives a connection to its end.
+async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Shared>) {
+    let shared = Arc::downgrade(&{ shared });
+    let ended = poll_fn(|cx| {
+        let polled = Pin::new(&mut connection).poll(cx);
+        if let Some(shared) = shared.upgrade() {
+            shared.look();
+        }
+        polled
+    });
+    let ended = ended.await;
+    if let Some(shared) = shared.upgrade() {
+        shared.closed.store(true, Ordering::Release);
+    }
+    if let Err(error) = ended {
+        tracing::debug!(%error, "HTTP/2 connection to a pod ended");
+    }
+}
+
+/// A request that was handed to its connection.
+pub(crate) enum Exchange {
+    /// Its stream is open.
+    Sent {
+        /// The response's head.
+        answer: ResponseFuture,
+        /// The request's body.
+        upload: Outgoing,
+    },
+    /// It has none.
+    Failed(Option<Failed>),
+}
+
+/// A request's body while its answer is waited for.
+pub(crate) enum Outgoing {
+    /// On its way.
+    Going(Sending<RequestBody>),
+    /// All of it has gone, or nobody wants it. Kept if it can be sent again.
+    Over(Option<RequestBody>),
+}
+
+impl Outgoing {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        // How sending ended tells the answer, too.
+        if let Self::Going(sending) = self
+            && Pin::new(&mut *sending).poll(cx).is_ready()
+            && let Self::Going(sending) = std::mem::replace(self, Self::Over(None))
+        {
+            *self = Self::Over(Some(sending.into_body()).filter(RequestBody::is_whole));
+        }
+    }
+
+    /// There is no answer. The body, if it can be sent again.
+    fn failed(&mut self) -> Option<RequestBody> {
+        match std::mem::replace(self, Self::Over(None)) {
+            Self::Going(sending) => Some(sending.into_body()).filter(RequestBody::is_whole),
+            Self::Over(body) => body,
+        }
+    }
+
+    /// The answer has begun. If not everything has gone, both go on, independently of each other.
+    fn answered(&mut self) {
+        if let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) {
+            sending.body_mut().end_loan();
+            tokio::spawn(sending);
+        }
+    }
+}
+
+impl Future for Exchange {
+    type Output = Result<Response<Received>, Failed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Failed(failed) => failed.take().map_or(Poll::Pending, |failed| Poll::Ready(Err(failed))),
+            Self::Sent { answer, upload } => {
+                upload.poll(cx);
+                let answered = match ready!(Pin::new(answer).poll(cx)) {
+                    Ok(answered) => answered,
+                    Err(error) => return Poll::Ready(Err(Failed::Broken(error, upload.failed()))),
+                };
+                upload.answered();
+                let length = told_length(answered.headers());
+                Poll::Ready(Ok(answered.map(|stream| Received::new(stream, length))))
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A stream's data coming in ([`Received`]) and going out ([`Sending`]), for connections that are `h2`'s own.
+//!
+//! Those to pods are ([`connection`]). hyper's client would hand each request to a dispatcher, then to a
+//! task that waits for its head, and the answer back through a channel: a seventh of what an h2c request costs here.
+//! Clients' connections are hyper's: its server spawns one task for a request, and without it nothing was gained.
+
+pub(crate) mod connection;
+mod received;
+mod sending;
+
+pub(crate) use received::Received;
+pub(crate) use sending::Sending;
+
+use http::header::{CONTENT_LENGTH, HeaderMap};
+use std::error::Error;
+
+/// The length that a head tells of its body, if it tells one.
+pub(crate) fn told_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The code for a stream that ends in `error`: the other side's own, if a stream's end is behind it.
+fn reason_of(error: &(dyn Error + 'static)) -> h2::Reason {
+    let mut behind = Some(error);
+    while let Some(error) = behind {
+        if let Some(reason) = error.downcast_ref::<h2::Error>().and_then(h2::Error::reason) {
+            return reason;
+        }
+        behind = error.source();
+    }
+    h2::Reason::INTERNAL_ERROR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the body broke off")]
+    struct Behind(#[source] h2::Error);
+
+    #[test]
+    fn a_stream_ends_as_the_other_one_did() {
+        let cancelled = || h2::Error::from(h2::Reason::CANCEL);
+        assert_eq!(reason_of(&cancelled()), h2::Reason::CANCEL);
+        assert_eq!(reason_of(&Behind(cancelled())), h2::Reason::CANCEL);
+        assert_eq!(reason_of(&std::fmt::Error), h2::Reason::INTERNAL_ERROR);
+    }
+
+    #[test]
+    fn a_length_is_believed_if_it_is_one() {
+        for (told, expected) in [("36", Some(36)), ("0", Some(0)), ("-1", None), ("many", None)] {
+            let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static(told))]);
+            assert_eq!(told_length(&headers), expected, "{told}");
+        }
+        assert_eq!(told_length(&HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,41 @@
+//! The activator's network: sockets and HTTP, and nothing else. It knows no revision, no Kubernetes and no stat.
+//!
+//! ```text
+//! client ──> server ──> the chain of the caller ──> forward ──> pool ──> http1, http2 ──> pod ──> tcp
+//!              │ head checks, timeouts, drain          │ heads, what may be sent again
+//!              └ client: who asks, whether it left     └ liveness: whether pods are there
+//! ```
+//!
+//! A caller starts a [`Server`] with a [`Chain`] of `tower` services and an [`ErrorResponder`]; the innermost service
+//! makes a [`Prepared`] of each request and sends it to the [`Pool`] of a pod. [`Pools`] look after their connections
+//! and tell a [`PodObserver`] of pods that seem to be gone; [`probe`] asks whether one is ready.
+
+mod alarm;
+mod body;
+mod client;
+mod error;
+mod forward;
+mod http1;
+mod http2;
+mod liveness;
+mod pod;
+mod pool;
+mod probe;
+mod server;
+mod tcp;
+mod tunnel;
+mod worker;
+
+pub use alarm::Alarm;
+pub use body::{BodyError, Guard, Guarded, Reply, RequestBody, Upload};
+pub use client::Inbound;
+pub use client::disconnects::{Departure, Departures};
+pub use client::peer::Peer;
+pub use client::timers::SpareTimers;
+pub use error::ProxyError;
+pub use forward::{Evidence, Failure, PodBody, Prepared};
+pub use liveness::PodObserver;
+pub use pool::{Pool, Pools};
+pub use probe::probe;
+pub use server::{Chain, ErrorResponder, STREAM_WINDOW, Server, Trust};
+pub use worker::WorkerRuntimes;

@@ -1,0 +1,251 @@
+//! When a connection's silence says something of its pod.
+//!
+//! A pod's kernel answers what it is sent within a round trip, however slow the program behind it is, and also when
+//! that program reads nothing: then it says that it has no room. So what counts is not how long an answer takes, nor
+//! how long bytes wait to be taken, but how long nothing at all is heard since they were sent.
+//!
+//! | nothing heard for | follows |
+//! |---|---|
+//! | 200 ms, or two round trips | [`Verdict::Doubtful`]: the pod gets nothing new while its kernel is asked |
+//! | 500 ms, or four round trips ([`silence_max`]) | [`Verdict::Silent`]: the connection is given up |
+//!
+//! # Cost
+//!
+//! The kernel is asked only about connections on which something was written since all was last known to be
+//! acknowledged, and from which nothing came since the last look: those that wait. A connection that idles, or
+//! answers, costs two loads.
+//!
+//! # Odd cases
+//!
+//! - While a pod has no room our kernel asks whether it has some again, ever more seldom (up to every two minutes): a
+//!   pod that vanishes then is noticed when two such questions have stayed unanswered. One may: Linux answers at most
+//!   every 500 ms (`tcp_invalid_ratelimit`).
+//! - What was dropped for want of room is sent again in the same rhythm, and heard about each time.
+
+use crate::tcp::state::TcpState;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Shortest silence that makes a pod doubtful: no shorter than the kernel's shortest retransmission timeout.
+const DOUBT_MIN: Duration = Duration::from_millis(200);
+
+/// The same for a question of keep-alive, which is sent once a second has been silent already.
+const DOUBT_CLOSELY: Duration = Duration::from_millis(80);
+
+/// Round trips that an acknowledgement may take before the pod is doubtful.
+const DOUBT_ROUND_TRIPS: u32 = 2;
+
+/// Bounds of what comes out of [`silence_max`]. The upper one is for round trips that were measured wrongly.
+const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+
+/// Round trips that a pod's kernel may take.
+const SILENCE_ROUND_TRIPS: u32 = 4;
+
+/// How long a pod's kernel may be silent, given the round trip to it.
+pub(crate) fn silence_max(round_trip: Duration) -> Duration {
+    round_trip.saturating_mul(SILENCE_ROUND_TRIPS).clamp(SILENCE.0, SILENCE.1)
+}
+
+/// How long it may be silent until its pod is doubtful.
+pub(crate) fn doubt_after(round_trip: Duration) -> Duration {
+    DOUBT_MIN.max(round_trip.saturating_mul(DOUBT_ROUND_TRIPS))
+}
+
+/// What a look at a connection says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Fine,
+    /// Its pod may be gone.
+    Doubtful,
+    /// It will not come back.
+    Silent,
+}
+
+/// What is remembered of a connection between two looks.
+#[derive(Debug, Default)]
+pub(crate) struct Gaze {
+    /// Writes when all of them were known to be acknowledged.
+    settled: u32,
+    /// Reads at the last look.
+    reads: u32,
+    /// Since when nothing has been heard of what was sent.
+    unheard_since: Option<Instant>,
+}
+
+impl Gaze {
+    /// Looks at a connection that was written to and read from so often. `state` asks the kernel. `closely`: a connect
+    /// to the same pod has just stayed unanswered, so that the first question of keep-alive counts.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        (writes, reads): (u32, u32),
+        closely: bool,
+        state: impl FnOnce() -> Option<TcpState>,
+    ) -> Verdict {
+        let answered = std::mem::replace(&mut self.reads, reads) != reads;
+        if answered || (self.is_settled(writes) && !closely) {
+            self.unheard_since = None;
+            return Verdict::Fine;
+        }
+        let Some(state) = state() else { return Verdict::Fine };
+        if !state.unacknowledged && !state.unsent {
+            self.settled = writes;
+        }
+        let keepalive = closely && state.questions > 0 && !state.unsent;
+        if !keepalive && !is_unheard(&state) {
+            self.unheard_since = None;
+            return Verdict::Fine;
+        }
+        let ago = |length: Duration| now.checked_sub(length).unwrap_or(now);
+        let since = match self.unheard_since {
+            Some(since) if since >= ago(state.heard_ago) => since,
+            _ if state.questions > 0 || state.stuck => now, // Since when is not known.
+            _ => ago(state.sent_ago),
+        };
+        self.unheard_since = Some(since);
+        let silent = now.saturating_duration_since(since);
+        let doubt = if keepalive { DOUBT_CLOSELY } else { DOUBT_MIN };
+        if silent >= silence_max(state.round_trip) {
+            Verdict::Silent
+        } else if silent >= doubt.max(state.round_trip.saturating_mul(DOUBT_ROUND_TRIPS)) {
+            Verdict::Doubtful
+        } else {
+            Verdict::Fine
+        }
+    }
+
+    /// Whether all of so many writes are known to be acknowledged.
+    pub(crate) fn is_settled(&self, writes: u32) -> bool {
+        writes == self.settled
+    }
+}
+
+/// Whether nothing has been heard since the latest bytes, or question, were sent.
+///
+/// A kernel without room drops what comes and says so; what was dropped is sent again, ever more seldom, and heard
+/// about each time. The clock is too coarse to tell what came first of two things at once: what was sent for the first
+/// time counts as the later one, since an answer ends its wait anyway, and what was repeated as the earlier one.
+fn is_unheard(state: &TcpState) -> bool {
+    let after = if state.repeated { state.heard_ago > state.sent_ago } else { state.heard_ago >= state.sent_ago };
+    state.questions > 1 || state.stuck || (state.unacknowledged && after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Verdict::{Doubtful, Fine, Silent};
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Sent so long ago for the first time, and nothing heard since.
+    fn unheard(sent_ago: u64, round_trip: u64) -> TcpState {
+        TcpState {
+            unacknowledged: true,
+            sent_ago: ms(sent_ago),
+            heard_ago: ms(5_000),
+            round_trip: ms(round_trip),
+            ..TcpState::default()
+        }
+    }
+
+    /// Looks in a row, each at a time in milliseconds, with what was written, read, and what the kernel would say.
+    fn looks(rows: &[(u64, (u32, u32), TcpState, Verdict)]) {
+        let (start, mut gaze) = (Instant::now(), Gaze::default());
+        for (at, counts, state, expected) in rows {
+            assert_eq!(gaze.look(start + ms(*at), *counts, false, || Some(*state)), *expected, "at {at} ms");
+        }
+    }
+
+    #[test]
+    fn silence_is_counted_from_the_first_bytes_of_which_nothing_is_heard() {
+        looks(&[
+            (1000, (1, 0), unheard(70, 1), Fine),
+            (1100, (1, 0), unheard(170, 1), Fine),
+            (1200, (2, 0), unheard(10, 1), Doubtful), // More was sent: the first bytes are as old as they were.
+            (1400, (2, 0), TcpState { repeated: true, ..unheard(20, 1) }, Doubtful),
+            (1430, (2, 0), unheard(50, 1), Silent),
+        ]);
+    }
+
+    #[test]
+    fn whatever_is_heard_ends_a_silence() {
+        let heard = |ago| TcpState { heard_ago: ms(ago), ..unheard(290, 1) };
+        looks(&[
+            (1000, (1, 0), unheard(190, 1), Fine),
+            (1100, (1, 0), heard(20), Fine),       // An acknowledgement of other bytes.
+            (1300, (1, 1), unheard(480, 1), Fine), // An answer.
+            (1500, (1, 1), TcpState::default(), Fine), // All acknowledged.
+            (1900, (2, 1), unheard(100, 1), Fine),
+            (2100, (2, 1), unheard(300, 1), Doubtful),
+        ]);
+    }
+
+    #[test]
+    fn a_pod_without_room_is_not_silent() {
+        // Bytes are dropped, sent again at growing intervals, and heard about at once.
+        let dropped = |ago| TcpState { repeated: true, heard_ago: ms(ago), ..unheard(ago, 1) };
+        let asked = TcpState { questions: 2, unsent: true, heard_ago: ms(5_000), ..TcpState::default() };
+        let full = TcpState { questions: 1, ..asked };
+        let no_way = TcpState { stuck: true, ..full };
+        looks(&[
+            (1000, (9, 0), dropped(0), Fine),
+            (1300, (9, 0), dropped(300), Fine),
+            (1900, (9, 0), dropped(900), Fine),
+            (2000, (9, 0), full, Fine),
+            (4000, (9, 0), full, Fine),
+            (4100, (9, 0), asked, Fine), // Asked whether it has room, and no answer: now it counts.
+            (4300, (9, 0), asked, Doubtful),
+            (4600, (9, 0), asked, Silent),
+            (5000, (9, 0), full, Fine),
+            (5100, (9, 0), no_way, Fine), // It has room, and nothing leaves.
+            (5300, (9, 0), no_way, Doubtful),
+        ]);
+    }
+
+    #[test]
+    fn a_waiting_connection_is_looked_at_closely_when_a_connect_was_not_answered() {
+        let (start, mut gaze) = (Instant::now(), Gaze::default());
+        let idle = TcpState { heard_ago: ms(1_000), ..TcpState::default() };
+        let asked = TcpState { questions: 1, ..idle };
+        let mut look = |at, closely, state| gaze.look(start + ms(at), (1, 0), closely, || Some(state));
+        assert_eq!(look(0, false, idle), Fine);
+        assert_eq!(look(1_000, true, idle), Fine, "nothing waits for an answer");
+        assert_eq!(look(1_100, true, asked), Fine);
+        assert_eq!(look(1_200, true, asked), Doubtful);
+        assert_eq!(look(1_300, false, asked), Fine, "keep-alive has its own bound");
+    }
+
+    #[test]
+    fn a_far_pod_has_its_round_trips() {
+        looks(&[
+            (1000, (1, 0), unheard(0, 300), Fine),
+            (1500, (1, 0), unheard(500, 300), Fine),
+            (1600, (1, 0), unheard(600, 300), Doubtful),
+            (2200, (1, 0), unheard(1200, 300), Silent),
+        ]);
+        for (round_trip, expected) in [(0, 500), (125, 500), (200, 800), (3_000, 5_000)] {
+            assert_eq!(silence_max(ms(round_trip)), ms(expected), "{round_trip} ms");
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_not_asked_about_what_idles_or_answers() {
+        let (start, mut gaze) = (Instant::now(), Gaze::default());
+        let never = || panic!("asked");
+        assert_eq!(gaze.look(start, (0, 0), false, never), Fine, "nothing was written");
+        assert_eq!(gaze.look(start, (1, 1), false, never), Fine, "it answers");
+        assert_eq!(gaze.look(start, (1, 1), false, || Some(TcpState::default())), Fine);
+        assert_eq!(gaze.look(start, (1, 1), false, never), Fine, "all is acknowledged: a long answer is waited for");
+        let unsent = TcpState { unsent: true, ..TcpState::default() };
+        assert_eq!(gaze.look(start, (2, 1), false, || Some(unsent)), Fine, "the peer has no room, and says so");
+        let asked = std::cell::Cell::new(false);
+        gaze.look(start, (2, 1), false, || {
+            asked.set(true);
+            None
+        });
+        assert!(asked.get(), "what waits for room is looked at again");
+    }
+}

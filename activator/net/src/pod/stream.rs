@@ -1,0 +1,222 @@
+//! A connection to a pod, and noticing that the pod is gone.
+//!
+//! # The rule
+//!
+//! A pod's kernel answers a connect, and acknowledges what it was sent, within a round trip, however slow the program
+//! behind it is. One that does not for [`silence_max`] is taken for gone: the kernel breaks the connection off
+//! (`ETIMEDOUT`), and requests go elsewhere or fail at once. Nothing here measures how long an answer takes. Before
+//! that, [`crate::liveness`] looks at what is unacknowledged.
+//!
+//! # The window
+//!
+//! TCP's user timeout counts also the time in which the peer acknowledges but has no room, and a program may well pause
+//! reading an upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written
+//! than that without the peer having taken it, the bound is lifted, until it has.
+//!
+//! # Connections without traffic
+//!
+//! Nothing is unacknowledged on a tunnel that says nothing, or between two parts of a body. Keep-alive asks after 5 s
+//! of that, and a second later the connection is over if it got no answer: the user timeout has passed by then. Where
+//! that was lifted, it takes three questions.
+
+use crate::liveness::silence::silence_max;
+use crate::liveness::{KEEPALIVE, Link, Watch, Watched};
+use crate::tcp::coalesced_write;
+use crate::tcp::connect::Connected;
+use crate::tcp::rebind::Moored;
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Time until a keep-alive probe must be answered, and how many are sent.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// Bytes that fit into any kernel's receive buffer beside what is there already: half of the smallest first window in
+/// common use (64 KiB).
+const SURE_ROOM: usize = 32 * 1024;
+
+/// A connection to a pod.
+#[derive(Debug)]
+pub(crate) struct PodStream {
+    stream: Moored,
+    /// From the connect's start to its answer, as the kernel saw it.
+    pub(crate) round_trip: Duration,
+    /// What comes back says that the peer has taken all that was written: HTTP/2, whose peers always read.
+    read_says_taken: bool,
+    /// The owner says so. Heeded with the next write: until then nothing is to be bounded.
+    told_taken: bool,
+    /// Bytes written that the peer may not have taken.
+    pending: usize,
+    /// The last write took all that was offered.
+    all_written: bool,
+    bounded: bool,
+    watched: Option<Arc<Watched>>,
+}
+
+impl PodStream {
+    /// Takes over what is connected.
+    ///
+    /// # Errors
+    /// It is so no longer.
+    pub(crate) fn new(connected: Connected) -> io::Result<Self> {
+        let Connected { stream, round_trip } = connected;
+        stream.set_nodelay(true)?;
+        let keepalive =
+            TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        let mut stream = Self {
+            stream: Moored::new(stream),
+            round_trip,
+            read_says_taken: true,
+            told_taken: false,
+            pending: 0,
+            all_written: true,
+            bounded: false,
+            watched: None,
+        };
+        stream.set_bounded(true)?;
+        Ok(stream)
+    }
+
+    /// Has it looked after, as one to this address.
+    pub(crate) fn watch(&mut self, watch: &Watch, link: &Arc<Link>) {
+        self.watched = self.stream.get().ok().map(|stream| watch.open(stream, link));
+    }
+
+    /// The pod's end.
+    ///
+    /// # Errors
+    /// It is connected no longer.
+    pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
+        self.stream.get()?.peer_addr()
+    }
+
+    /// Whoever looks after it.
+    pub(crate) fn watched(&self) -> Option<Arc<Watched>> {
+        self.watched.clone()
+    }
+
+    /// From now on only [`PodStream::taken`] says that the peer has taken all that was written: HTTP/1.1.
+    pub(crate) fn takes_until_told(&mut self) {
+        self.read_says_taken = false;
+    }
+
+    /// The peer has answered, and is taken to have taken all that was written.
+    pub(crate) fn taken(&mut self) {
+        self.told_taken = true;
+    }
+
+    fn set_bounded(&mut self, bounded: bool) -> io::Result<()> {
+        self.bounded = bounded;
+        #[cfg(target_os = "linux")]
+        SockRef::from(self.stream.get()?).set_tcp_user_timeout(bounded.then(|| silence_max(self.round_trip)))?;
+        Ok(())
+    }
+
+    /// Waits on this lane from now on. Others may not look at it meanwhile: it may be closed.
+    #[cold]
+    fn come_here(&mut self) -> io::Result<()> {
+        let watched = self.watched.as_ref();
+        watched.inspect(|watched| watched.closing());
+        self.stream.come_here()?;
+        let stream = self.stream.get()?;
+        watched.inspect(|watched| watched.is_at(stream));
+        Ok(())
+    }
+
+    fn all_taken(&mut self) -> io::Result<()> {
+        self.pending = 0;
+        if self.bounded { Ok(()) } else { self.set_bounded(true) }
+    }
+
+    fn before_write(&mut self) -> io::Result<()> {
+        if !self.stream.is_here() {
+            self.come_here()?;
+        }
+        if std::mem::take(&mut self.told_taken) { self.all_taken() } else { Ok(()) }
+    }
+
+    fn after_write(&mut self, written: &Poll<io::Result<usize>>, offered: usize) -> io::Result<()> {
+        let all = matches!(written, Poll::Ready(Ok(n)) if *n == offered);
+        if self.all_written != all {
+            self.all_written = all;
+            self.watched.iter().for_each(|watched| watched.set_all_written(all));
+        }
+        if let Poll::Ready(Ok(n)) = written {
+            if let Some(watched) = &self.watched {
+                watched.wrote();
+            }
+            self.pending = self.pending.saturating_add(*n);
+            if self.bounded && self.pending > SURE_ROOM {
+                return self.set_bounded(false);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nobody may look at a socket that is closed.
+impl Drop for PodStream {
+    fn drop(&mut self) {
+        if let Some(watched) = &self.watched {
+            watched.closing();
+        }
+    }
+}
+
+impl AsyncRead for PodStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = std::task::ready!(Pin::new(self.stream.get_mut()?).poll_read(cx, buffer));
+        if read.is_err() || buffer.filled().len() == before {
+            // What we broke off ourselves must not look like the pod's end.
+            let broken = self.watched.as_ref().and_then(|watched| watched.why_broken());
+            return Poll::Ready(broken.map_or(read, Err));
+        }
+        if let Some(watched) = &self.watched {
+            watched.read();
+        }
+        if self.read_says_taken {
+            self.all_taken()?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for PodStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.before_write()?;
+        let written = Pin::new(self.stream.get_mut()?).poll_write(cx, bytes);
+        self.after_write(&written, bytes.len())?;
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.before_write()?;
+        let written = coalesced_write::poll_write(Pin::new(self.stream.get_mut()?), cx, slices);
+        self.after_write(&written, slices.iter().map(|slice| slice.len()).sum())?;
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.get().is_ok_and(AsyncWrite::is_write_vectored)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.stream.get_mut()?).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.stream.get_mut()?).poll_shutdown(cx)
+    }
+}

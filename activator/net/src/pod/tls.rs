@@ -1,0 +1,157 @@
+//! TLS towards queue-proxies and the private Service, where system-internal TLS is on (knative mode).
+//!
+//! - Pods listen on 8112, the Service on 443, besides their plain ports. Probes stay plain, as upstream's.
+//! - The name asked for is `data-plane.knative.dev`, whatever the pod; no protocol is negotiated, since a queue-proxy
+//!   tells HTTP/2 by its preface.
+//! - The certificate must also bear `kn-user-NAMESPACE`, exactly so: a pod of one namespace cannot pass for another's.
+//!   That is checked for each connection, and a pool of connections belongs to one namespace.
+//! - What is wrong with a certificate is no reason to try another pod, or to take this one out: the client is told.
+
+use crate::pod::stream::PodStream;
+use common::names::{
+    ACTIVATOR_H2C_PORT, ACTIVATOR_HTTP1_PORT, DATA_PLANE_NAME, DATA_PLANE_USER_PREFIX, HTTPS_PORT, HTTPS_SERVICE_PORT,
+};
+use common_runtime::tls::client::TlsStream;
+use common_runtime::tls::rustls::pki_types::ServerName;
+use common_runtime::tls::{Roots, TlsConnector};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How the pods of one namespace are reached.
+#[derive(Clone, Debug)]
+pub(crate) struct PodTls {
+    roots: Roots,
+    /// The second name that their certificates must bear.
+    pub(crate) user_name: String,
+}
+
+/// A connection to a pod, encrypted or not.
+#[derive(Debug)]
+pub(crate) enum PodIo {
+    /// As the pod's kernel carries it.
+    Plain(PodStream),
+    /// Within TLS.
+    Tls(Box<TlsStream<PodStream>>),
+}
+
+impl PodTls {
+    /// For pods of `namespace`, signed by `roots`.
+    pub(crate) fn new(roots: Roots, namespace: &str) -> Self {
+        Self { roots, user_name: format!("{DATA_PLANE_USER_PREFIX}{}", namespace.to_lowercase()) }
+    }
+
+    /// Where TLS is spoken by who listens on `plain`. A queue-proxy has one of two ports; all else is a Service's.
+    pub(crate) fn address(plain: SocketAddr) -> SocketAddr {
+        let port = match plain.port() {
+            ACTIVATOR_HTTP1_PORT | ACTIVATOR_H2C_PORT => HTTPS_PORT,
+            _ => HTTPS_SERVICE_PORT,
+        };
+        SocketAddr::new(plain.ip(), port)
+    }
+
+    /// Shakes hands over a connection.
+    ///
+    /// # Errors
+    /// The pod broke off; or ([`io::ErrorKind::InvalidData`]) its certificate is not what it must be.
+    pub(crate) async fn handshake(&self, stream: PodStream) -> io::Result<PodIo> {
+        let name = ServerName::try_from(DATA_PLANE_NAME).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(self.roots.config()).connect(name, stream).await?;
+        let (_, session) = stream.get_ref();
+        let leaf = session.peer_certificates().and_then(|chain| chain.first());
+        let leaf = leaf.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the pod shows no certificate"))?;
+        let leaf = webpki::EndEntityCert::try_from(leaf)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("the pod's certificate: {error}")))?;
+        let names: Vec<&str> = leaf.valid_dns_names().collect();
+        if !names.contains(&self.user_name.as_str()) {
+            let (wanted, names) = (&self.user_name, names.join(" "));
+            let problem = format!("san {wanted:?} does not have a matching name in [{names}]");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        Ok(PodIo::Tls(Box::new(stream)))
+    }
+}
+
+impl PodIo {
+    /// The kernel's part.
+    pub(crate) fn stream_mut(&mut self) -> &mut PodStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_mut().0,
+        }
+    }
+}
+
+impl From<PodStream> for PodIo {
+    fn from(stream: PodStream) -> Self {
+        Self::Plain(stream)
+    }
+}
+
+impl AsyncRead for PodIo {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for PodIo {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_and_services_have_their_own_ports() {
+        for (plain, expected) in [
+            ("10.0.0.1:8012", "10.0.0.1:8112"),
+            ("[2001:db8::1]:8013", "[2001:db8::1]:8112"),
+            ("10.0.0.1:80", "10.0.0.1:443"),
+        ] {
+            assert_eq!(PodTls::address(plain.parse().expect(plain)), expected.parse().expect(expected));
+        }
+    }
+}

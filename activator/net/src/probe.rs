@@ -1,0 +1,246 @@
+//! One probe of one pod. What passed leaves its connection in the pool, for the first request.
+//!
+//! | probe | passes if |
+//! |---|---|
+//! | queue-proxy | `GET /healthz` with `K-Network-Probe: queue` is answered 200 with the body `queue` |
+//! | TCP | the connection is accepted |
+//! | HTTP | the path is answered with a status from 200 to 399 |
+//! | HTTPS | the same over TLS, whatever certificate is shown, as to the kubelet |
+//! | gRPC | `grpc.health.v1.Health/Check` is answered SERVING |
+//! | Kubernetes | never sent: the rules believe readiness alone |
+//!
+//! HTTP probes speak HTTP/1.1 whatever the pods serve, as the kubelet's do.
+
+use crate::body::RequestBody;
+use crate::forward::PASSTHROUGH_LB;
+use crate::http1::connection::Http1;
+use crate::http2::connection::Http2;
+use crate::pod::stream::PodStream;
+use crate::pod::tls::PodIo;
+use crate::pool::Pool;
+use activator_core::backends::{Outcome, Timeouts};
+use bytes::{BufMut, Bytes, BytesMut};
+use common::backend::{Probe, Protocol};
+use common::headers;
+use common_runtime::tls::rustls::pki_types::ServerName;
+use common_runtime::tls::{self, TlsConnector};
+use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, TE, USER_AGENT};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest answer that is read: `queue`, or a health response of a few bytes.
+const ANSWER_MAX: usize = 64 * 1024;
+
+/// Sends one probe to the address of `pool`.
+///
+/// # Cancel safety
+/// Dropping the future closes the probe's connection.
+pub async fn probe(
+    pool: &Arc<Pool>,
+    probe: &Probe,
+    protocol: Protocol,
+    passthrough: Option<HeaderValue>,
+    timeouts: Timeouts,
+) -> Outcome {
+    let address = |port: &Option<u16>| SocketAddr::new(pool.address.ip(), port.unwrap_or(pool.address.port()));
+    match probe {
+        Probe::Kubernetes => Outcome::Unanswered,
+        Probe::Tcp { port } => tcp(pool, address(port), protocol, timeouts).await,
+        Probe::QueueProxy => {
+            let fields = [
+                (HeaderName::from_static(headers::NETWORK_PROBE), HeaderValue::from_static(headers::QUEUE_VALUE)),
+                (USER_AGENT, HeaderValue::from_static(headers::USER_AGENT_ACTIVATOR)),
+            ];
+            let through = passthrough.is_some().then(|| (PASSTHROUGH_LB, HeaderValue::from_static("true")));
+            let host = (HOST, passthrough.unwrap_or_else(|| pool.host.clone()));
+            let fields = fields.into_iter().chain(through).chain([host]);
+            let plain = Target { address: pool.address, path: headers::PROBE_PATH, secure: false };
+            http(pool, plain, fields, timeouts, |status, body| {
+                status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes()
+            })
+            .await
+        }
+        Probe::Http(get) | Probe::Https(get) => {
+            let own = [(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, pool.host.clone())];
+            let given = get.headers.iter().filter_map(|(name, value)| {
+                Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
+            });
+            let fields = own.into_iter().chain(given);
+            let secure = matches!(probe, Probe::Https(_));
+            let target = Target { address: address(&get.port), path: &get.path, secure };
+            http(pool, target, fields, timeouts, |status, _| (200..400).contains(&status.as_u16())).await
+        }
+        Probe::Grpc { port, service } => grpc(pool, address(port), service, timeouts).await,
+    }
+}
+
+/// Connects to the pod's address, or to another port of it.
+async fn connect(pool: &Pool, address: SocketAddr, timeout: Duration) -> Result<(PodStream, Duration), Outcome> {
+    let stream = pool.connect(address, timeout).await?;
+    let round_trip = stream.round_trip;
+    Ok((stream, round_trip))
+}
+
+async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Outcome {
+    let (stream, took) = match connect(pool, address, timeouts.connect).await {
+        Ok(connected) => connected,
+        Err(missed) => return missed,
+    };
+    if address == pool.address && pool.tls.is_none() {
+        match protocol {
+            Protocol::Http1 => {
+                pool.put_fresh(Http1::new(stream));
+            }
+            Protocol::H2c => {
+                if let Ok(Ok(connection)) =
+                    tokio::time::timeout(pool.answer_timeout(timeouts.answer), Http2::new(stream)).await
+                {
+                    pool.put_http2(connection);
+                }
+            }
+        }
+    }
+    Outcome::Passed(Some(took))
+}
+
+/// What an HTTP probe asks for.
+struct Target<'a> {
+    address: SocketAddr,
+    path: &'a str,
+    secure: bool,
+}
+
+/// TLS over a connection, if that is asked for.
+async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
+    if !secure {
+        return Ok(stream.into());
+    }
+    let config = tls::unverified().map_err(io::Error::other)?;
+    let name = ServerName::from(stream.peer_address()?.ip());
+    Ok(PodIo::Tls(Box::new(TlsConnector::from(config).connect(name, stream).await?)))
+}
+
+/// An HTTP/1.1 probe over an idle connection, or a new one.
+async fn http(
+    pool: &Arc<Pool>,
+    target: Target<'_>,
+    fields: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    timeouts: Timeouts,
+    passes: impl Fn(StatusCode, &[u8]) -> bool,
+) -> Outcome {
+    let Target { address, path, secure } = target;
+    // A probe of another port, or encrypted where requests are not, or not where they are, has a pool of its own, for
+    // itself alone.
+    let alone = address != pool.address || pool.tls.is_some() || secure;
+    let other = alone.then(|| Arc::new(pool.beside(address)));
+    let pool = other.as_ref().unwrap_or(pool);
+    let (connection, took) = match pool.idle() {
+        Some(connection) => (connection, None),
+        None => match connect(pool, address, timeouts.connect).await {
+            Ok((stream, took)) => {
+                let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
+                let Ok(Ok(stream)) = secured.await else { return Outcome::Unanswered };
+                (Http1::new(stream), Some(took))
+            }
+            Err(missed) => return missed,
+        },
+    };
+    let mut request = Request::new(());
+    match path.parse() {
+        Ok(uri) => *request.uri_mut() = uri,
+        Err(_) => return Outcome::Refuted, // Nobody answers on what is no path.
+    }
+    request.headers_mut().extend(fields);
+    let (head, ()) = request.into_parts();
+    let answer = async {
+        let response = connection.exchange(&head, &mut RequestBody::Empty, pool).await.ok()?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
+        Some((status, body))
+    };
+    match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
+        Ok(Some((status, body))) if passes(status, &body) => Outcome::Passed(took),
+        Ok(Some((StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _)) | None) | Err(_) => Outcome::Unanswered,
+        Ok(Some(_)) => Outcome::Refuted,
+    }
+}
+
+async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
+    let own = address == pool.address && pool.tls.is_none();
+    let (stream, took) = match connect(pool, address, timeouts.connect).await {
+        Ok(connected) => connected,
+        Err(missed) => return missed,
+    };
+    let answer = async {
+        let connection = Http2::new(stream).await.ok()?;
+        let uri = format!("http://{address}/grpc.health.v1.Health/Check");
+        let request = Request::post(uri)
+            .version(http::Version::HTTP_2)
+            .header(CONTENT_TYPE, "application/grpc")
+            .header(TE, "trailers")
+            .header(USER_AGENT, headers::USER_AGENT_ACTIVATOR)
+            .body(RequestBody::Whole(Some(health_request(service))))
+            .ok()?;
+        let response = connection.reserve().exchange(request).await.ok()?;
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
+        Some((connection, is_serving(&body)))
+    };
+    match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
+        Ok(Some((connection, true))) => {
+            if own {
+                pool.put_http2(connection);
+            }
+            Outcome::Passed(Some(took))
+        }
+        Ok(Some((_, false))) => Outcome::Refuted,
+        Ok(None) | Err(_) => Outcome::Unanswered,
+    }
+}
+
+/// A gRPC message: flags, length, and `HealthCheckRequest { string service = 1 }`.
+fn health_request(service: &str) -> Bytes {
+    use prost::Message;
+    let message = HealthCheckRequest { service: service.to_owned() }.encode_to_vec();
+    let mut framed = BytesMut::with_capacity(5 + message.len());
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(0));
+    framed.put_slice(&message);
+    framed.freeze()
+}
+
+/// Whether a framed `HealthCheckResponse { ServingStatus status = 1 }` says SERVING (1).
+fn is_serving(framed: &[u8]) -> bool {
+    use prost::Message;
+    framed.get(5..).is_some_and(|message| HealthCheckResponse::decode(message).is_ok_and(|r| r.status == 1))
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_health_messages_have_their_standard_bytes() {
+        assert_eq!(&health_request("")[..], [0, 0, 0, 0, 0]);
+        assert_eq!(&health_request("a")[..], [0, 0, 0, 0, 3, 0x0a, 1, b'a']);
+        assert!(is_serving(&[0, 0, 0, 0, 2, 8, 1]));
+        assert!(!is_serving(&[0, 0, 0, 0, 2, 8, 2]), "NOT_SERVING");
+        assert!(!is_serving(&[0, 0, 0, 0, 0]), "UNKNOWN");
+        assert!(!is_serving(b""));
+    }
+}

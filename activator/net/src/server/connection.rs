@@ -1,0 +1,314 @@
+//! One client connection, from its first byte to its end.
+
+use super::HEAD_TIMEOUT;
+use super::drain::{Listener, Phase};
+use super::head_timeout::{ClientIo, CountedIo};
+use crate::body::BodyError;
+use crate::client::peer::Peer;
+use common_runtime::tls::rustls::ServerConfig;
+use common_runtime::tls::{self, server::TlsStream};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::AsyncBufRead;
+use tokio::net::TcpStream;
+
+/// How an HTTP/2 connection starts. No HTTP/1 method begins with its first three bytes (RFC 9113, 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The pause before looking again, where only one or two bytes have come and they fit both protocols.
+const SNIFF_PAUSE: Duration = Duration::from_millis(2);
+
+/// Concurrent streams of one HTTP/2 connection, as upstream.
+const STREAMS_MAX: u32 = 250;
+
+/// Receive window of one HTTP/2 stream: what a held upload costs at most (upstream's is 1 MiB).
+pub const STREAM_WINDOW: u32 = 64 * 1024;
+
+/// Receive window of a connection: all of its streams' together. With less, the held uploads of a revision that sleeps
+/// would use it up, and uploads to one that is awake would stand still beside them.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX;
+
+/// Streams that a client has reset before they were looked at; beyond that, its connection ends ("rapid reset").
+const RESET_UNSEEN_MAX: usize = 20;
+
+/// Streams that we reset because of a client's own errors; beyond that, its connection ends.
+const RESET_BY_US_MAX: usize = 256;
+
+/// Largest head of an HTTP/1 request (upstream's is 1 MiB + 4096). hyper's buffers grow up to this for bodies too, so
+/// it bounds what a connection occupies.
+const HEAD_MAX: usize = 400 * 1024;
+
+/// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).
+const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
+
+/// What hyper calls for each request.
+pub(super) trait HyperService<B>:
+    hyper::service::Service<
+        http::Request<Incoming>,
+        Response = http::Response<B>,
+        Error = BodyError,
+        Future: Send + 'static,
+    > + Send
+    + 'static
+{
+}
+
+impl<B, S> HyperService<B> for S where
+    S: hyper::service::Service<
+            http::Request<Incoming>,
+            Response = http::Response<B>,
+            Error = BodyError,
+            Future: Send + 'static,
+        > + Send
+        + 'static
+{
+}
+
+/// Spawns the tasks of an HTTP/2 connection's requests, each with its future in a box. Otherwise the future is moved a
+/// dozen times on its way into the task and out of it, half a kilobyte each time.
+#[derive(Clone, Copy)]
+struct InBoxes;
+
+impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxes {
+    fn execute(&self, future: F) {
+        tokio::spawn(Box::pin(future));
+    }
+}
+
+/// Serves one connection until it ends, or until it has finished after being told to.
+pub(super) async fn serve<S, B>(
+    stream: TcpStream,
+    client: Arc<Peer>,
+    service: S,
+    mut drain: Listener,
+) -> Result<(), BodyError>
+where
+    S: HyperService<B>,
+    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+{
+    stream.set_nodelay(true)?;
+    match in_time(sniff(&stream), &mut drain).await.transpose()? {
+        Some(protocol) => serve_as(protocol, stream, client, service, drain).await,
+        None => Ok(()),
+    }
+}
+
+/// As [`serve`], after a TLS handshake. Whoever agreed on no protocol tells it by its first bytes, too.
+pub(super) async fn serve_tls<S, B>(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    client: Arc<Peer>,
+    service: S,
+    mut drain: Listener,
+) -> Result<(), BodyError>
+where
+    S: HyperService<B>,
+    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+{
+    stream.set_nodelay(true)?;
+    let shaken = async {
+        let mut stream = tls::accept(stream, config).await?;
+        let protocol = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Sniffed::Http2,
+            Some(_) => Sniffed::Http1,
+            None => sniff_tls(&mut stream).await?,
+        };
+        Ok::<_, BodyError>((protocol, stream))
+    };
+    // Boxed: the room that a handshake needs is given back after it, and not kept for as long as the connection lasts.
+    match in_time(Box::pin(shaken), &mut drain).await {
+        Some(shaken) => {
+            let (protocol, stream) = shaken?;
+            serve_as(protocol, stream, client, service, drain).await
+        }
+        None => Ok(()),
+    }
+}
+
+/// What `told` says; none if that takes too long, or the server drains and nothing has been said yet.
+async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Option<T> {
+    let mut told = pin!(tokio::time::timeout(HEAD_TIMEOUT, told));
+    poll_fn(|cx| match told.as_mut().poll(cx) {
+        Poll::Ready(told) => Poll::Ready(told.ok()),
+        Poll::Pending if drain.phase(cx.waker()) >= Phase::Finish => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+async fn serve_as<Io, S, B>(
+    protocol: Sniffed,
+    stream: Io,
+    client: Arc<Peer>,
+    service: S,
+    drain: Listener,
+) -> Result<(), BodyError>
+where
+    Io: ClientIo + Send + 'static,
+    S: HyperService<B>,
+    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+{
+    match protocol {
+        Sniffed::Closed => Ok(()),
+        Sniffed::Http1 => {
+            let (io, timer) = CountedIo::new(stream, client);
+            let mut builder = http1::Builder::new();
+            builder.timer(timer).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX);
+            let connection = pin!(builder.serve_connection(io, service).with_upgrades());
+            drive(connection, drain, |c| c.graceful_shutdown()).await
+        }
+        Sniffed::Http2 => {
+            // Boxed: a connection of HTTP/1 must not carry the room that this one needs.
+            let mut connection = Box::pin(
+                http2::Builder::new(InBoxes)
+                    .timer(TokioTimer::new())
+                    .initial_stream_window_size(STREAM_WINDOW)
+                    .initial_connection_window_size(CONNECTION_WINDOW)
+                    .max_concurrent_streams(STREAMS_MAX)
+                    .max_header_list_size(HEADER_LIST_MAX)
+                    .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
+                    .max_local_error_reset_streams(RESET_BY_US_MAX)
+                    .serve_connection(TokioIo::new(stream), service),
+            );
+            drive(connection.as_mut(), drain, |c| c.graceful_shutdown()).await
+        }
+    }
+}
+
+/// Polls a connection, and tells it once when to finish.
+async fn drive<C>(
+    mut connection: Pin<&mut C>,
+    mut drain: Listener,
+    finish: impl Fn(Pin<&mut C>),
+) -> Result<(), BodyError>
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut told = false;
+    poll_fn(|cx| {
+        match drain.phase(cx.waker()) {
+            Phase::Open | Phase::Leaving => {}
+            Phase::Finish if told => {}
+            Phase::Finish => {
+                told = true;
+                finish(connection.as_mut());
+            }
+            Phase::Cut => return Poll::Ready(Ok(())),
+        }
+        connection.as_mut().poll(cx).map_err(BodyError::from)
+    })
+    .await
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Sniffed {
+    Http1,
+    Http2,
+    Closed,
+}
+
+/// Looks at the first bytes without taking them.
+async fn sniff(stream: &TcpStream) -> io::Result<Sniffed> {
+    let mut first = [0; 3];
+    loop {
+        let n = stream.peek(&mut first).await?;
+        if n == 0 {
+            return Ok(Sniffed::Closed);
+        }
+        if first[..n] != PREFACE[..n] {
+            return Ok(Sniffed::Http1);
+        }
+        if n == first.len() {
+            return Ok(Sniffed::Http2);
+        }
+        tokio::time::sleep(SNIFF_PAUSE).await;
+    }
+}
+
+/// Looks at the first decrypted bytes without taking them. The preface comes in one record.
+async fn sniff_tls(stream: &mut TlsStream<TcpStream>) -> io::Result<Sniffed> {
+    let first =
+        poll_fn(|cx| Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(|bytes| bytes.get(..3).map(<[u8]>::to_vec)));
+    let first = first.await?;
+    Ok(if first.is_some_and(|first| first == PREFACE[..3]) { Sniffed::Http2 } else { Sniffed::Http1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn the_protocol_is_told_from_bytes_that_stay_in_the_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let rows: [(&[&[u8]], Sniffed); 5] = [
+            (&[b"GET / HTTP/1.1\r\n"], Sniffed::Http1),
+            (&[b"P", b"OST / HTTP/1.1\r\n"], Sniffed::Http1),
+            (&[b"PR", b"I * HTTP/2.0\r\n\r\nSM\r\n\r\n"], Sniffed::Http2),
+            (&[PREFACE], Sniffed::Http2),
+            (&[], Sniffed::Closed),
+        ];
+        for (parts, expected) in rows {
+            let mut client = TcpStream::connect(address).await.expect("connected");
+            let (server, _) = listener.accept().await.expect("accepted");
+            let sniffing = tokio::spawn(async move { sniff(&server).await });
+            for part in parts {
+                client.write_all(part).await.expect("written");
+                tokio::task::yield_now().await;
+            }
+            if parts.is_empty() {
+                drop(client);
+            }
+            assert_eq!(sniffing.await.expect("no panic").expect("told"), expected);
+        }
+    }
+
+    /// Serves one connection with a service that says hello.
+    async fn served() -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        let (stream, _) = listener.accept().await.expect("accepted");
+        let service = hyper::service::service_fn(|_: http::Request<Incoming>| async {
+            let body = http_body_util::Full::<bytes::Bytes>::from("hello").map_err(BodyError::from);
+            Ok::<_, BodyError>(http::Response::new(body))
+        });
+        let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), false, false));
+        tokio::spawn(serve(stream, peer, service, crate::server::drain::Drain::default().listener()));
+        client
+    }
+
+    /// Goal: a head has 60 s from its first byte, a new connection 60 s for that byte, a kept-alive one all the time.
+    /// Method: a paused clock, which moves on whenever everybody waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_is_bounded_from_its_first_byte() {
+        let get = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        let mut buffer = [0; 1024];
+        let mut client = served().await;
+        for _ in 0..2 {
+            client.write_all(get).await.expect("open");
+            let n = client.read(&mut buffer).await.expect("open");
+            assert!(buffer[..n].ends_with(b"hello"));
+            tokio::time::sleep(HEAD_TIMEOUT * 3).await;
+        }
+        client.write_all(&get[..10]).await.expect("open");
+        let start = tokio::time::Instant::now();
+        while client.read(&mut buffer).await.unwrap_or(0) > 0 {}
+        let bounds = HEAD_TIMEOUT..HEAD_TIMEOUT + Duration::from_secs(5);
+        assert!(bounds.contains(&start.elapsed()), "a started head: {:?}", start.elapsed());
+
+        let mut silent = served().await;
+        let start = tokio::time::Instant::now();
+        assert_eq!(silent.read(&mut buffer).await.expect("closed"), 0);
+        assert!(bounds.contains(&start.elapsed()), "a silent connection: {:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,221 @@
+//! The data ports: accept, tell the protocol, serve, drain.
+//!
+//! Every port speaks HTTP/1.1 and HTTP/2 by prior knowledge. The protocol is told from the first bytes, which are
+//! looked at and not taken, so a connection that says nothing costs a socket and no buffers. A port for TLS
+//! ([`Server::listen_tls`]) agrees on the protocol in the handshake, and serves the same chain.
+//!
+//! Plain connections may be served by threads of their own ([`crate::worker`]).
+//!
+//! # Draining
+//!
+//! 1. Probes fail (the caller's part), so that peers stop sending; everything is still served. [`Server::leave`]: over
+//!    HTTP/1 each answer closes its connection, so that none is closed below while a peer sends its next request on it.
+//! 2. [`Server::drain`]: listeners close; connections are told: HTTP/1 closes after the exchange in flight, HTTP/2 gets
+//!    GOAWAY; tunnels go on.
+//! 3. Whoever is left when the bound has passed is cut.
+//!
+//! # Not here
+//!
+//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1), limits on connections.
+
+mod connection;
+mod drain;
+mod head_check;
+mod head_scan;
+mod head_timeout;
+mod service;
+
+pub use connection::STREAM_WINDOW;
+
+use crate::body::BodyError;
+use crate::client::Inbound;
+use crate::client::disconnects::Departures;
+use crate::client::peer::Peer;
+use crate::error::ProxyError;
+use crate::worker::WorkerRuntimes;
+use bytes::Bytes;
+use common_runtime::tls::rustls::ServerConfig;
+use drain::{Drain, Phase};
+use http::{Response, Version};
+use http_body::Body;
+use http_body_util::Full;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+/// How long a client may take for a request's head, and for its first byte on a new connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The pause after a failed accept (out of descriptors): let some connections close.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the chain must be, seen from the server.
+pub trait Chain:
+    Service<Inbound, Response = Response<<Self as Chain>::Body>, Error: From<ProxyError>, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+    /// The body of its responses.
+    type Body: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static;
+}
+
+impl<S, B> Chain for S
+where
+    S: Service<Inbound, Response = Response<B>, Error: From<ProxyError>, Future: Send> + Clone + Send + Sync + 'static,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
+{
+    type Body = B;
+}
+
+/// Makes responses of the chain's errors.
+pub trait ErrorResponder<E>: Clone + Send + Sync + 'static {
+    /// The response to a request of this version, which may be a gRPC call.
+    fn respond(&self, error: &E, grpc: bool, version: Version) -> Response<Full<Bytes>>;
+}
+
+/// Whether a peer's headers may choose a revision and its internal headers are believed.
+pub type Trust = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// Connections and tunnels of all data ports.
+#[derive(Clone)]
+pub struct Server<R> {
+    tasks: TaskTracker,
+    drain: Drain,
+    closing: CancellationToken,
+    responder: R,
+    trust: Trust,
+    departures: Arc<Departures>,
+    workers: Option<WorkerRuntimes>,
+}
+
+impl<R: Clone> Server<R> {
+    /// No ports yet. `trust` is asked about the address of each connection's peer, IPv4 as such.
+    pub fn new(responder: R, trust: Trust, departures: Arc<Departures>) -> Self {
+        Self {
+            tasks: TaskTracker::new(),
+            drain: Drain::default(),
+            closing: CancellationToken::new(),
+            responder,
+            trust,
+            departures,
+            workers: None,
+        }
+    }
+
+    /// Has plain connections served on these.
+    pub fn with(self, workers: Option<WorkerRuntimes>) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// Serves `listener` with `chain` until [`Server::drain`].
+    pub fn listen<S: Chain>(&self, listener: TcpListener, chain: S)
+    where
+        R: ErrorResponder<S::Error>,
+    {
+        self.accept(listener, None, chain);
+    }
+
+    /// As [`Server::listen`], over TLS.
+    pub fn listen_tls<S: Chain>(&self, listener: TcpListener, config: Arc<ServerConfig>, chain: S)
+    where
+        R: ErrorResponder<S::Error>,
+    {
+        self.accept(listener, Some(config), chain);
+    }
+
+    fn accept<S: Chain>(&self, listener: TcpListener, tls: Option<Arc<ServerConfig>>, chain: S)
+    where
+        R: ErrorResponder<S::Error>,
+    {
+        let server = self.clone();
+        self.tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    biased; // A closed port takes no one more.
+                    () = server.closing.cancelled() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                match accepted {
+                    Ok((stream, address)) => server.spawn(stream, address, tls.clone(), chain.clone()),
+                    Err(error) => {
+                        tracing::warn!(%error, "accept failed");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        });
+    }
+
+    fn spawn<S: Chain>(&self, stream: TcpStream, address: SocketAddr, tls: Option<Arc<ServerConfig>>, chain: S)
+    where
+        R: ErrorResponder<S::Error>,
+    {
+        let trusted = (self.trust)(address.ip().to_canonical());
+        let peer = Peer::new(address, trusted, tls.is_some()).with(self.departures.clone());
+        let peer = Arc::new(peer);
+        let client = peer.clone();
+        let hyper = service::ConnectionService::new(
+            chain,
+            peer,
+            self.responder.clone(),
+            self.tasks.clone(),
+            self.drain.clone(),
+        );
+        let listener = self.drain.listener();
+        let told = move |ended: Result<(), BodyError>| {
+            if let Err(error) = ended {
+                tracing::debug!(%address, %error, "connection ended");
+            }
+        };
+        match tls {
+            // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
+            None => match &self.workers {
+                None => self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener).await) }),
+                Some(workers) => {
+                    let stream = stream.into_std();
+                    // One future: another around it would hold it twice, before it is awaited and meanwhile.
+                    let serving = async move {
+                        match stream.and_then(TcpStream::from_std) {
+                            // From now on the worker waits for its input.
+                            Ok(stream) => told(connection::serve(stream, client, hyper, listener).await),
+                            Err(error) => told(Err(error.into())),
+                        }
+                    };
+                    self.tasks.spawn_on(serving, workers.next())
+                }
+            },
+            Some(config) => {
+                let serving = async move { told(connection::serve_tls(stream, config, client, hyper, listener).await) };
+                self.tasks.spawn(serving)
+            }
+        };
+    }
+
+    /// Lets every connection over HTTP/1 end with its next answer. New ones are taken as before.
+    pub fn leave(&self) {
+        self.drain.advance(Phase::Leaving);
+    }
+
+    /// Closes the listeners, tells every connection to finish, and waits, at most `bound`, for exchanges and tunnels in
+    /// flight. Returns how many connections and tunnels were cut.
+    pub async fn drain(&self, bound: Duration) -> usize {
+        self.closing.cancel();
+        self.drain.advance(Phase::Finish);
+        self.tasks.close();
+        match tokio::time::timeout(bound, self.tasks.wait()).await {
+            Ok(()) => 0,
+            Err(_) => {
+                let left = self.tasks.len();
+                self.drain.advance(Phase::Cut);
+                self.tasks.wait().await;
+                left
+            }
+        }
+    }
+}

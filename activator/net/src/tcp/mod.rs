@@ -1,0 +1,6 @@
+//! What is done with a TCP socket below HTTP.
+
+pub(crate) mod coalesced_write;
+pub(crate) mod connect;
+pub(crate) mod rebind;
+pub(crate) mod state;

@@ -1,0 +1,342 @@
+//! System-internal TLS: the certificate that this activator shows, and whom it believes, from the system namespace.
+//!
+//! | where | key | what |
+//! |---|---|---|
+//! | Secret `routing-serving-certs` | `tls.crt`, `tls.key` | shown on the TLS port, whatever name is asked for |
+//! | the same | `ca.crt` | an authority of queue-proxies |
+//! | every ConfigMap labelled `networking.knative.dev/trust-bundle` | each | authorities, too |
+//!
+//! The Secret must be there at the start. After that both are followed: a handshake takes what holds at that moment,
+//! and what is established stays. A part that cannot be used is refused by the name of its object and key, and the
+//! former version of that part stays in force.
+//!
+//! # Better than Knative
+//!
+//! Every certificate of a `ca.crt` counts, not the first alone, and one that is no PEM does not end the process. Parts
+//! that are broken leave their former version, where upstream drops them.
+//!
+//! # Not here
+//!
+//! What a queue-proxy's certificate must say: `activator_net`.
+
+use anyhow::Context;
+use common::names::{ROUTING_CERTIFICATE, TRUST_BUNDLE};
+use common_runtime::tls::rustls::RootCertStore;
+use common_runtime::tls::rustls::sign::CertifiedKey;
+use common_runtime::tls::{Identity, PemError, Roots, add_roots, pem};
+use common_runtime::watching;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What system-internal TLS needs. Both parts may change while it is in use.
+#[derive(Clone, Debug)]
+pub struct InternalTls {
+    /// Shown to who connects.
+    pub identity: Identity,
+    /// Signers of queue-proxies' certificates.
+    pub roots: Roots,
+}
+
+impl InternalTls {
+    /// Reads the Secret and the bundles of `namespace`, and follows them until `shutdown`.
+    ///
+    /// # Errors
+    /// The Secret is not there, or its certificate cannot be used.
+    pub(crate) async fn watch(client: Client, namespace: &str, shutdown: CancellationToken) -> anyhow::Result<Self> {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let bundles: Api<ConfigMap> = Api::namespaced(client, namespace);
+        let secret = secrets.get(ROUTING_CERTIFICATE).await.with_context(|| {
+            format!(
+                "system-internal-tls is enabled in config-network and needs secret {namespace}/{ROUTING_CERTIFICATE}"
+            )
+        })?;
+        let mut trusted = Trusted::default();
+        let pair = key_pair(&secret)?;
+        trusted.secret(&secret);
+        let by_label = watcher::Config::default().labels(TRUST_BUNDLE);
+        let list = kube::api::ListParams::default().labels(TRUST_BUNDLE);
+        match bundles.list(&list).await {
+            Ok(list) => list.iter().for_each(|bundle| trusted.bundle(bundle)),
+            Err(error) => tracing::warn!(%error, "trust bundles could not be read yet"),
+        }
+        let tls = Self { identity: Identity::new(pair), roots: Roots::new(trusted.roots())? };
+        let by_name = watcher::Config::default().fields(&format!("metadata.name={ROUTING_CERTIFICATE}"));
+        let followed = tls.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = followed.follow(trusted, secrets, by_name, bundles, by_label) => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+        Ok(tls)
+    }
+
+    async fn follow(
+        &self,
+        mut trusted: Trusted,
+        secrets: Api<Secret>,
+        by_name: watcher::Config,
+        bundles: Api<ConfigMap>,
+        by_label: watcher::Config,
+    ) {
+        let mut secrets = watching::watch(secrets, by_name);
+        let mut bundles = watching::watch(bundles, by_label);
+        let mut listed = BTreeSet::new();
+        loop {
+            let former = trusted.parts.clone();
+            tokio::select! {
+                Some(event) = secrets.next() => match event {
+                    Event::Apply(secret) | Event::InitApply(secret) => {
+                        match key_pair(&secret) {
+                            Ok(pair) => self.identity.replace(pair),
+                            Err(error) => refused(&error),
+                        }
+                        trusted.secret(&secret);
+                    }
+                    Event::Delete(_) => tracing::warn!(secret = ROUTING_CERTIFICATE, "deleted; its last version stays"),
+                    Event::Init | Event::InitDone => {}
+                },
+                Some(event) = bundles.next() => match event {
+                    Event::Init => listed.clear(),
+                    Event::InitApply(bundle) => {
+                        listed.insert(bundle.name_any());
+                        trusted.bundle(&bundle);
+                    }
+                    Event::Apply(bundle) => trusted.bundle(&bundle),
+                    Event::Delete(bundle) => trusted.forget(&bundle.name_any()),
+                    Event::InitDone => trusted.retain(&listed),
+                },
+                else => return,
+            }
+            if trusted.parts != former {
+                match self.roots.replace(trusted.roots()) {
+                    Ok(()) => tracing::info!(parts = trusted.parts.len(), "authorities of queue-proxies replaced"),
+                    Err(error) => tracing::error!(%error, "authorities refused; the former ones stay in force"),
+                }
+            }
+        }
+    }
+}
+
+/// Authorities by where they come from: the Secret (no name), or a config map, and the key. Each in its last good
+/// version.
+#[derive(Debug, Default)]
+struct Trusted {
+    parts: BTreeMap<(Option<String>, String), Vec<u8>>,
+}
+
+impl Trusted {
+    fn secret(&mut self, secret: &Secret) {
+        let authority = secret.data.as_ref().and_then(|data| data.get("ca.crt"));
+        match authority {
+            Some(pem) => self.take((None, "ca.crt".to_owned()), &origin_of(secret, "ca.crt"), &pem.0),
+            None => drop(self.parts.remove(&(None, "ca.crt".to_owned()))),
+        }
+    }
+
+    fn bundle(&mut self, bundle: &ConfigMap) {
+        let name = bundle.name_any();
+        let data = bundle.data.clone().unwrap_or_default();
+        self.parts.retain(|(of, key), _| of.as_ref() != Some(&name) || data.contains_key(key));
+        for (key, pem) in data {
+            let origin = format!("config map {}/{name}, key {key}", bundle.namespace().unwrap_or_default());
+            self.take((Some(name.clone()), key), &origin, pem.as_bytes());
+        }
+    }
+
+    fn forget(&mut self, bundle: &str) {
+        self.parts.retain(|(of, _), _| of.as_deref() != Some(bundle));
+    }
+
+    fn retain(&mut self, listed: &BTreeSet<String>) {
+        self.parts.retain(|(of, _), _| of.as_ref().is_none_or(|name| listed.contains(name)));
+    }
+
+    fn take(&mut self, part: (Option<String>, String), origin: &str, pem: &[u8]) {
+        match add_roots(&mut RootCertStore::empty(), origin, pem) {
+            Ok(()) => drop(self.parts.insert(part, pem.to_vec())),
+            Err(error) => refused(&error),
+        }
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        for ((name, key), pem) in &self.parts {
+            // They were read before; an error would be news, and must not end what the others allow.
+            if let Err(error) = add_roots(&mut roots, &format!("{name:?} {key}"), pem) {
+                refused(&error);
+            }
+        }
+        roots
+    }
+}
+
+fn key_pair(secret: &Secret) -> Result<Arc<CertifiedKey>, PemError> {
+    let part = |key: &str| {
+        let value = secret.data.as_ref().and_then(|data| data.get(key));
+        value.map(|value| value.0.as_slice()).ok_or_else(|| PemError::new(origin_of(secret, key), "is not there"))
+    };
+    let (certificate, key) = (origin_of(secret, "tls.crt"), origin_of(secret, "tls.key"));
+    pem::key_pair((&certificate, part("tls.crt")?), (&key, part("tls.key")?))
+}
+
+fn origin_of(secret: &Secret, key: &str) -> String {
+    format!("secret {}/{}, key {key}", secret.namespace().unwrap_or_default(), secret.name_any())
+}
+
+fn refused(error: &PemError) {
+    tracing::error!(%error, "refused; its former version stays in force");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use k8s_openapi::ByteString;
+
+    fn authority(name: &str) -> String {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("valid");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("signed").pem()
+    }
+
+    fn bundle(name: &str, values: &[(&str, &str)]) -> ConfigMap {
+        let data = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let mut map = ConfigMap { data: Some(data), ..ConfigMap::default() };
+        map.metadata.name = Some(name.to_owned());
+        map
+    }
+
+    fn secret(values: &[(&str, &str)]) -> Secret {
+        let data = values.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().into()))).collect();
+        let mut secret = Secret { data: Some(data), ..Secret::default() };
+        secret.metadata.name = Some(ROUTING_CERTIFICATE.to_owned());
+        secret.metadata.namespace = Some("sys".to_owned());
+        secret
+    }
+
+    #[test]
+    fn every_authority_counts_and_a_broken_part_leaves_its_former_version() {
+        let (one, two, three) = (authority("one"), authority("two"), authority("three"));
+        let mut trusted = Trusted::default();
+        trusted.secret(&secret(&[("ca.crt", &format!("{one}{two}"))]));
+        assert_eq!(trusted.roots().len(), 2);
+        trusted.bundle(&bundle("b", &[("x", &three), ("y", "nonsense")]));
+        assert_eq!(trusted.roots().len(), 3, "one key of a bundle does not spoil the others");
+        trusted.bundle(&bundle("b", &[("x", "nonsense"), ("y", &one)]));
+        assert_eq!(trusted.roots().len(), 4);
+        trusted.bundle(&bundle("b", &[("y", &one)]));
+        assert_eq!(trusted.roots().len(), 3);
+        trusted.secret(&secret(&[("ca.crt", "not PEM")]));
+        assert_eq!(trusted.roots().len(), 3);
+        trusted.secret(&secret(&[]));
+        assert_eq!(trusted.roots().len(), 1);
+        trusted.retain(&BTreeSet::new());
+        assert_eq!(trusted.roots().len(), 0);
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_used_is_named_with_its_key() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid");
+        let certificate = params.self_signed(&key).expect("signed").pem();
+        let other = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+        let key = key.serialize_pem();
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str);
+        let rows: [Row<'_>; 5] = [
+            (&[], "secret sys/routing-serving-certs, key tls.crt: is not there"),
+            (&[("tls.crt", &certificate)], "secret sys/routing-serving-certs, key tls.key: is not there"),
+            (&[("tls.crt", "x"), ("tls.key", &key)], "key tls.crt: holds no certificate in PEM"),
+            (&[("tls.crt", &certificate), ("tls.key", "x")], "key tls.key: holds no private key in PEM"),
+            (&[("tls.crt", &certificate), ("tls.key", &other)], "key tls.crt: the certificate does not belong"),
+        ];
+        for (data, expected) in rows {
+            let error = key_pair(&secret(data)).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(key_pair(&secret(&[("tls.crt", &certificate), ("tls.key", &key)])).is_ok());
+    }
+
+    /// An API server that knows one Secret, and bundles, and tells watchers of what comes later.
+    fn server(first: Secret, later: tokio::sync::mpsc::UnboundedReceiver<serde_json::Value>) -> Client {
+        let later = Arc::new(parking_lot::Mutex::new(Some(later)));
+        let answer = move |request: http::Request<kube::client::Body>| {
+            let (uri, first, later) = (request.uri().clone(), first.clone(), later.clone());
+            async move {
+                let is_watch = uri.query().is_some_and(|query| query.contains("watch=true"));
+                let secrets = uri.path().ends_with("/secrets");
+                let items = if secrets { serde_json::json!([first]) } else { serde_json::json!([]) };
+                let whole = |value: serde_json::Value| Full::new(Bytes::from(value.to_string())).boxed_unsync();
+                let body = if uri.path().ends_with(ROUTING_CERTIFICATE) {
+                    whole(serde_json::json!(first))
+                } else if !is_watch {
+                    whole(serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+                } else {
+                    let events = if secrets { later.lock().take() } else { None };
+                    let lines = futures::stream::unfold(events, |events| async move {
+                        let Some(mut events) = events else { return std::future::pending().await };
+                        let line = format!("{}\n", events.recv().await?);
+                        let frame = http_body::Frame::data(Bytes::from(line));
+                        Some((Ok::<_, std::convert::Infallible>(frame), Some(events)))
+                    });
+                    StreamBody::new(lines).boxed_unsync()
+                };
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        };
+        Client::new(tower::service_fn(answer), "sys")
+    }
+
+    /// Goal: what is shown and believed follows the Secret as it changes; a version that cannot be used changes
+    /// nothing.
+    #[tokio::test]
+    async fn a_rotation_is_followed() {
+        let pair = |name: &str| {
+            let key = rcgen::KeyPair::generate().expect("a key");
+            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("valid");
+            (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
+        };
+        let version = |(certificate, key): &(String, String), authorities: &str| {
+            let mut secret = secret(&[("tls.crt", certificate), ("tls.key", key), ("ca.crt", authorities)]);
+            secret.metadata.resource_version = Some("2".to_owned());
+            secret
+        };
+        let (first, second, third) = (pair("first"), pair("second"), pair("third"));
+        let (one, two) = (authority("one"), authority("two"));
+        let (tell, later) = tokio::sync::mpsc::unbounded_channel();
+        let shutdown = CancellationToken::new();
+        let client = server(version(&first, &one), later);
+        let tls = InternalTls::watch(client, "sys", shutdown.clone()).await.expect("a secret that can be used");
+        let before = tls.roots.config();
+        let shows = |pair: &(String, String)| {
+            let expected = pem::certificates("c", pair.0.as_bytes()).expect("PEM");
+            tls.identity.shown() == expected
+        };
+        assert!(shows(&first));
+        let modified = |secret: &Secret| serde_json::json!({"type": "MODIFIED", "object": secret});
+        let until = async |state: &dyn Fn() -> bool| {
+            let reached = async {
+                while !state() {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(std::time::Duration::from_secs(20), reached).await.expect("it is followed");
+        };
+        tell.send(modified(&version(&second, &format!("{one}{two}")))).expect("watched");
+        until(&|| shows(&second) && !Arc::ptr_eq(&before, &tls.roots.config())).await;
+
+        let both = tls.roots.config();
+        tell.send(modified(&version(&("nonsense".to_owned(), second.1.clone()), "nonsense"))).expect("watched");
+        tell.send(modified(&version(&third, &format!("{one}{two}")))).expect("watched");
+        until(&|| shows(&third)).await;
+        assert!(Arc::ptr_eq(&both, &tls.roots.config()), "nonsense took nothing away");
+        shutdown.cancel();
+    }
+}

@@ -1,0 +1,231 @@
+//! Everything that a process must be told before it can be an activator.
+//!
+//! A cluster tells it through Knative's environment variables, whose names and defaults hold, and a few of our own with
+//! the prefix `ZEROSCALE_`; an embedding program fills in the struct. Upstream's activator listens on all addresses;
+//! `ZEROSCALE_LISTEN_ADDRESS` is for machines where several planes share the ports.
+//!
+//! # Not here
+//!
+//! What ConfigMaps say, on metrics and traces among other things, is in [`crate::Configs`]. The Kubernetes client is
+//! made by the caller, from `KUBECONFIG` or the pod's service account.
+
+use crate::metrics::cold_start::ColdStart;
+use activator_net::WorkerRuntimes;
+use common::{golang, names};
+use common_runtime::credential::TokenFile;
+use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
+use common_runtime::process::ProcessOptions;
+use common_runtime::stat_tls::StatTrust;
+use common_runtime::tls::{ParameterError, Parameters};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Called once for each request that found no capacity, as soon as its first byte is on the way.
+pub type OnColdStart = Arc<dyn Fn(&ColdStart) + Send + Sync>;
+
+/// What an activator is told at its start.
+#[derive(Clone)]
+pub struct Options {
+    /// The pod's name: identity in stats and attestations.
+    pub pod_name: String,
+    /// The pod's address, as it appears in EndpointSlices: finds this activator's index among its siblings.
+    pub pod_ip: IpAddr,
+    /// Namespace of the control plane.
+    pub system_namespace: String,
+    /// The cluster's DNS domain, such as `cluster.local`.
+    pub cluster_domain: String,
+    /// Whose rules hold.
+    pub mode: Mode,
+    /// First data listener. Both speak HTTP/1.1 and h2c; port 0 takes a free one.
+    pub http1: SocketAddr,
+    /// Second data listener.
+    pub h2c: SocketAddr,
+    /// Where TLS is spoken, if system-internal TLS is on.
+    pub https: SocketAddr,
+    /// What is agreed on there: `ACTIVATOR_TLS_*`. An error counts only if system-internal TLS is on, as upstream.
+    pub tls: Result<Parameters, ParameterError>,
+    /// Where metrics are served; nowhere if absent.
+    pub admin: Option<SocketAddr>,
+    /// The autoscaler's stat server, `ws://host:port`; with [`Options::stat_trust`] `wss://host:port`.
+    pub stat_url: String,
+    /// What proves to it which activator this is, if anything.
+    pub stat_token: Option<TokenFile>,
+    /// What the autoscaler's certificate must prove; none: stats go in plain. An error counts when the link begins.
+    pub stat_trust: Result<Option<StatTrust>, ParameterError>,
+    /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
+    pub trust_revision_headers: Vec<Cidr>,
+    /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
+    pub memory_limit: Option<u64>,
+    /// After the shutdown signal, how long requests are still accepted while probes already fail, so that every peer
+    /// stops sending first.
+    pub linger: Duration,
+    /// After that, the longest wait for requests and tunnels in flight.
+    pub drain: Duration,
+    /// Idle connections kept for each pod address.
+    pub idle_connections_per_pod: usize,
+    /// And to all of them together.
+    pub idle_connections: usize,
+    /// Knative mode: longest wait for the answer to a probe.
+    pub probe_timeout: Duration,
+    /// What both planes are told alike.
+    pub process: ProcessOptions,
+    /// Told about every cold start.
+    pub on_cold_start: Option<OnColdStart>,
+    /// Threads for clients' connections; none: they share the runtime of everything else.
+    pub workers: Option<WorkerRuntimes>,
+}
+
+impl Options {
+    /// Defaults for everything but the pod's identity: upstream's ports on all addresses, system namespace
+    /// `knative-serving`, domain `cluster.local`.
+    pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, mode: Mode) -> Self {
+        let (namespace, domain) = (names::SYSTEM_NAMESPACE.to_owned(), "cluster.local".to_owned());
+        Self {
+            pod_name: pod_name.into(),
+            pod_ip,
+            stat_url: stat_url("ws", &namespace, &domain),
+            stat_token: None,
+            stat_trust: Ok(None),
+            system_namespace: namespace,
+            cluster_domain: domain,
+            mode,
+            http1: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_HTTP1_PORT),
+            h2c: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_H2C_PORT),
+            https: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::HTTPS_PORT),
+            tls: Ok(Parameters::default()),
+            admin: None,
+            trust_revision_headers: Vec::new(),
+            memory_limit: None,
+            linger: Duration::from_secs(15),
+            drain: Duration::from_secs(540),
+            idle_connections_per_pod: 100,
+            idle_connections: 1000,
+            probe_timeout: Duration::from_millis(300),
+            process: ProcessOptions::default(),
+            on_cold_start: None,
+            workers: None,
+        }
+    }
+
+    /// From Knative's environment variables and ours, read through `get`.
+    ///
+    /// # Errors
+    /// A variable is missing or does not parse; the error names it, its value and the rule.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let pod_name = environment::required(get, "POD_NAME", "stats carry the pod's own name")?;
+        environment::required(get, "POD_IP", "the pod's own address finds its place among the activators")?;
+        let pod_ip = environment::parsed(get, "POD_IP", IpAddr::from(Ipv4Addr::UNSPECIFIED), "must be an IP address")?;
+        let mode = environment::parsed(get, "ZEROSCALE_MODE", Mode::Knative, "must be `standalone` or `knative`")?;
+        let mut options = Self::new(pod_name, pod_ip, mode);
+        options.process = ProcessOptions::from_env(get)?;
+        options.system_namespace =
+            environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
+        options.cluster_domain =
+            get("CLUSTER_DOMAIN").filter(|d| !d.is_empty()).unwrap_or_else(environment::cluster_domain);
+        options.stat_trust = StatTrust::from_env(get, &options.system_namespace);
+        let scheme = if matches!(options.stat_trust, Ok(Some(_))) { "wss" } else { "ws" };
+        options.stat_url = get("ZEROSCALE_STAT_URL")
+            .filter(|url| !url.is_empty())
+            .unwrap_or_else(|| stat_url(scheme, &options.system_namespace, &options.cluster_domain));
+        options.stat_token = get("ZEROSCALE_STAT_TOKEN_FILE").filter(|path| !path.is_empty()).map(TokenFile::new);
+        let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+        let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
+        options.http1.set_ip(listen);
+        options.h2c.set_ip(listen);
+        options.https.set_ip(listen);
+        options.tls = Parameters::from_env(get, "ACTIVATOR_TLS");
+        let port = environment::parsed(get, "METRICS_PROMETHEUS_PORT", 9090_u16, "must be a port")?;
+        let host = environment::parsed(get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
+        options.admin = Some(SocketAddr::new(host, port));
+        options.idle_connections_per_pod =
+            environment::parsed(get, "MAX_IDLE_PROXY_CONNS_PER_HOST", 100, "must be a number of connections")?;
+        options.idle_connections =
+            environment::parsed(get, "MAX_IDLE_PROXY_CONNS", 1000, "must be a number of connections")?;
+        if let Some(value) = get("PROBE_TIMEOUT").filter(|v| !v.is_empty()) {
+            options.probe_timeout = golang::parse_duration(&value)
+                .ok()
+                .map(golang::GoDuration::to_std)
+                .filter(|timeout| !timeout.is_zero())
+                .ok_or_else(|| {
+                    let rule = "must be a positive duration in Go's syntax, such as 300ms";
+                    EnvironmentError::new("PROBE_TIMEOUT", value, rule)
+                })?;
+        }
+        options.memory_limit = match get("ZEROSCALE_MEMORY_LIMIT").filter(|v| !v.is_empty()) {
+            Some(_) => Some(environment::parsed(get, "ZEROSCALE_MEMORY_LIMIT", 0, "must be a number of bytes")?),
+            None => cgroup_memory_limit(),
+        };
+        for cidr in get("ZEROSCALE_TRUST_REVISION_HEADERS").unwrap_or_default().split(',').filter(|c| !c.is_empty()) {
+            options.trust_revision_headers.push(cidr.trim().parse().map_err(|_| {
+                let rule = "must be a comma-separated list of networks such as 10.0.0.0/8";
+                EnvironmentError::new("ZEROSCALE_TRUST_REVISION_HEADERS", cidr, rule)
+            })?);
+        }
+        Ok(options)
+    }
+}
+
+/// The stat server's address, as upstream composes it.
+fn stat_url(scheme: &str, namespace: &str, domain: &str) -> String {
+    format!("{scheme}://{}.{namespace}.svc.{domain}:{}", names::AUTOSCALER_SERVICE, names::STAT_PORT)
+}
+
+/// The container's own memory limit (cgroup v2), if there is one.
+fn cgroup_memory_limit() -> Option<u64> {
+    std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn from(pairs: &[(&str, &str)]) -> Result<Options, EnvironmentError> {
+        let map: BTreeMap<_, _> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Options::from_env(&|name| map.get(name).cloned())
+    }
+
+    const KNATIVE: [(&str, &str); 4] = [
+        ("POD_NAME", "activator-0"),
+        ("POD_IP", "10.0.0.7"),
+        ("SYSTEM_NAMESPACE", "knative-serving"),
+        ("CLUSTER_DOMAIN", "abc.com"),
+    ];
+
+    #[test]
+    fn knatives_environment_alone_is_enough() {
+        let options = from(&KNATIVE).expect("complete");
+        assert_eq!(options.mode, Mode::Knative);
+        assert_eq!(options.http1.port(), 8012);
+        assert_eq!(options.h2c.port(), 8013);
+        assert_eq!(options.stat_url, "ws://autoscaler.knative-serving.svc.abc.com:8080");
+        assert_eq!(options.admin.map(|a| a.port()), Some(9090));
+        let trusting = [&KNATIVE[..], &[("ZEROSCALE_STAT_TLS_CA_FILE", "/ca.crt")]].concat();
+        assert_eq!(from(&trusting).expect("complete").stat_url, "wss://autoscaler.knative-serving.svc.abc.com:8080");
+    }
+
+    #[test]
+    fn a_bad_variable_is_named_with_its_value() {
+        for (missing, _) in &KNATIVE[..3] {
+            let rest: Vec<_> = KNATIVE.iter().filter(|(k, _)| k != missing).copied().collect();
+            let error = from(&rest).err().expect("incomplete");
+            assert_eq!(error.variable, *missing);
+        }
+        for (variable, value) in [
+            ("POD_IP", "here"),
+            ("ZEROSCALE_MODE", "both"),
+            ("ZEROSCALE_LISTEN_ADDRESS", "all"),
+            ("MAX_IDLE_PROXY_CONNS", "many"),
+            ("MAX_IDLE_PROXY_CONNS_PER_HOST", "-1"),
+            ("PROBE_TIMEOUT", "300"),
+            ("PROBE_TIMEOUT", "0s"),
+            ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x"),
+        ] {
+            let pairs: Vec<_> =
+                KNATIVE.iter().copied().filter(|(k, _)| *k != variable).chain([(variable, value)]).collect();
+            let error = from(&pairs).err().expect("refused").to_string();
+            assert!(error.contains(variable), "{error}");
+        }
+    }
+}

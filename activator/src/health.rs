@@ -1,0 +1,90 @@
+//! Whether this activator is ready, as the kubelet is told.
+//!
+//! 200 once the revisions are known and the stat link has been up once, or 10 s have passed since the start: an
+//! autoscaler that is away must not keep activators from serving warm traffic. 503 before, 500 after the shutdown
+//! signal and never otherwise. (Upstream fails whenever the stat link is down.)
+
+use http::StatusCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a start waits for the stat link.
+const STAT_LINK_WAIT: Duration = Duration::from_secs(10);
+
+/// What the kubelet is told.
+#[derive(Debug)]
+pub(crate) struct Health {
+    started: Instant,
+    synced: AtomicBool,
+    linked: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl Health {
+    /// Not healthy yet.
+    pub(crate) fn new(started: Instant) -> Self {
+        Self {
+            started,
+            synced: AtomicBool::new(false),
+            linked: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// The first full lists of all watches have been taken in.
+    pub(crate) fn set_synced(&self) {
+        self.synced.store(true, Ordering::Release);
+    }
+
+    /// The stat link was up.
+    pub(crate) fn set_linked(&self) {
+        self.linked.store(true, Ordering::Release);
+    }
+
+    /// The shutdown signal came.
+    pub(crate) fn set_draining(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether the revisions are known.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// The status, and the reason for a bad one.
+    pub(crate) fn check(&self, now: Instant) -> (StatusCode, &'static str) {
+        if self.draining.load(Ordering::Acquire) {
+            (StatusCode::INTERNAL_SERVER_ERROR, "received SIGTERM from kubelet\n")
+        } else if !self.is_synced() {
+            (StatusCode::SERVICE_UNAVAILABLE, "the revisions are not known yet\n")
+        } else if !self.linked.load(Ordering::Acquire) && now.duration_since(self.started) < STAT_LINK_WAIT {
+            (StatusCode::SERVICE_UNAVAILABLE, "connection has not yet been established\n")
+        } else {
+            (StatusCode::OK, "")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn health_needs_the_revisions_and_the_stat_link_or_ten_seconds() {
+        let health = Health::new(Instant::now());
+        assert_eq!(health.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE);
+        tokio::time::advance(STAT_LINK_WAIT).await;
+        assert_eq!(health.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE, "nothing is known");
+        health.set_synced();
+        assert_eq!(health.check(Instant::now()).0, StatusCode::OK, "the data path does not need the autoscaler");
+
+        let fresh = Health::new(Instant::now());
+        fresh.set_synced();
+        assert_eq!(fresh.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE);
+        fresh.set_linked();
+        assert_eq!(fresh.check(Instant::now()).0, StatusCode::OK);
+        fresh.set_draining();
+        assert_eq!(fresh.check(Instant::now()).0, StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,39 @@
+//! What travels through the chain of layers once its revision is known.
+
+use super::trace::Trace;
+use crate::registry::revision::Revision;
+use activator_net::{Peer, RequestBody};
+use http::Request;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// A request whose revision is known.
+pub(crate) struct Call {
+    /// Head and body.
+    pub(crate) request: Request<RequestBody>,
+    /// Who sent it.
+    pub(crate) peer: Arc<Peer>,
+    /// When its head had been read.
+    pub(crate) received: Instant,
+    /// Whom it is for.
+    pub(crate) revision: Arc<Revision>,
+    /// Its spans, if traces are asked for.
+    pub(crate) trace: Option<Arc<Trace>>,
+}
+
+/// Calls for tests of the layers.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+
+    /// A call of a revision without a body.
+    pub(crate) fn call(revision: &Arc<Revision>) -> Call {
+        Call {
+            request: Request::new(RequestBody::Empty),
+            peer: Arc::new(Peer::new(([127, 0, 0, 1], 5000).into(), false, false)),
+            received: Instant::now(),
+            revision: revision.clone(),
+            trace: None,
+        }
+    }
+}

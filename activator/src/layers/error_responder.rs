@@ -1,0 +1,225 @@
+//! Where typed errors become HTTP.
+//!
+//! Every answer of ours from 500 up carries `x-zeroscale-origin: activator` and `x-zeroscale-reason: WORD`
+//! ([`Refusal::reason`]), so that nobody takes it for the pod's; a refusal that a later attempt may escape carries
+//! `Retry-After`. A gRPC request gets a trailers-only response instead: 14 unavailable, 4 deadline exceeded, 8 resource
+//! exhausted; an unknown revision is 12, unimplemented, which is what the standard reads a 404 as.
+//!
+//! What cannot be understood, or turns out to be malformed later, is answered and the client's HTTP/1 connection closed.
+//!
+//! Statuses and texts for what upstream refuses too are upstream's in knative mode; in standalone the text is the
+//! error's own, which names the bound. Anybody may read it, so it names no pod, no address and no namespace: those are
+//! in the log.
+
+use super::refusal::Refusal;
+use crate::quote;
+use activator_net::ProxyError;
+use bytes::Bytes;
+use common_runtime::environment::Mode;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{Response, StatusCode, Version};
+use http_body_util::Full;
+
+/// Marks an answer of ours.
+const ORIGIN: HeaderName = HeaderName::from_static("x-zeroscale-origin");
+/// Says why, in a word.
+const REASON: HeaderName = HeaderName::from_static("x-zeroscale-reason");
+
+/// Seconds after which a refused client may come back.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// Answers with the texts of one mode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorResponder {
+    mode: Mode,
+}
+
+impl ErrorResponder {
+    /// For clients of an activator in this mode.
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self { mode }
+    }
+}
+
+impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
+    fn respond(&self, refusal: &Refusal, grpc: bool, version: Version) -> Response<Full<Bytes>> {
+        tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
+        answer(refusal, grpc, version, self.mode)
+    }
+}
+
+/// The answer for a refusal.
+fn answer(refusal: &Refusal, grpc: bool, version: Version, mode: Mode) -> Response<Full<Bytes>> {
+    let status = refusal.status();
+    let mut response = match grpc_code(refusal) {
+        Some(code) if grpc => trailers_only(code, text(refusal, Mode::Standalone).trim_end()),
+        _ => plain(status, text(refusal, mode), !matches!(refusal, Refusal::Timeout(_))),
+    };
+    let headers = response.headers_mut();
+    if status.is_server_error() {
+        headers.insert(ORIGIN, HeaderValue::from_static("activator"));
+        headers.insert(REASON, HeaderValue::from_static(refusal.reason()));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
+    if refusal.is_distrust() && version < Version::HTTP_2 {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
+    match refusal {
+        Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }) | Refusal::ClientGone => None,
+        Refusal::NoRevision { .. } => Some("12"),
+        Refusal::Timeout(_) => Some("4"),
+        Refusal::QueueFull { .. } | Refusal::MemoryFull { .. } => Some("8"),
+        Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::NotSynced | Refusal::Failing { .. } | Refusal::Deleted => {
+            Some("14")
+        }
+    }
+}
+
+fn text(refusal: &Refusal, mode: Mode) -> String {
+    match (refusal, mode) {
+        (Refusal::NoRevision { name }, Mode::Knative) => {
+            let name = quote::quoted(name.as_bytes());
+            format!("Error getting active endpoint: revision.serving.knative.dev {name} not found\n")
+        }
+        (Refusal::Timeout(_), Mode::Knative) => "activator request timeout".to_owned(),
+        (Refusal::QueueFull { .. }, Mode::Knative) => "pending request queue full\n".to_owned(),
+        (Refusal::Proxy(ProxyError::Pod { cause, .. }), Mode::Knative) => format!("{cause}\n"),
+        (Refusal::Proxy(ProxyError::Pod { cause, .. }), Mode::Standalone) => {
+            format!("a pod of the revision: {cause}\n")
+        }
+        // Behind the word Kubernetes tells of the pod, its namespace and its containers.
+        (Refusal::Failing { reason }, _) => {
+            format!("the revision's pods fail: {}\n", reason.split(':').next().unwrap_or_default())
+        }
+        (refusal, _) => format!("{refusal}\n"),
+    }
+}
+
+/// A plain text answer.
+pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>, nosniff: bool) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if nosniff {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    response
+}
+
+/// gRPC's form of an error: status 200, no body, the code among the headers.
+fn trailers_only(code: &'static str, message: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-status", HeaderValue::from_static(code));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
+        headers.insert("grpc-message", message);
+    }
+    response
+}
+
+/// gRPC's encoding of a message: printable ASCII except `%` stays.
+fn percent_encoded(message: &str) -> String {
+    let mut encoded = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b' '..=b'$' | b'&'..=b'~' => encoded.push(char::from(byte)),
+            other => {
+                use std::fmt::Write;
+                // Writing to a String cannot fail.
+                let _ = write!(encoded, "%{other:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::refusal::TimedOut;
+    use http_body::Body;
+    use std::time::Duration;
+
+    fn rows() -> Vec<(Refusal, u16, Option<&'static str>)> {
+        let dest = "10.0.0.1:80".parse().expect("an address");
+        vec![
+            (Refusal::NoRevision { name: "x".into() }, 404, Some("12")),
+            (Refusal::QueueFull { bound: 5 }, 503, Some("8")),
+            (Refusal::MemoryFull { bound: 99 }, 503, Some("8")),
+            (TimedOut::Total(Duration::from_secs(3)).into(), 504, Some("4")),
+            (TimedOut::Idle(Duration::from_secs(3)).into(), 504, Some("4")),
+            (Refusal::Failing { reason: "CrashLoopBackOff".into() }, 503, Some("14")),
+            (Refusal::Deleted, 503, Some("14")),
+            (ProxyError::Pod { dest, cause: "connection refused".into() }.into(), 502, Some("14")),
+            (ProxyError::Malformed("malformed Host header").into(), 400, None),
+            (ProxyError::Unsupported { status: StatusCode::EXPECTATION_FAILED, rule: "expectation" }.into(), 417, None),
+        ]
+    }
+
+    #[test]
+    fn our_own_errors_say_that_they_are_ours_and_why() {
+        for (refusal, expected, _) in rows() {
+            let response = answer(&refusal, false, Version::HTTP_11, Mode::Standalone);
+            assert_eq!(response.status().as_u16(), expected, "{refusal}");
+            assert_eq!(response.headers().contains_key(ORIGIN), expected >= 500, "{refusal}");
+            assert_eq!(response.headers().contains_key(RETRY_AFTER), expected == 503, "{refusal}");
+            assert_eq!(response.headers().contains_key(CONNECTION), matches!(expected, 400 | 417), "{refusal}");
+        }
+        assert!(text(&Refusal::QueueFull { bound: 5 }, Mode::Standalone).contains("5 requests"));
+        assert!(text(&Refusal::MemoryFull { bound: 99 }, Mode::Standalone).contains("99 bytes"));
+    }
+
+    #[test]
+    fn nobody_outside_learns_of_pods() {
+        let reason = "CrashLoopBackOff: back-off 10s restarting failed container=app pod=app-7_prod(1-2)".to_owned();
+        let dest = "10.0.0.1:80".parse().expect("an address");
+        let rows = [
+            (Refusal::Failing { reason }, "the revision's pods fail: CrashLoopBackOff\n"),
+            (
+                ProxyError::Pod { dest, cause: "connection reset".into() }.into(),
+                "a pod of the revision: connection reset\n",
+            ),
+        ];
+        for (refusal, expected) in rows {
+            assert_eq!(text(&refusal, Mode::Standalone), expected);
+            let grpc = answer(&refusal, true, Version::HTTP_2, Mode::Standalone);
+            let message = grpc.headers()["grpc-message"].to_str().expect("text");
+            assert!(!message.contains("10.0.0.1") && !message.contains("prod"), "{message}");
+        }
+    }
+
+    #[test]
+    fn grpc_gets_trailers_only() {
+        for (refusal, _, code) in rows() {
+            let response = answer(&refusal, true, Version::HTTP_2, Mode::Standalone);
+            match code {
+                None => assert!(response.status().is_client_error(), "{refusal}"),
+                Some(code) => {
+                    assert_eq!(response.status(), StatusCode::OK, "{refusal}");
+                    assert_eq!(response.headers()["grpc-status"], code, "{refusal}");
+                    assert!(response.body().is_end_stream(), "{refusal}");
+                }
+            }
+        }
+        assert_eq!(percent_encoded("a%b\u{e4}"), "a%25b%C3%A4");
+    }
+
+    #[test]
+    fn knative_mode_keeps_upstreams_texts() {
+        let name = r#"<b>"q\ "#.to_owned();
+        assert_eq!(
+            text(&Refusal::NoRevision { name }, Mode::Knative),
+            "Error getting active endpoint: revision.serving.knative.dev \"<b>\\\"q\\\\ \" not found\n"
+        );
+        let timeout = Refusal::from(TimedOut::Total(Duration::from_secs(1)));
+        assert_eq!(text(&timeout, Mode::Knative), "activator request timeout");
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a request got an answer of our own instead of a pod's.
+//!
+//! Errors are typed where they arise and turned into HTTP in one place, [`crate::layers::error_responder`]. Each says which
+//! bound or which peer was to blame.
+
+use activator_net::ProxyError;
+use http::StatusCode;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why a request was refused, or failed before a response's head arrived.
+#[derive(Debug, Error)]
+pub(crate) enum Refusal {
+    /// The request names no revision that is known here.
+    #[error("no revision answers to {name:?}")]
+    NoRevision {
+        /// The name or host asked for.
+        name: String,
+    },
+    /// Nothing is known yet: the first list of objects has not arrived.
+    #[error("this activator has not learnt the revisions yet")]
+    NotSynced,
+    /// The revision's queue is full.
+    #[error("pending request queue full: {bound} requests are held for this revision already")]
+    QueueFull {
+        /// Most requests held for the revision.
+        bound: u32,
+    },
+    /// The process may not spend more memory on held requests.
+    #[error("pending request memory full: held requests may use {bound} bytes")]
+    MemoryFull {
+        /// Most bytes for all held requests.
+        bound: u64,
+    },
+    /// A time bound was reached before the response began.
+    #[error("{0}")]
+    Timeout(#[from] TimedOut),
+    /// The revision's pods crash-loop.
+    #[error("the revision's pods fail: {reason}")]
+    Failing {
+        /// What Kubernetes says of them.
+        reason: String,
+    },
+    /// The revision was deleted while the request was held.
+    #[error("the revision was deleted")]
+    Deleted,
+    /// Nobody waits for the answer any more.
+    #[error("the client has gone")]
+    ClientGone,
+    /// The network or HTTP is to blame.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+}
+
+/// A time bound that a request ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum TimedOut {
+    /// The whole exchange took too long, holding included.
+    #[error("request took longer than the revision's timeout of {0:?}")]
+    Total(Duration),
+    /// No response began.
+    #[error("no response began within the revision's response start timeout of {0:?}")]
+    ResponseStart(Duration),
+    /// Nothing moved.
+    #[error("nothing moved for the revision's idle timeout of {0:?}")]
+    Idle(Duration),
+}
+
+impl Refusal {
+    /// A word for `x-zeroscale-reason` and for metrics.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Refusal::NoRevision { .. } => "no-revision",
+            Refusal::NotSynced => "not-synced",
+            Refusal::QueueFull { .. } => "max-held",
+            Refusal::MemoryFull { .. } => "memory",
+            Refusal::Timeout(TimedOut::Total(_)) => "timeout",
+            Refusal::Timeout(TimedOut::ResponseStart(_)) => "response-start-timeout",
+            Refusal::Timeout(TimedOut::Idle(_)) => "idle-timeout",
+            Refusal::Failing { .. } => "failing",
+            Refusal::Deleted => "deleted",
+            Refusal::ClientGone => "client-gone",
+            Refusal::Proxy(ProxyError::Pod { .. }) => "pod",
+            Refusal::Proxy(ProxyError::Malformed(_)) => "malformed",
+            Refusal::Proxy(ProxyError::Unsupported { .. }) => "unsupported",
+        }
+    }
+
+    /// Whether the client's connection should not be used again: what it sends next may not be what it seems.
+    pub(crate) fn is_distrust(&self) -> bool {
+        matches!(self, Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }))
+    }
+
+    /// The status that the client sees, unless it speaks gRPC.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Refusal::NoRevision { .. } => StatusCode::NOT_FOUND,
+            Refusal::Proxy(ProxyError::Malformed(_)) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
+            Refusal::Proxy(ProxyError::Unsupported { status, .. }) => *status,
+            Refusal::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
+            Refusal::Proxy(ProxyError::Pod { .. }) => StatusCode::BAD_GATEWAY,
+            Refusal::NotSynced
+            | Refusal::QueueFull { .. }
+            | Refusal::MemoryFull { .. }
+            | Refusal::Failing { .. }
+            | Refusal::Deleted => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}

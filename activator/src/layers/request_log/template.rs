@@ -1,0 +1,329 @@
+//! The request log's template: the part of Go's `text/template` that logs are written with.
+//!
+//! | action | means |
+//! |---|---|
+//! | `{{.Request.Method}}` and the other fields of [`FIELDS`] | that value |
+//! | `{{.Request.Header.Get "NAME"}}` | the first value of a header, empty if absent |
+//! | `{{js FIELD}}`, `{{FIELD \| js}}`, `{{js (.Request.Header.Get "NAME")}}` | the value, escaped for JavaScript as Go does |
+//! | `{{- ... -}}`, `{{/* ... */}}` | trims white space; a comment |
+//!
+//! A template is read once, when its ConfigMap changes, and everything else in it (conditions, variables, other
+//! functions, other fields of Go's request) is refused then, by name: a log that silently lacks what was asked for is
+//! worse than the former one. So nothing can fail while a request is logged.
+//!
+//! What is known when a request comes is written then, what its end tells after it: nothing of the request is kept.
+
+use crate::layers::call::Call;
+use http::Version;
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, REFERER, USER_AGENT};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// A template, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Value { of: Of, js: bool },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Of {
+    Early(Field),
+    Header(HeaderName),
+    Late(Late),
+}
+
+/// Known when the request comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Method,
+    RequestUri,
+    Host,
+    Proto,
+    RemoteAddr,
+    ContentLength,
+    UserAgent,
+    Referer,
+    Tls,
+    Name,
+    Namespace,
+    Service,
+    Configuration,
+    Empty,
+}
+
+/// Known at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Late {
+    Code,
+    Size,
+    Latency,
+}
+
+/// Every field there is. The pod's name and address and the trace are always empty in an activator, as upstream's.
+const FIELDS: [(&str, Of); 18] = [
+    (".Request.Method", Of::Early(Field::Method)),
+    (".Request.RequestURI", Of::Early(Field::RequestUri)),
+    (".Request.Host", Of::Early(Field::Host)),
+    (".Request.Proto", Of::Early(Field::Proto)),
+    (".Request.RemoteAddr", Of::Early(Field::RemoteAddr)),
+    (".Request.ContentLength", Of::Early(Field::ContentLength)),
+    (".Request.UserAgent", Of::Early(Field::UserAgent)),
+    (".Request.Referer", Of::Early(Field::Referer)),
+    (".Request.TLS", Of::Early(Field::Tls)),
+    (".Response.Code", Of::Late(Late::Code)),
+    (".Response.Size", Of::Late(Late::Size)),
+    (".Response.Latency", Of::Late(Late::Latency)),
+    (".Revision.Name", Of::Early(Field::Name)),
+    (".Revision.Namespace", Of::Early(Field::Namespace)),
+    (".Revision.Service", Of::Early(Field::Service)),
+    (".Revision.Configuration", Of::Early(Field::Configuration)),
+    (".Revision.PodName", Of::Early(Field::Empty)),
+    (".Revision.PodIP", Of::Early(Field::Empty)),
+];
+
+/// A line, up to what the request's end tells.
+#[derive(Debug)]
+pub(crate) struct Begun(Vec<Part>);
+
+#[derive(Debug)]
+enum Part {
+    Done(String),
+    Late(Late),
+}
+
+impl Template {
+    /// Reads a template. One that is empty logs nothing: [`None`].
+    ///
+    /// # Errors
+    /// An action that is not among the module's table, in words that name it.
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        let mut trim = false;
+        loop {
+            let (before, action) = match rest.split_once("{{") {
+                Some((before, after)) => (before, Some(after)),
+                None => (rest, None),
+            };
+            let before = if std::mem::take(&mut trim) { before.trim_start() } else { before };
+            let Some(after) = action else {
+                pieces.push(Piece::Text(before.to_owned()));
+                break;
+            };
+            let (inner, after) = after.split_once("}}").ok_or("an action is not closed with }}")?;
+            let (inner, before) = match inner.strip_prefix("- ") {
+                Some(inner) => (inner, before.trim_end()),
+                None => (inner, before),
+            };
+            let inner = match inner.strip_suffix(" -") {
+                Some(inner) => {
+                    trim = true;
+                    inner
+                }
+                None => inner,
+            };
+            pieces.push(Piece::Text(before.to_owned()));
+            let inner = inner.trim();
+            if !(inner.starts_with("/*") && inner.ends_with("*/")) {
+                pieces.push(action_of(inner)?);
+            }
+            rest = after;
+        }
+        match pieces.last_mut() {
+            Some(Piece::Text(last)) if last.ends_with('\n') => {}
+            _ => pieces.push(Piece::Text("\n".to_owned())),
+        }
+        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        Ok(Some(Self(pieces)))
+    }
+
+    /// Writes what is known when the request comes.
+    pub(crate) fn begin(&self, call: &Call) -> Begun {
+        let mut parts = Vec::new();
+        let mut done = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => done.push_str(text),
+                Piece::Value { of: Of::Early(field), js } => push(&mut done, &field.of(call), *js),
+                Piece::Value { of: Of::Header(name), js } => push(&mut done, header(call.request.headers(), name), *js),
+                Piece::Value { of: Of::Late(late), .. } => {
+                    parts.push(Part::Done(std::mem::take(&mut done)));
+                    parts.push(Part::Late(*late));
+                }
+            }
+        }
+        parts.push(Part::Done(done));
+        Begun(parts)
+    }
+}
+
+impl Begun {
+    /// The whole line.
+    pub(crate) fn finish(self, code: u16, size: u64, latency: Duration) -> String {
+        let mut line = String::new();
+        for part in self.0 {
+            // Writing to a String cannot fail.
+            let _ = match part {
+                Part::Done(text) => line.write_str(&text),
+                Part::Late(Late::Code) => write!(line, "{code}"),
+                Part::Late(Late::Size) => write!(line, "{size}"),
+                Part::Late(Late::Latency) => write!(line, "{}", latency.as_secs_f64()),
+            };
+        }
+        line
+    }
+}
+
+fn action_of(text: &str) -> Result<Piece, String> {
+    let (operand, js) = match (text.strip_prefix("js "), text.rsplit_once('|')) {
+        (Some(operand), _) => (operand.trim(), true),
+        (None, Some((operand, function))) if function.trim() == "js" => (operand.trim(), true),
+        (None, _) => (text, false),
+    };
+    let operand = operand.strip_prefix('(').and_then(|o| o.strip_suffix(')')).unwrap_or(operand).trim();
+    if let Some(name) = operand.strip_prefix(".Request.Header.Get ") {
+        let name = name.trim().strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+        let name = name.and_then(|name| HeaderName::try_from(name).ok());
+        let of = Of::Header(name.ok_or_else(|| format!("{{{{{text}}}}} names no header"))?);
+        return Ok(Piece::Value { of, js });
+    }
+    if operand == ".TraceID" {
+        return Ok(Piece::Value { of: Of::Early(Field::Empty), js });
+    }
+    match FIELDS.into_iter().find(|(name, _)| *name == operand) {
+        Some((_, of)) => Ok(Piece::Value { of, js }),
+        None => {
+            let known: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+            Err(format!(
+                "{{{{{text}}}}} is not supported; supported are {}, .TraceID, .Request.Header.Get \"NAME\", and js",
+                known.join(", ")
+            ))
+        }
+    }
+}
+
+impl Field {
+    fn of(self, call: &Call) -> String {
+        let request = &call.request;
+        let (headers, uri) = (request.headers(), request.uri());
+        match self {
+            Self::Method => request.method().to_string(),
+            Self::RequestUri if request.version() >= Version::HTTP_2 => {
+                uri.path_and_query().map(ToString::to_string).unwrap_or_default()
+            }
+            Self::RequestUri => uri.to_string(),
+            Self::Host => match uri.authority() {
+                Some(authority) => authority.to_string(),
+                None => header(headers, &HOST).to_owned(),
+            },
+            Self::Proto => match request.version() {
+                Version::HTTP_10 => "HTTP/1.0".to_owned(),
+                Version::HTTP_2 => "HTTP/2.0".to_owned(),
+                _ => "HTTP/1.1".to_owned(),
+            },
+            Self::RemoteAddr => call.peer.address.to_string(),
+            Self::ContentLength => match header(headers, &CONTENT_LENGTH).parse::<u64>() {
+                Ok(length) => length.to_string(),
+                Err(_) if request.body().is_empty() => "0".to_owned(),
+                Err(_) => "-1".to_owned(),
+            },
+            Self::UserAgent => header(headers, &USER_AGENT).to_owned(),
+            Self::Referer => header(headers, &REFERER).to_owned(),
+            Self::Tls if call.peer.tls => "{}".to_owned(), // How Go shows that there is one, without what is in it.
+            Self::Tls => "<nil>".to_owned(),
+            Self::Name => call.revision.key.name().to_owned(),
+            Self::Namespace => call.revision.key.namespace().to_owned(),
+            Self::Service => call.revision.live().service.clone(),
+            Self::Configuration => call.revision.live().configuration.clone(),
+            Self::Empty => String::new(),
+        }
+    }
+}
+
+/// A header's first value, empty if it is absent or no text.
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok()).unwrap_or_default()
+}
+
+fn push(line: &mut String, value: &str, js: bool) {
+    if !js {
+        return line.push_str(value);
+    }
+    for c in value.chars() {
+        match c {
+            '\\' => line.push_str("\\\\"),
+            '\'' => line.push_str("\\'"),
+            '"' => line.push_str("\\\""),
+            '<' | '>' | '&' | '=' => push_escape(line, c),
+            c if c.is_control() => push_escape(line, c),
+            c => line.push(c),
+        }
+    }
+}
+
+fn push_escape(line: &mut String, c: char) {
+    let _ = write!(line, "\\u{:04X}", c as u32); // Writing to a String cannot fail.
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::call;
+    use crate::registry::revision::fixture;
+    use http::HeaderValue;
+
+    fn line(template: &str) -> String {
+        let mut call = call::fixture::call(&fixture::revision(|_| {}));
+        *call.request.uri_mut() = "/a?b='c'&d".parse().expect("a target");
+        let headers = call.request.headers_mut();
+        headers.insert(HOST, HeaderValue::from_static("app.ns"));
+        headers.insert("x-who", HeaderValue::from_static("a \"b\""));
+        let template = Template::parse(template).expect("supported").expect("not empty");
+        template.begin(&call).finish(201, 42, Duration::from_micros(1500))
+    }
+
+    #[test]
+    fn a_line_is_what_go_would_write() {
+        let rows = [
+            ("plain", "plain\n"),
+            ("ends with a newline\n", "ends with a newline\n"),
+            ("{{.Request.Method}} {{ .Request.RequestURI }} {{.Request.Proto}}", "GET /a?b='c'&d HTTP/1.1\n"),
+            ("{{js .Request.RequestURI}}", "/a?b\\u003D\\'c\\'\\u0026d\n"),
+            ("{{.Request.Host}}|{{.Request.ContentLength}}|{{.Request.Referer}}|", "app.ns|0||\n"),
+            ("{{.Request.Header.Get \"X-Who\"}}{{.Request.Header.Get \"X-None\"}}", "a \"b\"\n"),
+            (
+                "{{js (.Request.Header.Get \"X-Who\")}} {{.Request.Header.Get \"x-who\" | js}}",
+                "a \\\"b\\\" a \\\"b\\\"\n",
+            ),
+            ("{{.Response.Code}} {{.Response.Size}} {{.Response.Latency}}s", "201 42 0.0015s\n"),
+            ("{{.Revision.Namespace}}/{{.Revision.Name}} {{.Revision.PodIP}}{{.TraceID}}.", "ns/app .\n"),
+            ("TLS: {{.Request.TLS}}", "TLS: <nil>\n"),
+            ("a {{- /* a comment */ -}} b", "ab\n"),
+        ];
+        for (template, expected) in rows {
+            assert_eq!(line(template), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_name() {
+        for (template, named) in [
+            ("{{.Request.Foo}}", ".Request.Foo"),
+            ("{{if .Request.TLS}}x{{end}}", "if .Request.TLS"),
+            ("{{printf \"%s\" .Request.Host}}", "printf"),
+            ("{{.Request.Header.Get \"a b\"}}", "a b"),
+            ("{{.Request.Method", "}}"),
+        ] {
+            let error = Template::parse(template).expect_err(template);
+            assert!(error.contains(named), "{template}: {error}");
+        }
+        assert_eq!(Template::parse(""), Ok(None));
+    }
+}

@@ -1,0 +1,151 @@
+//! The spans of one request, where traces are asked for: upstream's names and parents.
+//!
+//! | span | kind | parent | ends |
+//! |---|---|---|---|
+//! | `METHOD` | server | the caller's | with the response's body, or the tunnel |
+//! | `throttler_try` | internal | server | when a place was obtained, or refused |
+//! | `activator_proxy` | internal | server | with the response's body |
+//! | `METHOD /path` | client | `activator_proxy`; one for each pod that was tried | with the response's body |
+//!
+//! What goes to the pod names the client span as its parent; `baggage` passes as it came. Where no traces are asked
+//! for, nothing of this exists, and the caller's context passes as it came.
+
+use crate::metrics::method_name;
+use crate::registry::revision::Revision;
+use activator_net::Inbound;
+use common_runtime::telemetry::traces::{Context, KeyValue, SpanKind, Status, TraceContextExt, Tracer, Tracing};
+use http::{Method, StatusCode, Version, request};
+use std::fmt::Display;
+use std::sync::Arc;
+
+/// A request's spans.
+pub(crate) struct Trace {
+    tracing: Tracing,
+    server: Context,
+}
+
+/// A span that ends when this is dropped.
+pub(crate) struct Span(Context);
+
+/// Spans of a request at a pod; the client's ends first.
+pub(crate) struct AtPod {
+    client: Option<Span>,
+    _proxy: Span,
+}
+
+impl Trace {
+    /// Begins the server span. `revision` is none where nobody answers to the request.
+    pub(crate) fn begin(tracing: &Tracing, inbound: &Inbound, revision: Option<&Revision>) -> Arc<Self> {
+        let request = &inbound.request;
+        let version = if request.version() == Version::HTTP_2 { "2.0" } else { "1.1" };
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", method_name(request.method()).to_owned()),
+            KeyValue::new("url.scheme", inbound.peer.scheme()),
+            KeyValue::new("url.path", request.uri().path().to_owned()),
+            KeyValue::new("network.protocol.version", version),
+            KeyValue::new("network.peer.address", inbound.peer.address.ip().to_string()),
+        ];
+        if let Some(revision) = revision {
+            let live = revision.live();
+            attributes.push(KeyValue::new("k8s.namespace.name", revision.key.namespace().to_owned()));
+            attributes.push(KeyValue::new("kn.revision.name", revision.key.name().to_owned()));
+            attributes.push(KeyValue::new("kn.configuration.name", live.configuration.clone()));
+            attributes.push(KeyValue::new("kn.service.name", live.service.clone()));
+        }
+        let parent = Tracing::extract(request.headers());
+        let builder = tracing
+            .tracer()
+            .span_builder(span_name(request.method()))
+            .with_kind(SpanKind::Server)
+            .with_attributes(attributes);
+        let span = tracing.tracer().build_with_context(builder, &parent);
+        Arc::new(Self { tracing: tracing.clone(), server: parent.with_span(span) })
+    }
+
+    /// Ends the server span. Without a status the client went away.
+    pub(crate) fn end(&self, status: Option<StatusCode>) {
+        let span = self.server.span();
+        if let Some(status) = status {
+            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+            if status.is_server_error() {
+                span.set_status(Status::error(""));
+            }
+        }
+        span.end();
+    }
+
+    /// Begins `throttler_try`.
+    pub(crate) fn waiting(&self) -> Span {
+        self.child("throttler_try", &self.server)
+    }
+
+    /// Begins `activator_proxy`.
+    pub(crate) fn proxying(&self) -> AtPod {
+        AtPod { client: None, _proxy: self.child("activator_proxy", &self.server) }
+    }
+
+    /// Begins the client span of one attempt, in place of the one before, and names it in what goes to the pod.
+    pub(crate) fn sending(&self, at: &mut AtPod, head: &mut request::Parts) {
+        let request::Parts { method, uri, headers, .. } = head;
+        let path = if uri.path().is_empty() { "/" } else { uri.path() };
+        let attributes = vec![
+            KeyValue::new("http.request.method", method_name(method).to_owned()),
+            KeyValue::new("url.path", path.to_owned()),
+        ];
+        let parent = &at._proxy.0;
+        let builder = self
+            .tracing
+            .tracer()
+            .span_builder(format!("{} {path}", span_name(method)))
+            .with_kind(SpanKind::Client)
+            .with_attributes(attributes);
+        let span = self.tracing.tracer().build_with_context(builder, parent);
+        let client = parent.with_span(span);
+        Tracing::inject(&client, headers);
+        at.client = Some(Span(client));
+    }
+
+    fn child(&self, name: &'static str, parent: &Context) -> Span {
+        let builder = self.tracing.tracer().span_builder(name).with_kind(SpanKind::Internal);
+        Span(parent.with_span(self.tracing.tracer().build_with_context(builder, parent)))
+    }
+}
+
+impl AtPod {
+    /// The pod has answered.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        let Some(Span(client)) = &self.client else { return };
+        client.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        if status.as_u16() >= 400 {
+            client.span().set_status(Status::error(""));
+        }
+    }
+
+    /// This attempt came to nothing.
+    pub(crate) fn failed(&mut self, cause: &dyn Display) {
+        if let Some(client) = self.client.take() {
+            client.failed(cause);
+        }
+    }
+}
+
+impl Span {
+    /// It ends in an error.
+    pub(crate) fn failed(&self, cause: &dyn Display) {
+        self.0.span().set_status(Status::error(cause.to_string()));
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        self.0.span().end();
+    }
+}
+
+/// How a span of a request is called: what HTTP does not define is no name.
+fn span_name(method: &Method) -> String {
+    match method_name(method) {
+        "_OTHER" => "HTTP".to_owned(),
+        name => name.to_owned(),
+    }
+}

@@ -1,0 +1,314 @@
+//! What the activator counts, under upstream's names.
+//!
+//! Handles are registered once for each revision and held by it; a request touches atomics and, when it is answered and
+//! at its end, histograms, which it finds by method, status, version and scheme ([`series`]): few combinations
+//! in practice.
+//!
+//! | metric | type |
+//! |---|---|
+//! | `kn_revision_request_concurrency` | gauge, the last reported second's average |
+//! | `kn_revision_request_queued`, `kn_revision_request_active` | gauges |
+//! | `http_server_request_duration_seconds` | histogram, until the body's end, holding included |
+//! | `http_server_request_body_size_bytes`, `http_server_response_body_size_bytes` | histograms of what was passed on |
+//! | `http_client_request_duration_seconds` | histogram, from the hand-over to a pod to its response's head |
+//! | `http_client_request_body_size_bytes` | histogram, of bodies whose length was told |
+//! | `kn_activator_stats_conn_reachable` | gauge, 0 or 1 |
+//! | `kn_activator_stats_conn_errors_total` | counter of lost connections |
+//! | `zeroscale_held_seconds` | histogram of the time that requests waited for a place |
+//! | `zeroscale_cold_start_phase_seconds` | histogram, by revision and phase |
+//!
+//! # Who knows which phase of a cold start
+//!
+//! | phase | known to | as |
+//! |---|---|---|
+//! | signal | the activator | `signal` |
+//! | scale | the autoscaler: from the stat that asked to the patch's answer | its own `zeroscale_cold_start_phase_seconds`, `scale` |
+//! | pod | nobody alone: the activator sees when an address appears | `scale_and_pod`, less the autoscaler's `scale` |
+//! | probe | the activator | `probe` |
+//! | forward | the activator: to the connection and back to the response's head | `forward` |
+//! | all of it | the activator | `total` |
+//!
+//! # Differences from Knative
+//!
+//! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many
+//! series as they like, the other grows with every pod. An exchange without an answer has no client series. A
+//! revision's series end with it.
+
+pub(crate) mod cold_start;
+mod series;
+
+use crate::discovery::Spec;
+use cold_start::ColdStart;
+use common_runtime::telemetry;
+use http::{Method, StatusCode, Version};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+use series::{Measure, Side, Sides};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Names and values.
+pub(crate) type Labels = Vec<(&'static str, String)>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// Upstream's buckets for durations of requests, seconds.
+const DURATION_BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
+/// Upstream's buckets for bodies, bytes.
+const SIZE_BUCKETS: [f64; 15] =
+    [0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1000.0, 2500.0, 5000.0, 7500.0, 10000.0];
+
+/// Cold starts reach from milliseconds to minutes.
+const COLD_START_BUCKETS: [f64; 14] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+
+/// The phases of a cold start that are known here.
+const PHASES: [&str; 5] = ["signal", "scale_and_pod", "probe", "forward", "total"];
+
+/// All families of one activator. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    concurrency: Family<Labels, Gauge<f64, AtomicU64>>,
+    queued: Family<Labels, Gauge>,
+    active: Family<Labels, Gauge>,
+    /// Duration, size of the request, size of the response.
+    server: Sides<3>,
+    /// Duration, size of the request.
+    client: Sides<2>,
+    held: Histograms,
+    cold_start: Histograms,
+    /// Whether the stat link is up.
+    pub(crate) link_reachable: Gauge,
+    /// Lost connections of the stat link.
+    pub(crate) link_errors: Counter,
+}
+
+/// What an exchange is found by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// As asked; `_OTHER` for what HTTP does not define.
+    method: Method,
+    /// As spoken on that side.
+    version: Version,
+    /// Whether that side speaks TLS.
+    tls: bool,
+}
+
+impl Kind {
+    /// Of one side of an exchange.
+    pub(crate) fn new(method: &Method, version: Version, tls: bool) -> Self {
+        let method = match is_standard(method) {
+            true => method.clone(),
+            false => Method::from_bytes(b"_OTHER").unwrap_or(Method::GET),
+        };
+        Self { method, version, tls }
+    }
+
+    /// The labels of its series with `status`, after `base`.
+    pub(crate) fn labels(&self, base: &Labels, status: StatusCode) -> Labels {
+        let version = match self.version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2.0",
+            _ => "1.1",
+        };
+        let mut labels = base.clone();
+        labels.push(("http_request_method", self.method.as_str().to_owned()));
+        labels.push(("http_response_status_code", status.as_u16().to_string()));
+        labels.push(("network_protocol_name", "http".to_owned()));
+        labels.push(("network_protocol_version", version.to_owned()));
+        labels.push(("url_scheme", if self.tls { "https" } else { "http" }.to_owned()));
+        labels
+    }
+}
+
+/// Exchanges that no revision answers for.
+#[derive(Clone)]
+pub(crate) struct Unknown(Arc<Side<3>>);
+
+/// One revision's handles.
+pub(crate) struct RevisionMetrics {
+    families: Metrics,
+    revision: Labels,
+    all: Labels,
+    /// The last reported average.
+    pub(crate) concurrency: Gauge<f64, AtomicU64>,
+    /// Requests held.
+    queued: Gauge,
+    /// Requests at a pod.
+    /// Requests at pods.
+    pub(crate) active: Gauge,
+    held: Histogram,
+    server: Arc<Side<3>>,
+    client: Arc<Side<2>>,
+    forgotten: AtomicBool,
+}
+
+impl Metrics {
+    /// Registers all families.
+    pub(crate) fn new(registry: &telemetry::Metrics) -> Self {
+        let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
+        let seconds = |name: &str, help: &str| {
+            registry.register_with_unit(name, help, Unit::Seconds, Family::new_with_constructor(cold_start))
+        };
+        let duration = |name, help| Measure { name, help, unit: Unit::Seconds, bounds: &DURATION_BUCKETS };
+        let size = |name, help| Measure { name, help, unit: Unit::Bytes, bounds: &SIZE_BUCKETS };
+        let server = [
+            duration("http_server_request_duration", "From a request's head to the end of its response"),
+            size("http_server_request_body_size", "Bodies of requests"),
+            size("http_server_response_body_size", "Bodies of responses"),
+        ];
+        let client = [
+            duration("http_client_request_duration", "From the hand-over to a pod to its response's head"),
+            size("http_client_request_body_size", "Bodies of requests to pods, of a length that was told"),
+        ];
+        let peer = vec![("peer", "autoscaler".to_owned())];
+        let link: Family<Labels, Gauge> = Family::default();
+        let errors: Family<Labels, Counter> = Family::default();
+        Self {
+            concurrency: registry.register(
+                "kn_revision_request_concurrency",
+                "Requests in flight, as last reported to the autoscaler",
+                Family::default(),
+            ),
+            queued: registry.register("kn_revision_request_queued", "Requests held", Family::default()),
+            active: registry.register("kn_revision_request_active", "Requests at a pod", Family::default()),
+            server: Sides::register(registry, server),
+            client: Sides::register(registry, client),
+            held: seconds("zeroscale_held", "How long requests waited for a place"),
+            cold_start: seconds("zeroscale_cold_start_phase", "Phases of cold starts"),
+            link_reachable: registry
+                .register("kn_activator_stats_conn_reachable", "Whether the connection to the autoscaler is up", link)
+                .get_or_create_owned(&peer),
+            link_errors: registry
+                .register("kn_activator_stats_conn_errors", "Lost connections to the autoscaler", errors)
+                .get_or_create_owned(&peer),
+        }
+    }
+
+    /// The handles of one revision.
+    pub(crate) fn revision(&self, spec: &Spec) -> RevisionMetrics {
+        let revision = vec![
+            ("k8s_namespace_name", spec.key.namespace().to_owned()),
+            ("kn_revision_name", spec.key.name().to_owned()),
+        ];
+        let mut all = revision.clone();
+        all.push(("kn_configuration_name", spec.configuration.clone()));
+        all.push(("kn_service_name", spec.service.clone()));
+        RevisionMetrics {
+            concurrency: self.concurrency.get_or_create_owned(&all),
+            queued: self.queued.get_or_create_owned(&revision),
+            active: self.active.get_or_create_owned(&revision),
+            held: self.held.get_or_create_owned(&revision),
+            server: self.server.side(all.clone()),
+            client: self.client.side(all.clone()),
+            forgotten: AtomicBool::new(false),
+            families: self.clone(),
+            revision,
+            all,
+        }
+    }
+
+    /// The handles of exchanges that no revision answers for.
+    pub(crate) fn unknown(&self) -> Unknown {
+        Unknown(self.server.side(Vec::new()))
+    }
+}
+
+impl Unknown {
+    /// Records an exchange that was refused. `response` is a body's length.
+    pub(crate) fn finished(&self, kind: &Kind, status: StatusCode, took: Duration) {
+        self.0.observe(kind, status, [took.as_secs_f64(), 0.0, 0.0]);
+    }
+}
+
+impl RevisionMetrics {
+    /// The revision is gone and shown no longer. Requests that still run count on, unseen: its name may already be
+    /// another's.
+    pub(crate) fn forget(&self) {
+        self.forgotten.store(true, Ordering::Release);
+        self.families.concurrency.remove(&self.all);
+        self.families.queued.remove(&self.revision);
+        self.families.active.remove(&self.revision);
+        self.families.held.remove(&self.revision);
+        for phase in PHASES {
+            self.families.cold_start.remove(&self.phase(phase));
+        }
+        self.families.server.remove(&self.server);
+        self.families.client.remove(&self.client);
+    }
+
+    /// Records a finished exchange, seen from the client. Bodies in bytes.
+    pub(crate) fn finished(&self, kind: &Kind, status: StatusCode, took: Duration, [request, response]: [u64; 2]) {
+        self.server.observe(kind, status, [took.as_secs_f64(), request as f64, response as f64]);
+    }
+
+    /// Records a pod's answer. `length` is that of the request's body, if it was told.
+    pub(crate) fn answered(&self, kind: &Kind, status: StatusCode, took: Duration, length: Option<u64>) {
+        let told = length.map_or(f64::NAN, |length| length as f64);
+        self.client.observe(kind, status, [took.as_secs_f64(), told]);
+    }
+
+    /// Records how long a request waited for a place.
+    pub(crate) fn held(&self, waited: Duration) {
+        self.held.observe(waited.as_secs_f64());
+    }
+
+    /// Records a cold start.
+    pub(crate) fn cold_start(&self, cold: &ColdStart) {
+        if self.forgotten.load(Ordering::Acquire) {
+            return;
+        }
+        let p = cold.phases();
+        let lengths = [p.signal, p.scale, p.probe, p.release + p.answer, cold.total()];
+        for (phase, length) in PHASES.into_iter().zip(lengths) {
+            self.families.cold_start.get_or_create_owned(&self.phase(phase)).observe(length.as_secs_f64());
+        }
+    }
+
+    fn phase(&self, phase: &str) -> Labels {
+        let mut labels = self.revision.clone();
+        labels.push(("phase", phase.to_owned()));
+        labels
+    }
+}
+
+/// As OpenTelemetry has it: `_OTHER` for what HTTP does not define.
+pub(crate) fn method_name(method: &Method) -> &str {
+    if is_standard(method) { method.as_str() } else { "_OTHER" }
+}
+
+fn is_standard(method: &Method) -> bool {
+    [
+        Method::GET,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::HEAD,
+        Method::PATCH,
+        Method::OPTIONS,
+        Method::CONNECT,
+        Method::TRACE,
+    ]
+    .contains(method)
+}
+
+/// A request that is held, as long as this lives.
+pub(crate) struct Queued(Gauge);
+
+impl Queued {
+    /// One more.
+    pub(crate) fn new(metrics: &RevisionMetrics) -> Self {
+        metrics.queued.inc();
+        Self(metrics.queued.clone())
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

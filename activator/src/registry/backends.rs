@@ -1,0 +1,288 @@
+//! One task for each revision: turns listings into proven destinations, by the rules of
+//! [`activator_core::backends`].
+//!
+//! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one.
+//! Between events the task sleeps; the only timer is the paced probe's. What the tasks share is a number, [`Crowd`], by
+//! which they pace themselves together.
+//!
+//! What comes in is coalesced in an [`Inbox`], which holds at most one listing, one spec and one mention of each failed
+//! pod, so that no producer ever waits or piles up work.
+
+use crate::discovery::{Listing, Spec};
+use crate::registry::revision::Revision;
+use activator_core::backends::{Action, Attempt, Backends, Event, Outcome, Rules};
+use activator_core::{Destination, Destinations};
+use activator_net::{Alarm, PodObserver, Pools};
+use common::backend::{Probe, Protocol};
+use http::HeaderValue;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// The way in, held by the revision.
+#[derive(Default)]
+pub(crate) struct Handle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    inbox: Mutex<Inbox>,
+    changed: Notify,
+}
+
+/// What has happened since the task last looked.
+#[derive(Default)]
+struct Inbox {
+    listing: Option<Listing>,
+    judge: Option<Judge>,
+    cluster_ip: Option<Option<Destination>>,
+    failed: BTreeSet<Destination>,
+    closed: bool,
+}
+
+/// How pods are judged.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Judge {
+    rules: Rules,
+    probe: Probe,
+    protocol: Protocol,
+    passthrough: Option<HeaderValue>,
+}
+
+impl Handle {
+    /// Pods are judged by this from now on.
+    pub(crate) fn set_spec(&self, spec: &Spec) {
+        let judge = Judge {
+            rules: spec.rules,
+            probe: spec.backend.probe.clone(),
+            protocol: spec.backend.protocol,
+            passthrough: spec.passthrough.clone(),
+        };
+        self.put(|inbox| inbox.judge = Some(judge));
+    }
+
+    /// The pods are these.
+    pub(crate) fn set_listing(&self, listing: Listing) {
+        self.put(|inbox| inbox.listing = Some(listing));
+    }
+
+    /// The cluster IP is this.
+    pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
+        self.put(|inbox| inbox.cluster_ip = Some(destination));
+    }
+
+    /// A request could not be delivered there.
+    pub(crate) fn failed(&self, destination: Destination) {
+        self.put(|inbox| {
+            inbox.failed.insert(destination);
+        });
+    }
+
+    /// Ends the task.
+    pub(crate) fn close(&self) {
+        self.put(|inbox| inbox.closed = true);
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+        change(&mut self.shared.inbox.lock());
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// How many addresses of all revisions are asked at a pace that can be felt ([`Backends::eager`]).
+#[derive(Debug, Default)]
+pub(crate) struct Crowd(AtomicUsize);
+
+/// One revision's part of the crowd. Dropped, it leaves.
+struct Part {
+    crowd: Arc<Crowd>,
+    own: usize,
+}
+
+impl Part {
+    fn set(&mut self, own: usize) {
+        let before = std::mem::replace(&mut self.own, own);
+        if before != own {
+            // One step, wrapping where it is less: others may look between two.
+            self.crowd.0.fetch_add(own.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    fn all(&self) -> usize {
+        self.crowd.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Starts the task of one revision. It ends with the revision.
+pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>, crowd: Arc<Crowd>) {
+    let shared = revision.backends().shared.clone();
+    let Some(judge) = shared.inbox.lock().judge.take() else { return };
+    let task = Task {
+        machine: Backends::new(judge.rules),
+        judge,
+        part: Part { crowd, own: 0 },
+        listed: BTreeSet::new(),
+        serving: false,
+        probes: JoinSet::new(),
+        revision: Arc::downgrade(revision),
+        namespace: revision.key.namespace().to_owned(),
+        pools,
+    };
+    tokio::spawn(task.run(shared));
+}
+
+struct Task {
+    machine: Backends,
+    judge: Judge,
+    part: Part,
+    listed: BTreeSet<Destination>,
+    serving: bool,
+    probes: JoinSet<(Destination, Attempt, Outcome)>,
+    revision: Weak<Revision>,
+    namespace: String,
+    pools: Arc<Pools>,
+}
+
+impl Task {
+    async fn run(mut self, shared: Arc<Shared>) {
+        let mut alarm = Alarm::default();
+        loop {
+            let due = self.machine.due().map(Instant::from_std);
+            tokio::select! {
+                () = shared.changed.notified() => {
+                    let inbox = std::mem::take(&mut *shared.inbox.lock());
+                    if inbox.closed {
+                        break;
+                    }
+                    self.take_in(inbox);
+                }
+                Some(probed) = self.probes.join_next() => match probed {
+                    Ok((destination, attempt, outcome)) => self.handle(Event::Probed { destination, attempt, outcome }),
+                    Err(error) => tracing::error!(%error, "a probe panicked"),
+                },
+                () = alarm.until(due) => self.handle(Event::Due),
+            }
+        }
+        for destination in &self.listed {
+            self.pools.unobserve(destination.address(), &self.observer());
+            self.pools.remove(destination.address());
+        }
+    }
+
+    fn take_in(&mut self, inbox: Inbox) {
+        if let Some(judge) = inbox.judge
+            && judge != self.judge
+        {
+            // What was believed stays in use, even if it was the answer to another question: an edit drops nothing.
+            let actions = self.machine.set_rules(judge.rules, Instant::now().into_std());
+            self.judge = judge;
+            self.act(actions);
+        }
+        if let Some(cluster_ip) = inbox.cluster_ip {
+            self.handle(Event::ClusterIp(cluster_ip));
+        }
+        if let Some(listing) = inbox.listing {
+            self.list(listing);
+        }
+        for destination in inbox.failed {
+            self.handle(Event::Failed(destination));
+        }
+    }
+
+    fn list(&mut self, listing: Listing) {
+        let now = Instant::now();
+        let listed: BTreeSet<Destination> = listing.all().cloned().collect();
+        if self.listed.is_empty()
+            && !listed.is_empty()
+            && let Some(revision) = self.revision.upgrade()
+        {
+            revision.note(|timeline| timeline.address_known = Some(now));
+        }
+        for new in listed.difference(&self.listed) {
+            self.pools.observe(new.address(), self.observer());
+        }
+        let gone: Vec<Destination> = self.listed.difference(&listed).cloned().collect();
+        self.listed = listed;
+        self.handle(Event::Listed { ready: listing.ready, not_ready: listing.not_ready });
+        // Only now is nothing sent there any more.
+        for destination in gone {
+            self.pools.unobserve(destination.address(), &self.observer());
+            self.pools.remove(destination.address());
+        }
+    }
+
+    fn observer(&self) -> Weak<dyn PodObserver> {
+        self.revision.clone()
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = Instant::now().into_std();
+        self.machine.set_crowd(self.part.all());
+        let actions = self.machine.handle(event, now);
+        self.part.set(self.machine.eager(now));
+        self.act(actions);
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Probe { destination, attempt, timeouts } => {
+                    let pool = self.pools.get(destination.address(), &self.namespace);
+                    let Judge { probe, protocol, passthrough, .. } = self.judge.clone();
+                    self.probes.spawn(async move {
+                        let outcome = activator_net::probe(&pool, &probe, protocol, passthrough, timeouts).await;
+                        (destination, attempt, outcome)
+                    });
+                }
+                Action::Publish(destinations) => self.publish(destinations),
+            }
+        }
+    }
+
+    fn publish(&mut self, destinations: Destinations) {
+        let Some(revision) = self.revision.upgrade() else { return };
+        let serving = !destinations.is_empty();
+        if serving && !self.serving {
+            let now = Instant::now();
+            revision.note(|timeline| timeline.probed = Some(now));
+        }
+        self.serving = serving;
+        tracing::debug!(revision = %revision.key, ?destinations, "destinations");
+        revision.throttler.update(destinations);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_counts_what_its_parts_wait_for() {
+        let crowd = Arc::<Crowd>::default();
+        let [mut one, mut other] = [(); 2].map(|()| Part { crowd: crowd.clone(), own: 0 });
+        one.set(3);
+        other.set(4);
+        assert_eq!(one.all(), 7);
+        one.set(1);
+        assert_eq!(other.all(), 5);
+        drop(one);
+        assert_eq!(other.all(), 4);
+    }
+}

@@ -1,0 +1,238 @@
+//! One revision's live state: everything that a request for it needs, reached through one pointer.
+//!
+//! It lives from the first event about the revision to the last request for it. Edits change it in place, so requests
+//! that wait go on waiting.
+
+use crate::discovery::{Listing, Outbound, Spec};
+use crate::metrics::{Metrics, RevisionMetrics};
+use crate::registry::backends::Handle;
+use activator_core::accounting::{Clock, RevisionStats};
+use activator_core::breaker::{Capacity, Refusal};
+use activator_core::contract::Contract;
+use activator_core::throttler::{ContainerConcurrency, Throttler};
+use activator_core::{Activators, Destination};
+use activator_net::PodObserver;
+use arc_swap::ArcSwap;
+use common::RevisionKey;
+use common::backend::Protocol;
+use http::HeaderValue;
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A revision.
+pub(crate) struct Revision {
+    /// Its identity.
+    pub(crate) key: RevisionKey,
+    /// Admission and choice of a pod.
+    pub(crate) throttler: Arc<Throttler>,
+    /// What the autoscaler is told.
+    pub(crate) stats: Arc<RevisionStats>,
+    /// Its metrics.
+    pub(crate) metrics: RevisionMetrics,
+    /// Whether it stands in the list of those that report. The stat sink's.
+    pub(crate) reporting: AtomicBool,
+    live: ArcSwap<Live>,
+    timeline: Mutex<Timeline>,
+    backends: Handle,
+}
+
+/// What an edit changes and a request reads.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Live {
+    /// What the pods expect.
+    pub(crate) contract: Contract,
+    /// What they speak.
+    pub(crate) protocol: Protocol,
+    /// Whether the client's protocol overrides that.
+    pub(crate) outbound: Outbound,
+    /// The host that a mesh routes by.
+    pub(crate) passthrough: Option<HeaderValue>,
+    /// Bounds of time.
+    pub(crate) bounds: Bounds,
+    /// `serving.knative.dev/configuration`, or what stands for it.
+    pub(crate) configuration: String,
+    /// `serving.knative.dev/service`, or what stands for it.
+    pub(crate) service: String,
+}
+
+/// A revision's bounds of time for one exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// The whole of it.
+    pub(crate) total: Duration,
+    /// Until the response's head.
+    pub(crate) response_start: Option<Duration>,
+    /// Without movement.
+    pub(crate) idle: Option<Duration>,
+}
+
+/// When the steps of the latest wake-up were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timeline {
+    /// The first signal was written to the socket.
+    pub(crate) signalled: Option<Instant>,
+    /// The first address was listed.
+    pub(crate) address_known: Option<Instant>,
+    /// The first destination was published.
+    pub(crate) probed: Option<Instant>,
+    /// The wake-up that has been logged, by its `probed`.
+    pub(crate) announced: Option<Instant>,
+}
+
+impl Revision {
+    /// A revision without pods.
+    pub(crate) fn new(spec: &Spec, clock: Arc<dyn Clock>, metrics: &Metrics) -> Arc<Self> {
+        let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
+        let revision = Arc::new(Self {
+            key: spec.key.clone(),
+            throttler: Arc::new(Throttler::new(concurrency, spec.backend.max_held)),
+            stats: RevisionStats::new(clock),
+            metrics: metrics.revision(spec),
+            reporting: AtomicBool::new(false),
+            live: ArcSwap::from_pointee(Live::of(spec)),
+            timeline: Mutex::default(),
+            backends: Handle::default(),
+        });
+        revision.apply(spec);
+        revision
+    }
+
+    /// Takes over an edit. Nothing that waits or runs is disturbed, except that a failing revision's waiters are told.
+    pub(crate) fn apply(&self, spec: &Spec) {
+        self.live.store(Arc::new(Live::of(spec)));
+        self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
+        self.throttler.set_max_held(spec.backend.max_held);
+        // Knative's own activators divide pods to the letter, and so do we beside them. A plain pod holds no limit
+        // itself.
+        self.throttler.set_sharing(spec.contract == Contract::QueueProxy);
+        let failing = spec.backend.failing.as_deref().map(|reason| Refusal::Failing { reason: reason.into() });
+        self.throttler.refuse_waiting(failing);
+        self.backends.set_spec(spec);
+    }
+
+    /// Takes over a listing of pods.
+    pub(crate) fn set_pods(&self, listing: Listing) {
+        self.backends.set_listing(listing);
+    }
+
+    /// Takes over the cluster IP.
+    pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
+        self.backends.set_cluster_ip(destination);
+    }
+
+    /// Takes over this activator's place among the revision's.
+    pub(crate) fn set_activators(&self, activators: Activators) {
+        self.throttler.set_activators(activators);
+    }
+
+    /// The revision is no more: who waits is refused; what runs, runs on.
+    pub(crate) fn delete(&self) {
+        self.throttler.refuse_waiting(Some(Refusal::Gone));
+        self.backends.close();
+        self.metrics.forget();
+    }
+
+    /// A pod could not be reached: it is out at once, and probed again.
+    pub(crate) fn take_out(&self, destination: &Destination, cause: &str) {
+        if self.throttler.mark_failed(destination) {
+            tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
+        }
+        self.backends.failed(destination.clone());
+    }
+
+    /// What a request needs to be sent.
+    pub(crate) fn live(&self) -> arc_swap::Guard<Arc<Live>> {
+        self.live.load()
+    }
+
+    /// Its bounds of time.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.live.load().bounds
+    }
+
+    /// Whether no pod can be sent to.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.throttler.capacity() == Capacity::CLOSED
+    }
+
+    /// The latest wake-up.
+    pub(crate) fn timeline(&self) -> Timeline {
+        *self.timeline.lock()
+    }
+
+    /// Notes a step of a wake-up.
+    pub(crate) fn note<T>(&self, step: impl FnOnce(&mut Timeline) -> T) -> T {
+        step(&mut self.timeline.lock())
+    }
+
+    /// The way to the task that probes.
+    pub(crate) fn backends(&self) -> &Handle {
+        &self.backends
+    }
+}
+
+/// What its pods' connections say of them.
+impl PodObserver for Revision {
+    fn pod_doubted(&self, pod: SocketAddr) {
+        self.throttler.mark_failed(&pod.into());
+    }
+
+    /// If a request failed there meanwhile, the pod is no longer among those that could come back here.
+    fn pod_trusted(&self, pod: SocketAddr) {
+        self.throttler.restore(&pod.into());
+    }
+
+    fn pod_failed(&self, pod: SocketAddr, cause: &str) {
+        self.take_out(&pod.into(), cause);
+    }
+}
+
+impl Live {
+    fn of(spec: &Spec) -> Self {
+        let millis = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
+        Self {
+            contract: spec.contract,
+            protocol: spec.backend.protocol,
+            outbound: spec.outbound,
+            passthrough: spec.passthrough.clone(),
+            configuration: spec.configuration.clone(),
+            service: spec.service.clone(),
+            bounds: Bounds {
+                total: Duration::from_millis(spec.backend.timeout_ms.max(1)),
+                response_start: millis(spec.backend.response_start_timeout_ms),
+                idle: millis(spec.backend.idle_timeout_ms),
+            },
+        }
+    }
+
+    /// What a request of this version is sent in.
+    pub(crate) fn protocol_for(&self, inbound: http::Version) -> Protocol {
+        match self.outbound {
+            Outbound::Declared => self.protocol,
+            Outbound::AsInbound if inbound >= http::Version::HTTP_2 => Protocol::H2c,
+            Outbound::AsInbound => Protocol::Http1,
+        }
+    }
+}
+
+/// Revisions for tests of the layers.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+    use common::backend::Backend;
+    use common::time::Timestamp;
+
+    /// `ns/app` without pods, as `change` makes it.
+    pub(crate) fn revision(change: impl FnOnce(&mut Backend)) -> Arc<Revision> {
+        let mut backend = Backend::plain("app");
+        change(&mut backend);
+        let start = Instant::now();
+        let clock = Arc::new(move || Timestamp::default() + start.elapsed());
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default());
+        Revision::new(&Spec::standalone("ns", backend), clock, &metrics)
+    }
+}
