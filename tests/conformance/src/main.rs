@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use conformance::kinds::Target;
 use conformance::run::{Options, run};
+use conformance::suite::Target;
 
 /// Runs vector files through our code. Prints each mismatch, and the score as the last line.
 #[derive(Parser)]
@@ -24,7 +24,7 @@ struct Arguments {
     /// That server's administrator token.
     #[arg(long, value_name = "TOKEN", requires = "api")]
     token: Option<String>,
-    /// Files with one case a line.
+    /// Files with one case a line, plain or packed with gzip.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }

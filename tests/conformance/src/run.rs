@@ -1,19 +1,25 @@
 //! Reads files, runs what was chosen, prints what differed.
 //!
-//! A choice that chooses nothing fails, as an unknown kind does: a misspelled name must not look like success.
+//! A choice that chooses nothing fails, as an unknown kind does: a misspelled name must not look like success. Files
+//! packed with gzip are known by their first bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
 
 use crate::Mismatch;
-use crate::kinds::{self, Check, Kind, Suite, Target};
+use crate::kinds::{self, Check, Kind};
+use crate::suite::{Suite, Target};
 
 /// Scenarios whose id begins so prepare the server, and run whatever was chosen.
 const SETUP: &str = "setup/";
+
+/// How a file that is packed with gzip begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Which cases run, and against what.
 #[derive(Clone, Debug, Default)]
@@ -74,9 +80,10 @@ impl<'a, W: Write> Runner<'a, W> {
     }
 
     fn file(&mut self, path: &Path) -> io::Result<()> {
-        match File::open(path) {
-            Ok(file) => self.lines(&path.display().to_string(), BufReader::new(file)),
-            Err(e) => self.fail(&path.display().to_string(), &e.to_string()),
+        let name = path.display().to_string();
+        match File::open(path).map(BufReader::new).and_then(plain) {
+            Ok(lines) => self.lines(&name, lines),
+            Err(e) => self.fail(&name, &e.to_string()),
         }
     }
 
@@ -148,8 +155,17 @@ impl<'a, W: Write> Runner<'a, W> {
     }
 }
 
+/// A file's text, unpacked if need be.
+fn plain(mut file: impl BufRead + 'static) -> io::Result<Box<dyn BufRead>> {
+    let packed = file.fill_buf()?.starts_with(&GZIP);
+    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
+}
+
 #[cfg(test)]
 mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
     use super::*;
 
     const GOOD: &str = r#"{"kind": "sample_size", "population": 10, "want": 7}"#;
@@ -198,6 +214,28 @@ mod tests {
         );
         let by_id = Options { id: Some("a/".into()), ..Options::default() };
         assert_eq!(output(&by_id, &[GOOD]).0, Score { passed: 0, failed: 1 });
+    }
+
+    #[test]
+    fn a_packed_file_reads_as_a_plain_one() {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+        packed.write_all(GOOD.as_bytes()).expect("a buffer");
+        for bytes in [GOOD.as_bytes().to_vec(), packed.finish().expect("a buffer")] {
+            let lines: io::Result<Vec<_>> = plain(io::Cursor::new(bytes)).expect("a buffer").lines().collect();
+            assert_eq!(lines.expect("text"), [GOOD]);
+        }
+    }
+
+    #[test]
+    fn a_packed_file_that_was_cut_off_fails() {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+        packed.write_all(GOOD.as_bytes()).expect("a buffer");
+        let mut bytes = packed.finish().expect("a buffer");
+        bytes.truncate(bytes.len() - 4);
+        let (mut out, options) = (Vec::new(), Options::default());
+        let mut runner = Runner::new(&options, &mut out);
+        runner.lines("file", plain(io::Cursor::new(bytes)).expect("a buffer")).expect("a buffer");
+        assert_ne!(runner.finish().expect("a buffer").failed, 0);
     }
 
     #[test]

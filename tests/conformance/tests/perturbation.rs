@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use conformance::Mismatch;
-use conformance::kinds::{Check, KINDS, Kind, Suite, Target};
+use conformance::kinds::{Check, KINDS, Kind};
+use conformance::suite::{Suite, Target};
 use serde_json::{Value, json};
 
 /// Goal: no kind compares less than it should.

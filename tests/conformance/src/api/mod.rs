@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::Mismatch;
-use crate::kinds::{Suite, Target};
+use crate::suite::{Suite, Target};
 
 /// Where Services of the embedded server get their addresses; scenarios name addresses in and outside it.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
