@@ -1,10 +1,13 @@
 //! A scenario from its first step to its cleanup.
+//!
+//! Each step ends in time, whatever the server does: one that is never answered fails and says what it wanted, and the
+//! next scenario runs.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::exchange::{Answer, Exchange, Line, Stream};
 use super::matching::{Mode, Wanted};
@@ -16,6 +19,12 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// How long an event is waited for where a step does not say, in seconds.
 const PATIENCE: f64 = 10.0;
+
+/// How long an answer may take, beyond what its step allows.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// How much of what a step wanted is printed when it fails, in characters.
+const SHOWN: usize = 600;
 
 struct Scenario<'a> {
     exchange: &'a Exchange,
@@ -40,7 +49,7 @@ pub(super) async fn run(exchange: &Exchange, case: &Value, namespace: &str) -> R
     if own {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         let step = json!({"method": "POST", "path": "/api/v1/namespaces", "body": body, "want": {"status": 201}});
-        result = scenario.request(&step).await.map_err(|why| Mismatch::Broken(format!("namespace: {why}")));
+        result = scenario.step(&step).await.map_err(|why| Mismatch::Broken(format!("namespace: {why}")));
     }
     let steps = case["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, step) in steps.iter().enumerate() {
@@ -52,7 +61,7 @@ pub(super) async fn run(exchange: &Exchange, case: &Value, namespace: &str) -> R
     let paths = case["cleanup"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string);
     for path in paths.chain(own.then(|| format!("/api/v1/namespaces/{namespace}"))) {
         if let Ok(path) = scenario.bindings.fill_text(&path) {
-            let _ = exchange.request(&json!({"method": "DELETE", "path": path})).await;
+            let _ = timeout(ANSWER, exchange.request(&json!({"method": "DELETE", "path": path}))).await;
         }
     }
     result
@@ -62,10 +71,46 @@ fn seconds(value: &Value, otherwise: f64) -> Duration {
     Duration::from_secs_f64(value.as_f64().unwrap_or(otherwise).clamp(0.0, 600.0))
 }
 
+/// How long a step may take: an answer, and what it waits for by itself.
+fn bound(step: &Value) -> Duration {
+    let waits = seconds(&step["wait_s"], 0.0) + seconds(&step["poll_s"], 0.0);
+    let events = ["watch_events", "watch_want_end"].into_iter().filter_map(|kind| step.get(kind));
+    let patience = events.map(|watch| {
+        let count = watch["want"].as_array().map_or(1, Vec::len);
+        seconds(&watch["within_s"], PATIENCE) * u32::try_from(count).unwrap_or(u32::MAX)
+    });
+    ANSWER + waits + patience.sum::<Duration>()
+}
+
+/// Why a step failed: what it asks for, what came of it, and what it wanted.
+fn told(step: &Value, why: &str) -> String {
+    let kinds = ["watch_open", "watch_events", "watch_want_end"];
+    let (kind, inner) = kinds.iter().find_map(|kind| Some((*kind, step.get(kind)?))).unwrap_or(("", step));
+    let what = [&inner["method"], &inner["path"], &inner["of"]].map(|part| part.as_str().unwrap_or_default());
+    let what: Vec<_> = [kind].into_iter().chain(what).filter(|word| !word.is_empty()).collect();
+    let want = if inner["want"].is_null() { "the end".to_owned() } else { inner["want"].to_string() };
+    let shown: String = want.chars().take(SHOWN).collect();
+    let rest = if shown.len() < want.len() { "…" } else { "" };
+    format!("{}: {why}; wanted {shown}{rest}", what.join(" "))
+}
+
 impl Scenario<'_> {
     async fn step(&mut self, step: &Value) -> Result<(), String> {
         let before = self.bindings.clone();
-        let done = if step.get("method").is_some() {
+        let bound = bound(step);
+        let done = match timeout(bound, self.walk(step)).await {
+            Ok(done) => done,
+            Err(_) => Err(format!("no end within {bound:?}")),
+        };
+        if done.is_err() && step.get("known_difference").is_some() {
+            self.bindings = before;
+            return Ok(());
+        }
+        done.map_err(|why| told(step, &why))
+    }
+
+    async fn walk(&mut self, step: &Value) -> Result<(), String> {
+        if step.get("method").is_some() {
             self.request(step).await
         } else if let Some(open) = step.get("watch_open") {
             self.open(open).await
@@ -75,12 +120,7 @@ impl Scenario<'_> {
             self.end(end).await
         } else {
             Err("unknown step".into())
-        };
-        if done.is_err() && step.get("known_difference").is_some() {
-            self.bindings = before;
-            return Ok(());
         }
-        done
     }
 
     /// A step without what it wants, its placeholders replaced.
@@ -101,13 +141,12 @@ impl Scenario<'_> {
         loop {
             let answer = self.exchange.request(&sent).await.map_err(|error| format!("{error:#}"))?;
             let mut trial = self.bindings.clone();
-            let place = || format!("{} {}", sent["method"].as_str().unwrap_or_default(), sent["path"]);
             match check(&step["want"], &answer, &mut trial) {
                 Ok(()) => {
                     self.bindings = trial;
                     return Ok(());
                 }
-                Err(why) if Instant::now() >= deadline => return Err(format!("{}: {why}", place())),
+                Err(why) if Instant::now() >= deadline => return Err(why),
                 Err(_) => sleep(POLL_EVERY).await,
             }
         }
@@ -142,13 +181,13 @@ impl Scenario<'_> {
             let optional = body.as_object_mut().and_then(|fields| fields.remove("optional")) == Some(Value::Bool(true));
             let event = match watch.next(patience).await {
                 Err(_) if optional => continue,
-                event => event.map_err(|why| format!("event {index} of {name}: {why}, wanted {wanted}"))?,
+                event => event.map_err(|why| format!("event {index}: {why}, wanted {wanted}"))?,
             };
             let mut trial = self.bindings.clone();
             match Wanted::of(step, &body, mode).check(&event, &mut trial) {
                 Ok(()) => self.bindings = trial,
                 Err(_) if optional => watch.unread.push(event),
-                Err(why) => return Err(format!("event {index} of {name}: {why}")),
+                Err(why) => return Err(format!("event {index}: {why}")),
             }
         }
         Ok(())
@@ -158,13 +197,13 @@ impl Scenario<'_> {
         let name = step["of"].as_str().unwrap_or_default();
         let watch = self.streams.get_mut(name).ok_or_else(|| format!("no stream {name}"))?;
         if let Some(event) = watch.unread.first() {
-            return Err(format!("{name}: wanted the end, got {event}"));
+            return Err(format!("got {event}"));
         }
         match watch.stream.next(seconds(&step["within_s"], PATIENCE)).await {
             Ok(Line::End) => Ok(()),
-            Ok(Line::Event(event)) => Err(format!("{name}: wanted the end, got {event}")),
-            Ok(Line::Nothing) => Err(format!("{name}: wanted the end, and it goes on")),
-            Err(error) => Err(format!("{name}: {error:#}")),
+            Ok(Line::Event(event)) => Err(format!("got {event}")),
+            Ok(Line::Nothing) => Err("it goes on".into()),
+            Err(error) => Err(format!("{error:#}")),
         }
     }
 }
@@ -204,4 +243,36 @@ fn check(want: &Value, answer: &Answer, bindings: &mut Bindings) -> Result<(), S
     }
     let mode = Mode::parse(want["mode"].as_str())?;
     Wanted::of(want, &want["body"], mode).check(&answer.body, bindings)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Goal: a server that never answers costs one scenario its time, and the failure says what was wanted.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_that_is_never_answered_fails_in_time_and_says_what_it_wanted() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", silent.local_addr().expect("an address"));
+        let exchange = Exchange::new(&url, "secret".into()).expect("a client");
+        let step = json!({"method": "GET", "path": "/version", "poll_s": 5, "want": {"status": 200}});
+        let case = json!({"steps": [step], "cleanup": ["/version"]});
+        let begun = Instant::now();
+        let failure = run(&exchange, &case, "t-1").await.expect_err("nobody answers").to_string();
+        assert!(begun.elapsed() < 3 * ANSWER, "{:?}", begun.elapsed());
+        let wanted = "step 0: GET /version: no end within 35s; wanted {\"status\":200}";
+        assert!(failure.ends_with(wanted), "{failure}");
+    }
+
+    #[test]
+    fn a_step_may_take_what_it_waits_for() {
+        let events = json!({"watch_events": {"of": "w", "within_s": 3, "want": [{}, {}]}});
+        assert_eq!(bound(&events), ANSWER + Duration::from_secs(6));
+        let end = json!({"watch_want_end": {"of": "w"}});
+        assert_eq!(bound(&end), ANSWER + Duration::from_secs_f64(PATIENCE));
+        assert_eq!(bound(&json!({"method": "GET", "wait_s": 2, "poll_s": 10})), ANSWER + Duration::from_secs(12));
+        assert_eq!(told(&end, "it goes on"), "watch_want_end w: it goes on; wanted the end");
+    }
 }
