@@ -1,1 +1,5 @@
-//! Holds the shape of the workspace: direction of dependencies, use of the given packages, tidiness.
+//! Holds the shape of the workspace: direction of dependencies and of imports, use of the given packages, tidiness.
+//!
+//! The tests are in `tests/`. [`imports`] reads which file of a crate uses which.
+
+pub mod imports;

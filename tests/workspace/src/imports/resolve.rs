@@ -1,0 +1,82 @@
+//! Which file a path leads to.
+
+use super::scan::{Module, Path};
+
+/// How many re-exports a path may go through. A `use` of a crate under its own name leads to itself.
+const DEPTH: usize = 16;
+
+/// Where a path ends.
+enum Place {
+    /// At a module.
+    Module(usize),
+    /// At something in a module.
+    Item { module: usize, name: String },
+}
+
+/// All uses of one file by another: importing and imported file, and the name.
+pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
+    let mut edges = Vec::new();
+    for (number, module) in modules.iter().enumerate() {
+        let mut add = |to: usize, name: String| {
+            let (from, to) = (module.file.clone(), modules[to].file.clone());
+            if from != to {
+                edges.push(((from, to), name));
+            }
+        };
+        for path in module.imports.iter().chain(&module.mentions) {
+            match resolve(modules, number, path, DEPTH) {
+                Some(Place::Item { module, name }) => add(module, name),
+                // A module's name alone: what is used of it is mentioned elsewhere.
+                Some(Place::Module(_)) | None => {}
+            }
+        }
+        for path in &module.globs {
+            if let Some(Place::Module(to)) = resolve(modules, number, path, DEPTH) {
+                add(to, "*".into());
+            }
+        }
+    }
+    edges
+}
+
+/// Follows a path from a module. `None` where it leads out of the crate, or to a local name.
+fn resolve(modules: &[Module], from: usize, path: &Path, depth: usize) -> Option<Place> {
+    let depth = depth.checked_sub(1)?;
+    let (first, rest) = path.split_first()?;
+    let mut place = match first.as_str() {
+        "crate" => Place::Module(0),
+        "self" => Place::Module(from),
+        "super" => Place::Module(modules[from].parent?),
+        name => member(modules, from, name, depth)?,
+    };
+    for name in rest {
+        let Place::Module(module) = place else { break };
+        place = match name.as_str() {
+            "self" => Place::Module(module),
+            "super" => Place::Module(modules[module].parent?),
+            name => {
+                member(modules, module, name, depth).unwrap_or_else(|| Place::Item { module, name: name.to_owned() })
+            }
+        };
+    }
+    Some(place)
+}
+
+/// What a name means in a module.
+fn member(modules: &[Module], number: usize, name: &str, depth: usize) -> Option<Place> {
+    let module = &modules[number];
+    if let Some(child) = module.children.get(name) {
+        return Some(Place::Module(*child));
+    }
+    if module.items.contains(name) {
+        return Some(Place::Item { module: number, name: name.to_owned() });
+    }
+    if let Some(path) = module.bindings.get(name) {
+        return resolve(modules, number, path, depth);
+    }
+    let depth = depth.checked_sub(1)?;
+    module.globs.iter().chain(&module.reexported).find_map(|path| match resolve(modules, number, path, depth)? {
+        Place::Module(other) if other != number => member(modules, other, name, depth),
+        _ => None,
+    })
+}

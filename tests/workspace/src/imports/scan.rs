@@ -1,0 +1,274 @@
+//! Reads the modules of a crate: their items, what they bring into scope, and each path that they mention.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context as _;
+use proc_macro2::{TokenStream, TokenTree};
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+use syn::{Attribute, ImplItem, Item, ItemMod, Meta, Token, TraitItem, UseTree, Visibility};
+
+/// Segments of a path.
+pub(super) type Path = Vec<String>;
+
+/// One module, a file of its own or inline.
+#[derive(Debug, Default)]
+pub(super) struct Module {
+    /// Path of its file below `src`.
+    pub(super) file: String,
+    pub(super) parent: Option<usize>,
+    pub(super) children: BTreeMap<String, usize>,
+    /// Names that it defines.
+    pub(super) items: BTreeSet<String>,
+    /// Names that a `use` brings into scope, and what they stand for.
+    pub(super) bindings: BTreeMap<String, Path>,
+    /// Paths of private `use`s, which are uses whatever the code does with them: it may call a trait's methods.
+    pub(super) imports: BTreeSet<Path>,
+    /// Modules that are imported whole, privately.
+    pub(super) globs: BTreeSet<Path>,
+    /// Modules that are re-exported whole.
+    pub(super) reexported: BTreeSet<Path>,
+    /// Paths in code.
+    pub(super) mentions: BTreeSet<Path>,
+}
+
+/// All modules below a root, itself the first. Those for tests alone are left out.
+pub(super) fn modules(root: &str, read: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Vec<Module>> {
+    let mut reader = Reader { read, modules: Vec::new() };
+    reader.file(root.to_owned(), "", None)?;
+    Ok(reader.modules)
+}
+
+struct Reader<'a> {
+    read: &'a dyn Fn(&str) -> Option<String>,
+    modules: Vec<Module>,
+}
+
+impl Reader<'_> {
+    /// Reads a file as a module whose children lie in `folder`, which is empty or ends with a slash.
+    fn file(&mut self, file: String, folder: &str, parent: Option<usize>) -> anyhow::Result<usize> {
+        let text = (self.read)(&file).with_context(|| format!("{file} is not there"))?;
+        let parsed = syn::parse_file(&text).with_context(|| format!("{file} is not Rust"))?;
+        self.module(&file, folder, parent, &parsed.items)
+    }
+
+    fn module(&mut self, file: &str, folder: &str, parent: Option<usize>, items: &[Item]) -> anyhow::Result<usize> {
+        let number = self.modules.len();
+        self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
+        for item in items.iter().filter(|item| !for_tests(attributes(item))) {
+            if let Item::Mod(child) = item {
+                let child_number = self.child(file, folder, number, child)?;
+                self.modules[number].children.insert(child.ident.to_string(), child_number);
+            } else {
+                let module = &mut self.modules[number];
+                module.items.extend(name(item));
+                Collector { module }.visit_item(item);
+            }
+        }
+        Ok(number)
+    }
+
+    fn child(&mut self, file: &str, folder: &str, parent: usize, child: &ItemMod) -> anyhow::Result<usize> {
+        let below = format!("{folder}{}/", child.ident);
+        if let Some((_, items)) = &child.content {
+            return self.module(file, &below, Some(parent), items);
+        }
+        let beside = format!("{folder}{}.rs", child.ident);
+        let inside = format!("{below}mod.rs");
+        let found = if (self.read)(&beside).is_some() { beside } else { inside };
+        self.file(found, &below, Some(parent))
+    }
+}
+
+/// Notes what the code of one module uses.
+struct Collector<'a> {
+    module: &'a mut Module,
+}
+
+impl Collector<'_> {
+    fn bring(&mut self, tree: &UseTree, before: &[String], public: bool) {
+        let with = |name: String| [before, &[name]].concat();
+        match tree {
+            UseTree::Path(path) => self.bring(&path.tree, &with(path.ident.to_string()), public),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.bring(tree, before, public)),
+            UseTree::Glob(_) if public => drop(self.module.reexported.insert(before.to_vec())),
+            UseTree::Glob(_) => drop(self.module.globs.insert(before.to_vec())),
+            UseTree::Name(name) if name.ident == "self" => {
+                self.bind(before.last().cloned().unwrap_or_default(), before.to_vec(), public);
+            }
+            UseTree::Name(name) => self.bind(name.ident.to_string(), with(name.ident.to_string()), public),
+            UseTree::Rename(rename) if rename.ident == "self" => {
+                self.bind(rename.rename.to_string(), before.to_vec(), public);
+            }
+            UseTree::Rename(rename) => self.bind(rename.rename.to_string(), with(rename.ident.to_string()), public),
+        }
+    }
+
+    fn bind(&mut self, name: String, path: Path, public: bool) {
+        if !public {
+            self.module.imports.insert(path.clone());
+        }
+        if name != "_" {
+            self.module.bindings.insert(name, path);
+        }
+    }
+
+    /// Paths among the tokens of a macro's arguments.
+    fn tokens(&mut self, tokens: TokenStream) {
+        let mut path = Path::new();
+        let mut colons = 0;
+        for token in tokens {
+            match token {
+                TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+                TokenTree::Ident(ident) if colons == 2 && !path.is_empty() => {
+                    path.push(ident.to_string());
+                    colons = 0;
+                }
+                other => {
+                    self.mention(std::mem::take(&mut path));
+                    colons = 0;
+                    match other {
+                        TokenTree::Ident(ident) => path.push(ident.to_string()),
+                        TokenTree::Group(group) => self.tokens(group.stream()),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        self.mention(path);
+    }
+
+    fn mention(&mut self, path: Path) {
+        if !path.is_empty() {
+            self.module.mentions.insert(path);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Collector<'_> {
+    fn visit_item(&mut self, item: &'ast Item) {
+        match item {
+            item if for_tests(attributes(item)) => {}
+            Item::Use(item) if item.leading_colon.is_none() => {
+                self.bring(&item.tree, &[], !matches!(item.vis, Visibility::Inherited));
+            }
+            Item::Use(_) => {}
+            item => visit::visit_item(self, item),
+        }
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast ImplItem) {
+        let attributes = match item {
+            ImplItem::Const(item) => &item.attrs,
+            ImplItem::Fn(item) => &item.attrs,
+            ImplItem::Type(item) => &item.attrs,
+            ImplItem::Macro(item) => &item.attrs,
+            _ => return,
+        };
+        if !for_tests(attributes) {
+            visit::visit_impl_item(self, item);
+        }
+    }
+
+    fn visit_trait_item(&mut self, item: &'ast TraitItem) {
+        let attributes = match item {
+            TraitItem::Const(item) => &item.attrs,
+            TraitItem::Fn(item) => &item.attrs,
+            TraitItem::Type(item) => &item.attrs,
+            TraitItem::Macro(item) => &item.attrs,
+            _ => return,
+        };
+        if !for_tests(attributes) {
+            visit::visit_trait_item(self, item);
+        }
+    }
+
+    fn visit_field(&mut self, field: &'ast syn::Field) {
+        if !for_tests(&field.attrs) {
+            visit::visit_field(self, field);
+        }
+    }
+
+    fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
+        if !for_tests(&field.attrs) {
+            visit::visit_field_value(self, field);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.leading_colon.is_none() {
+            self.mention(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, called: &'ast syn::Macro) {
+        self.visit_path(&called.path);
+        self.tokens(called.tokens.clone());
+    }
+
+    /// Attributes name helpers of derives, not modules.
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+}
+
+/// Whether what carries these attributes is compiled for tests alone.
+fn for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
+        let meta = attribute.parse_args::<Meta>();
+        meta.is_ok_and(|meta| needs_test(&meta))
+    })
+}
+
+/// Whether a condition holds in tests alone.
+fn needs_test(condition: &Meta) -> bool {
+    let parts = || match condition {
+        Meta::List(list) => list
+            .parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)
+            .map(|parts| parts.into_iter().collect::<Vec<_>>())
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    match condition.path().get_ident().map(ToString::to_string).as_deref() {
+        Some("test") => true,
+        Some("all") => parts().iter().any(needs_test),
+        Some("any") => parts().iter().all(needs_test) && !parts().is_empty(),
+        _ => false,
+    }
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::ExternCrate(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::ForeignMod(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Union(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// The name that an item defines.
+fn name(item: &Item) -> Option<String> {
+    let ident = match item {
+        Item::Const(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        Item::Macro(item) => item.ident.as_ref()?,
+        Item::Static(item) => &item.ident,
+        Item::Struct(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        Item::Union(item) => &item.ident,
+        _ => return None,
+    };
+    Some(ident.to_string())
+}

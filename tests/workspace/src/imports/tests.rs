@@ -1,0 +1,132 @@
+//! Small crates, written out, on which the reader of imports must find what is there.
+
+use super::*;
+
+/// A crate of these files, of which the first is the root.
+fn imports(files: &[(&str, &str)]) -> Imports {
+    let read = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
+    Imports::read(&[files[0].0], &read).expect("a crate that can be read")
+}
+
+fn edges(files: &[(&str, &str)]) -> Vec<String> {
+    imports(files).edges().map(|edge| edge.to_string()).collect()
+}
+
+fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let text = |circle: Vec<Edge>| circle.iter().map(ToString::to_string).collect();
+    imports(files).circles().into_iter().map(text).collect()
+}
+
+const ROOT: (&str, &str) = ("lib.rs", "mod door; mod house;");
+const HOUSE: (&str, &str) = ("house/mod.rs", "mod stove; pub use stove::Stove; pub(crate) fn plan() {}");
+const STOVE: (&str, &str) = ("house/stove.rs", "pub struct Stove; pub fn light() {}");
+
+/// Goal: the test bites. A door that knows the stove is fine, a stove that knows the door closes the circle.
+#[test]
+fn a_circle_across_folders_is_found_and_told_edge_by_edge() {
+    let door = ("door/mod.rs", "use crate::house::Stove; pub struct Door(Stove);");
+    assert_eq!(circles(&[ROOT, HOUSE, STOVE, door]), Vec::<Vec<String>>::new());
+    let stove = ("house/stove.rs", "pub struct Stove; fn open(_: &crate::door::Door) {}");
+    let told = [vec!["door/mod.rs -> house/stove.rs: Stove", "house/stove.rs -> door/mod.rs: Door"]];
+    assert_eq!(circles(&[ROOT, HOUSE, stove, door]), told);
+}
+
+/// Goal: a longer way round is found as well, and only once.
+#[test]
+fn a_circle_through_several_files_is_found_once() {
+    let door = ("door/mod.rs", "use crate::house::Stove;");
+    let stove = ("house/stove.rs", "pub struct Stove; use super::pipe::Pipe;");
+    let house = ("house/mod.rs", "mod stove; mod pipe; pub use stove::Stove;");
+    let pipe = ("house/pipe.rs", "pub struct Pipe; use crate::door::knock as _;");
+    let found = circles(&[ROOT, house, stove, pipe, door]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].len(), 3);
+}
+
+#[test]
+fn a_circle_within_one_folder_is_its_own_affair() {
+    let house = ("house/mod.rs", "mod stove; pub use stove::Stove; pub fn plan(_: Stove) {}");
+    let stove = ("house/stove.rs", "pub struct Stove; use super::plan;");
+    let found = imports(&[ROOT, house, stove, ("door/mod.rs", "")]);
+    assert_eq!(found.edges().count(), 2);
+    assert!(found.circles().is_empty());
+}
+
+/// Goal: `house.rs` beside `house/` may share a circle with either side, but joins no circle between them.
+#[test]
+fn the_head_of_a_folder_belongs_to_both() {
+    let house = ("house.rs", "mod stove; pub fn plan(_: stove::Stove) {}");
+    let back = ("house/stove.rs", "pub struct Stove; use super::plan;");
+    assert!(circles(&[ROOT, house, back, ("door.rs", "")]).is_empty());
+    let out = ("house/stove.rs", "pub struct Stove; use crate::door::Door;");
+    assert!(!circles(&[ROOT, house, out, ("door.rs", "pub struct Door; use crate::house::plan;")]).is_empty());
+}
+
+/// Goal: every way to write a path is seen.
+#[test]
+fn a_path_is_seen_wherever_it_stands() {
+    let light = ["door/mod.rs -> house/stove.rs: light"];
+    for text in [
+        "use crate::house::stove::light;",
+        "use crate::house::stove::{self, light as fire};",
+        "use super::house::stove; fn f() { stove::light() }",
+        "use crate::{house::{stove}}; fn f() { stove::light() }",
+        "fn f() { crate::house::stove::light() }",
+        "fn f() { println!(\"{:?}\", g(crate::house::stove::light())) }",
+        "mod inner { fn f() { crate::house::stove::light() } }",
+        "mod inner { pub(super) use super::super::house::stove; } fn f() { inner::stove::light() }",
+        "fn f() { use crate::house::stove as s; s::light() }",
+        "#[cfg(not(test))] use crate::house::stove::light;",
+        "#[cfg(any(test, loom))] use crate::house::stove::light;",
+    ] {
+        assert_eq!(edges(&[ROOT, HOUSE, STOVE, ("door/mod.rs", text)]), light, "{text}");
+    }
+    let glob = edges(&[ROOT, HOUSE, STOVE, ("door/mod.rs", "use crate::house::stove::*;")]);
+    assert_eq!(glob, ["door/mod.rs -> house/stove.rs: *"]);
+}
+
+#[test]
+fn tests_other_crates_and_names_of_modules_do_not_count() {
+    for text in [
+        "#[cfg(test)] use crate::house::stove::light;",
+        "#[cfg(test)] mod tests { use crate::house::stove::light; }",
+        "#[cfg(test)] mod tests;",
+        "#[cfg(all(test, not(loom)))] mod tests { use crate::house::stove::light; }",
+        "struct D; impl D { #[cfg(test)] fn f() { crate::house::stove::light() } }",
+        "use house::stove::light; use ::house::plan;",
+        "use crate::house::stove;",
+        "pub use crate::house::stove::light;",
+        "pub(in crate::house) fn f() {}",
+    ] {
+        assert_eq!(edges(&[ROOT, HOUSE, STOVE, ("door/mod.rs", text)]), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn a_re_export_counts_where_the_name_is_defined() {
+    let house = ("house/mod.rs", "mod stove; pub use self::stove::*; pub fn plan() {}");
+    let door = ("door/mod.rs", "use crate::house::{Stove, plan, macro_made};");
+    let found = edges(&[ROOT, house, STOVE, door]);
+    assert_eq!(found, ["door/mod.rs -> house/mod.rs: macro_made, plan", "door/mod.rs -> house/stove.rs: Stove"]);
+}
+
+#[test]
+fn an_order_refuses_what_runs_back_up() {
+    let crate_ = imports(&[ROOT, HOUSE, STOVE, ("door/mod.rs", "use crate::house::Stove;")]);
+    let against = |order| crate_.against(order).map(|edges| edges.iter().map(Edge::to_string).collect::<Vec<_>>());
+    assert_eq!(against("lib > door > house").expect("an order"), Vec::<String>::new());
+    assert_eq!(against("lib > door house").expect("an order"), Vec::<String>::new());
+    assert_eq!(against("lib > house > door").expect("an order"), ["door/mod.rs -> house/stove.rs: Stove"]);
+    assert!(against("lib > house").expect_err("no door").to_string().starts_with("door has no place"));
+    assert!(against("lib > house > door > roof").expect_err("no roof").to_string().starts_with("there is no roof"));
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let read = |files: &'static [(&str, &str)]| {
+        move |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
+    };
+    let error = |files| format!("{:#}", Imports::read(&["lib.rs"], &read(files)).expect_err("a broken crate"));
+    assert!(error(&[("lib.rs", "mod gone;")]).contains("gone/mod.rs is not there"));
+    assert!(error(&[("lib.rs", "fn {")]).contains("lib.rs is not Rust"));
+}

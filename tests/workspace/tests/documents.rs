@@ -1,0 +1,82 @@
+//! What the documents name exists: files and folders, targets of links, crates.
+
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::MetadataCommand;
+
+/// A word that begins so names something in the repository.
+const PLACES: [&str; 8] = [".cargo/", ".ci/", ".github/", "activator/", "autoscaler/", "common/", "deploy/", "tests/"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(file: &Path) -> String {
+    std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// Every Markdown file of the repository.
+fn documents() -> Vec<PathBuf> {
+    let mut open: Vec<PathBuf> = PLACES.iter().map(|place| root().join(place)).collect();
+    let mut found = vec![root().join("README.md")];
+    while let Some(folder) = open.pop() {
+        for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Places that a text names, without those that hold a pattern or a placeholder like `NAME`.
+fn places(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| c.is_whitespace() || "`(),;=\"'[]|#".contains(c));
+    words.map(|word| word.trim_end_matches(['.', ':'])).filter(|word| {
+        let placeholder = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase());
+        let pattern = word.contains(['*', '{', '<', '$', '…']) || word.split('/').any(placeholder);
+        PLACES.iter().any(|place| word.starts_with(place)) && !pattern
+    })
+}
+
+/// Where the links of a text lead, without anchors and other sites.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.map(|target| target.split('#').next().unwrap_or_default()).filter(|target| !target.contains("://"))
+}
+
+#[test]
+fn every_place_that_a_document_names_exists() {
+    for document in documents() {
+        let text = read(&document);
+        for place in places(&text) {
+            assert!(root().join(place).exists(), "{} names {place}, which does not exist", document.display());
+        }
+        for target in links(&text) {
+            let path = document.parent().expect("a folder").join(target);
+            assert!(path.exists(), "{} links to {target}, which does not exist", document.display());
+        }
+    }
+}
+
+#[test]
+fn the_readme_has_every_crate_on_its_map() {
+    let manifest = root().join("Cargo.toml");
+    let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata");
+    let map = read(&root().join("README.md"));
+    for package in &metadata.packages {
+        assert!(map.contains(&format!("`{}`", package.name)), "README.md does not name the crate {}", package.name);
+    }
+}
+
+/// Goal: the two rules see what they should.
+#[test]
+fn places_and_links_are_found_in_text() {
+    let text = "`common/` and `tests/sim/src/lib.rs`; see [how](deploy/x.md#part), `cargo test -p tests/gone`, \
+                https://tests/no `tests/{a,b}` tests/vectors/NAME, deploy/images:";
+    let found: Vec<_> = places(text).collect();
+    assert_eq!(found, ["common/", "tests/sim/src/lib.rs", "deploy/x.md", "tests/gone", "deploy/images"]);
+    assert_eq!(links(text).collect::<Vec<_>>(), ["deploy/x.md"]);
+}

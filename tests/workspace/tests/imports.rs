@@ -1,0 +1,88 @@
+//! The direction of imports within each crate: an order between its folders, and no circle of files across them.
+//!
+//! A failure names the edge: the file that imports, the file that is imported, and by which names. Usually the name
+//! lies in the wrong place (move it down to whoever is used), or the lower file should be told by a trait, a closure or
+//! an argument what it now looks up.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cargo_metadata::{Metadata, MetadataCommand, Package};
+use workspace_tests::imports::{Edge, Imports};
+
+/// What stands further left may use what stands further right, and what stands side by side may use each other. Each
+/// name is a file or folder directly below the crate's `src`; a new crate is a line here.
+const ORDERS: &[(&str, &str)] = &[
+    ("activator-core", "lib > accounting backends hold throttler > breaker destination own_index > sync"),
+    ("conformance", "main lib > run > kinds > api > compare suite"),
+];
+
+/// Crates that are being divided, and have their order after that.
+const LATER: &[&str] = &[
+    "activator",
+    "activator-net",
+    "autoscaler",
+    "autoscaler-core",
+    "bench",
+    "common",
+    "common-controller",
+    "common-runtime",
+    "hpa",
+    "hpa-core",
+    "local",
+];
+
+/// Circles that are still there, by the import at which each would be cut: crate, importing file, imported file.
+const TOLERATED: &[(&str, &str, &str)] = &[];
+
+fn metadata() -> Metadata {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata of the workspace")
+}
+
+fn imports(package: &Package) -> Imports {
+    let src = package.manifest_path.parent().expect("a manifest lies in a folder").join("src");
+    let read = |path: &str| std::fs::read_to_string(src.join(path)).ok();
+    let roots: Vec<_> = ["lib.rs", "main.rs"].into_iter().filter(|root| src.join(root).exists()).collect();
+    Imports::read(&roots, &read).unwrap_or_else(|error| panic!("{}: {error:#}", package.name))
+}
+
+fn lines(edges: &[Edge]) -> String {
+    edges.iter().map(|edge| format!("\n    {edge}")).collect()
+}
+
+#[test]
+fn folders_import_in_one_direction() {
+    let metadata = metadata();
+    let packages: BTreeMap<_, _> = metadata.packages.iter().map(|p| (p.name.as_str(), p)).collect();
+    for (name, order) in ORDERS {
+        let package = packages.get(name).unwrap_or_else(|| panic!("{name} has an order and does not exist"));
+        let against = imports(package).against(order).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        assert!(against.is_empty(), "{name}: imports against the order {order}:{}", lines(&against));
+    }
+}
+
+#[test]
+fn no_circle_of_files_runs_across_folders() {
+    for package in metadata().packages.iter().filter(|package| !LATER.contains(&package.name.as_str())) {
+        let mut imports = imports(package);
+        for (_, from, to) in TOLERATED.iter().filter(|(name, ..)| *name == package.name.as_str()) {
+            assert!(imports.forget(from, to), "{}: {from} no longer uses {to}, strike the line", package.name);
+        }
+        let circles = imports.circles();
+        let told: Vec<String> = circles.iter().map(|circle| lines(circle)).collect();
+        assert!(circles.is_empty(), "{}: {} circles:{}", package.name, circles.len(), told.join("\n  and"));
+    }
+}
+
+/// A crate with folders has an order between them.
+#[test]
+fn every_crate_with_folders_has_an_order() {
+    for package in metadata().packages.iter() {
+        let src = Path::new(package.manifest_path.as_str()).parent().expect("a folder").join("src");
+        let folders = std::fs::read_dir(&src).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+        let named = |name: &&str| **name == *package.name.as_str();
+        let listed = ORDERS.iter().map(|(name, _)| name).chain(LATER).any(named);
+        assert!(listed || folders.count() < 2, "{} has folders and no order between them", package.name);
+    }
+}
