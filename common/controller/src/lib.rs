@@ -8,7 +8,9 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | [`Store`] | the objects of one kind: what the watch last said, and what we just wrote ([`store`]) |
+//! | [`Store`] | the objects of one kind, shared: what the watch last said, and what we just wrote ([`store`]) |
+//! | [`Cache`] | the same without a lock, for who plans over several kinds at once ([`cache`]) |
+//! | [`Changes`] | a watch's events as changes of single objects, for who keeps no objects ([`changes`]) |
 //! | [`WorkQueue`] | keys to reconcile, with priorities, timers and back-off ([`queue`]) |
 //! | [`Workers`] | take keys, run passes, tell what goes wrong, try again ([`workers`]) |
 //! | [`Passes`] | what a pass has around it: a status begun, errors said, the status finished and written ([`pass`]) |
@@ -31,6 +33,8 @@
 //!
 //! Which keys an event concerns, and what a pass does: that is each controller's own.
 
+pub mod cache;
+pub mod changes;
 pub mod error;
 pub mod leadership;
 pub mod limiter;
@@ -38,11 +42,14 @@ pub mod packed;
 pub mod pass;
 pub mod queue;
 pub mod recorder;
+pub mod relist;
 pub mod status;
 pub mod store;
 pub mod workers;
 pub mod writer;
 
+pub use cache::Cache;
+pub use changes::Changes;
 pub use common::RevisionKey as ObjectKey;
 pub use error::{Failure, WriteError, code};
 pub use leadership::{Alone, Leadership};
@@ -50,6 +57,7 @@ pub use limiter::{Pacing, WriteLimiter};
 pub use pass::{Passed, Passes};
 pub use queue::{Item, Priority, WorkQueue};
 pub use recorder::{Recorder, Severity};
+pub use relist::Relist;
 pub use store::{Store, key_of};
 pub use workers::Workers;
 pub use writer::{BoundedApi, Kind, WRITE_TIMEOUT, Writer};

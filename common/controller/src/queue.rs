@@ -12,7 +12,7 @@
 //! # Timers
 //!
 //! [`WorkQueue::add_after`] keeps the earliest time of a key; a later one is dropped, since each reconcile asks again
-//! for what it still needs. Failed keys come back after a back-off that doubles from 5 ms to 5 min and is forgotten
+//! for what it still needs. Failed keys come back after a back-off that doubles from 5 ms, to 5 min unless a queue has another limit, and is forgotten
 //! with the first success.
 //!
 //! # Bound
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 /// First delay after a failure; doubles with each further one.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
-/// Longest delay after repeated failures.
+/// Longest delay after repeated failures, unless a queue has another.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
 /// How soon a key is served, compared with others.
@@ -56,6 +56,7 @@ pub struct WorkQueue<K: Ord> {
 #[derive(Debug)]
 struct Shared<K: Ord> {
     state: Mutex<State<K>>,
+    backoff_max: Duration,
     wake: Notify,
     /// For those who serve urgent keys alone.
     urgent: Notify,
@@ -111,9 +112,14 @@ impl<K: Ord + Hash + Clone> Default for WorkQueue<K> {
 impl<K: Ord + Hash + Clone> WorkQueue<K> {
     /// An empty queue.
     pub fn new() -> Self {
+        Self::with_backoff_max(BACKOFF_MAX)
+    }
+
+    /// An empty queue, with the longest delay after repeated failures.
+    pub fn with_backoff_max(backoff_max: Duration) -> Self {
         let state = State { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new() };
         let (wake, urgent, hurried) = (Notify::new(), Notify::new(), Notify::new());
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), wake, urgent, hurried }) }
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), backoff_max, wake, urgent, hurried }) }
     }
 
     /// Asks for `key` to be reconciled.
@@ -196,7 +202,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         entry.running = false;
         let again = entry.again.take();
         if failed {
-            let delay = backoff(entry.failures);
+            let delay = backoff(entry.failures).min(self.shared.backoff_max);
             entry.failures += 1;
             entry.failing_since.get_or_insert_with(Instant::now);
             state.add_timer(key.clone(), Instant::now() + delay);
@@ -338,7 +344,7 @@ impl<K: Ord + Hash + Clone> Drop for Item<K> {
 }
 
 fn backoff(failures: u32) -> Duration {
-    BACKOFF_MIN.saturating_mul(1u32.checked_shl(failures.min(31)).unwrap_or(u32::MAX)).min(BACKOFF_MAX)
+    BACKOFF_MIN.saturating_mul(1u32.checked_shl(failures.min(31)).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

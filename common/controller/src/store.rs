@@ -11,7 +11,8 @@
 //!
 //! # Relists
 //!
-//! After a broken watch the whole kind is listed again; what is missing from the list is reported as deleted.
+//! After a broken watch the whole kind is listed again; what is missing from the list is reported as deleted
+//! ([`Cache`]).
 //!
 //! # At rest
 //!
@@ -22,6 +23,7 @@
 //! Trimming: [`Store`] holds whatever its watch makes of an object, for instance a few facts of it.
 
 use crate::ObjectKey;
+use crate::cache::{Cache, number};
 use crate::packed::{Held, Packer};
 use common_runtime::watching;
 use futures::StreamExt;
@@ -30,12 +32,13 @@ use kube::{Api, Resource};
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// How long an answered write may run ahead of the watch.
 const OFFER_HOLDS: Duration = Duration::from_secs(5);
@@ -53,20 +56,21 @@ pub struct Store<T> {
 }
 
 struct Inner<T> {
-    watched: BTreeMap<ObjectKey, Versioned<T>>,
-    offered: HashMap<ObjectKey, (Versioned<T>, Instant)>,
+    watched: Cache<Held<T>>,
+    offered: HashMap<ObjectKey, Offer<T>>,
 }
 
-struct Versioned<T> {
+struct Offer<T> {
     version: u64,
-    held: Held<T>,
+    value: Arc<T>,
+    until: Instant,
 }
 
 impl<T: Send + Sync + 'static> Store<T> {
     /// An empty store; `listener` gets each key with its value before and after.
     pub fn new(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
         Self {
-            inner: RwLock::new(Inner { watched: BTreeMap::new(), offered: HashMap::new() }),
+            inner: RwLock::new(Inner { watched: Cache::default(), offered: HashMap::new() }),
             packer: None,
             listener: Box::new(listener),
             synced: watch::channel(false).0,
@@ -86,25 +90,13 @@ impl<T: Send + Sync + 'static> Store<T> {
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         let held = {
             let inner = self.inner.read();
-            let watched = inner.watched.get(key);
-            match inner.offered.get(key) {
-                Some((offer, until))
-                    if Instant::now() < *until && watched.is_none_or(|watched| watched.version < offer.version) =>
-                {
-                    offer.held.clone()
-                }
-                _ => watched?.held.clone(),
+            let ahead = |offer: &&Offer<T>| inner.watched.version(key).is_none_or(|watched| watched < offer.version);
+            match inner.offered.get(key).filter(|offer| Instant::now() < offer.until).filter(ahead) {
+                Some(offer) => return Some(offer.value.clone()),
+                None => inner.watched.get(key)?.clone(),
             }
         };
         self.take_out(&held)
-    }
-
-    fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
-        match (held, &self.packer) {
-            (Held::Whole(value), _) => Some(value.clone()),
-            (held, Some(packer)) => packer.take_out(held),
-            (Held::Packed(..), None) => None, // Nobody has packed it.
-        }
     }
 
     /// Every key that the watch knows.
@@ -114,10 +106,7 @@ impl<T: Send + Sync + 'static> Store<T> {
 
     /// Every object of a namespace that the watch knows, in order of their names.
     pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
-        let inner = self.inner.read();
-        let from = inner.watched.range(ObjectKey::new(namespace, "")..);
-        let of_namespace = from.take_while(|(key, _)| key.namespace() == namespace);
-        of_namespace.filter_map(|(_, versioned)| self.take_out(&versioned.held)).collect()
+        self.inner.read().watched.within(namespace).filter_map(|held| self.take_out(held)).collect()
     }
 
     /// Shows the answer to our own write until the watch has caught up, unless it has. `version` is its
@@ -125,14 +114,13 @@ impl<T: Send + Sync + 'static> Store<T> {
     pub fn offer(&self, key: &ObjectKey, version: &str, value: T) {
         let mut inner = self.inner.write();
         let now = Instant::now();
-        inner.offered.retain(|_, (_, until)| now < *until);
+        inner.offered.retain(|_, offer| now < offer.until);
         let version = number(version);
-        if inner.watched.get(key).is_some_and(|watched| watched.version >= version) {
+        if inner.watched.version(key).is_some_and(|watched| watched >= version) {
             inner.offered.remove(key);
             return; // Nobody would see it, and nobody would take it away.
         }
-        let offer = Versioned { version, held: Held::Whole(Arc::new(value)) };
-        inner.offered.insert(key.clone(), (offer, now + OFFER_HOLDS));
+        inner.offered.insert(key.clone(), Offer { version, value: Arc::new(value), until: now + OFFER_HOLDS });
     }
 
     /// Takes back what was offered: the object has been deleted by us.
@@ -155,47 +143,62 @@ impl<T: Send + Sync + 'static> Store<T> {
         self.failure.read().clone()
     }
 
-    /// Takes in one version of an object, or its deletion, and tells the listener.
+    /// Takes in one version of an object, or its deletion, and tells the listener: for tests, and for whoever feeds a
+    /// store by other means than [`Self::follow`].
     pub fn apply(&self, key: &ObjectKey, version: &str, value: Option<T>) {
         let new = value.map(Arc::new);
-        let held = new.clone().map(|value| match &self.packer {
-            Some(packer) => packer.pack(value),
-            None => Held::Whole(value),
-        });
+        let held = new.as_ref().map(|value| self.hold(value));
         let old = {
             let mut inner = self.inner.write();
-            let version = number(version);
-            let old = match held {
-                Some(held) => inner.watched.insert(key.clone(), Versioned { version, held }),
+            let change = match held {
+                Some(held) => Some(inner.watched.put(key.clone(), number(version), held)),
                 None => inner.watched.remove(key),
             };
-            if new.is_none() || inner.offered.get(key).is_some_and(|(offer, _)| offer.version <= version) {
-                inner.offered.remove(key);
-                if inner.offered.is_empty() {
-                    inner.offered = HashMap::new(); // Not the room that the start has needed.
-                }
-            }
-            old
+            inner.overtake(key);
+            change.and_then(|change| change.old)
         };
         if old.is_some() || new.is_some() {
-            let old = old.and_then(|old| self.take_out(&old.held));
-            (self.listener)(key, old.as_ref(), new.as_ref());
+            (self.listener)(key, old.and_then(|old| self.take_out(&old)).as_ref(), new.as_ref());
         }
     }
 
-    fn is_current(&self, key: &ObjectKey, version: &str) -> bool {
-        self.inner.read().watched.get(key).is_some_and(|held| held.version == number(version) && held.version != 0)
+    /// Moves on with one event of the watch, and tells the listener what has changed. `convert` makes the held form of
+    /// an object.
+    pub fn take<K: Resource>(&self, event: watcher::Event<K>, convert: impl FnOnce(K) -> T) {
+        let listed = matches!(event, watcher::Event::InitDone);
+        let mut new = None;
+        let changes = {
+            let mut inner = self.inner.write();
+            if let watcher::Event::Delete(object) = &event {
+                inner.offered.remove(&key_of(object));
+            }
+            let changes = inner.watched.take(event, |object| self.hold(new.insert(Arc::new(convert(object)))));
+            changes.iter().for_each(|change| inner.overtake(&change.key));
+            changes
+        };
+        for change in changes {
+            let old = change.old.and_then(|old| self.take_out(&old));
+            (self.listener)(&change.key, old.as_ref(), new.as_ref());
+        }
+        if listed {
+            *self.failure.write() = None;
+            self.synced.send_replace(true);
+        }
     }
 
-    /// Ends the first (or a further) list: what it did not name is gone.
-    pub fn complete(&self, listed: &mut Vec<ObjectKey>) {
-        listed.sort_unstable();
-        for gone in self.keys().iter().filter(|key| listed.binary_search(key).is_err()) {
-            self.apply(gone, "", None);
+    fn hold(&self, value: &Arc<T>) -> Held<T> {
+        match &self.packer {
+            Some(packer) => packer.pack(value.clone()),
+            None => Held::Whole(value.clone()),
         }
-        listed.clear();
-        *self.failure.write() = None;
-        self.synced.send_replace(true);
+    }
+
+    fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
+        match (held, &self.packer) {
+            (Held::Whole(value), _) => Some(value.clone()),
+            (held, Some(packer)) => packer.take_out(held),
+            (Held::Packed(..), None) => None, // Nobody has packed it.
+        }
     }
 
     /// Follows `api` for ever. `convert` makes the held form of an object.
@@ -206,39 +209,51 @@ impl<T: Send + Sync + 'static> Store<T> {
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let mut events = watching::attempts(api, config);
-        let mut listed = Vec::new();
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Init) => listed.clear(),
-                Ok(watcher::Event::InitApply(object)) => {
-                    let key = key_of(&object);
-                    listed.push(key.clone());
-                    self.take_in(&key, object, &convert);
-                }
-                Ok(watcher::Event::InitDone) => self.complete(&mut listed),
-                Ok(watcher::Event::Apply(object)) => self.take_in(&key_of(&object), object, &convert),
-                Ok(watcher::Event::Delete(object)) => self.apply(&key_of(&object), "", None),
+                Ok(event) => self.take(event, &convert),
                 Err(error) => *self.failure.write() = Some(error.to_string()),
             }
         }
     }
+}
 
-    fn take_in<K: Resource>(&self, key: &ObjectKey, object: K, convert: &impl Fn(K) -> T) {
-        let version = object.meta().resource_version.clone().unwrap_or_default();
-        if !self.is_current(key, &version) {
-            self.apply(key, &version, Some(convert(object)));
+impl<T> Inner<T> {
+    /// Nobody needs an offer any more that the watch has come to, or of what is gone.
+    fn overtake(&mut self, key: &ObjectKey) {
+        let watched = self.watched.version(key);
+        if self.offered.get(key).is_some_and(|offer| watched.is_none_or(|version| offer.version <= version)) {
+            self.offered.remove(key);
+            if self.offered.is_empty() {
+                self.offered = HashMap::new(); // Not the room that the start has needed.
+            }
         }
     }
 }
 
-impl<K: Resource + Clone + Send + Sync + 'static> Store<K> {
+impl<K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Store<K> {
     /// Shows an object that was just written and answered, without the record of who wrote which field.
     pub fn offer_object(&self, written: &K) {
-        let mut held = written.clone();
-        held.meta_mut().managed_fields = None;
         let version = written.meta().resource_version.clone().unwrap_or_default();
-        self.offer(&key_of(written), &version, held);
+        self.offer(&key_of(written), &version, trimmed(written.clone()));
     }
+
+    /// Follows `api` in a task of its own, until `shutdown`. Objects are held without the record of who wrote which
+    /// field, which is the larger half of many; a replace without it leaves it as it is.
+    pub fn spawn(self: &Arc<Self>, api: Api<K>, shutdown: &CancellationToken) {
+        let (store, shutdown) = (self.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = store.follow(api, watcher::Config::default(), trimmed) => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+}
+
+fn trimmed<K: Resource>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
 }
 
 /// Namespace and name of an object.
@@ -247,14 +262,10 @@ pub fn key_of<K: Resource>(object: &K) -> ObjectKey {
     ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Kubernetes promises since 1.35 that versions of one kind are numbers that grow. One that is not is never newer.
-fn number(version: &str) -> u64 {
-    version.parse().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
     use parking_lot::Mutex;
 
     type Log = Arc<Mutex<Vec<(String, Option<u32>, Option<u32>)>>>;
@@ -313,8 +324,17 @@ mod tests {
         store.apply(&a, "1", Some(1));
         store.apply(&b, "2", Some(2));
         assert!(!store.is_synced());
-        store.complete(&mut vec![b.clone()]);
-        assert!(store.is_synced() && store.is_current(&b, "2"));
+        let at = |name: &str, version: &str| {
+            let mut object = ConfigMap::default();
+            (object.metadata.namespace, object.metadata.name) = (Some("ns".into()), Some(name.into()));
+            object.metadata.resource_version = Some(version.into());
+            object
+        };
+        let convert = |_: ConfigMap| -> u32 { panic!("what is held already is not converted") };
+        store.take(watcher::Event::Init, convert);
+        store.take(watcher::Event::InitApply(at("b", "2")), convert);
+        store.take(watcher::Event::InitDone, convert);
+        assert!(store.is_synced());
         let told = [
             ("ns/a".to_owned(), None, Some(1)),
             ("ns/b".to_owned(), None, Some(2)),

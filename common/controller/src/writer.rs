@@ -10,7 +10,7 @@ use crate::leadership::Leadership;
 use crate::limiter::Pacing;
 use crate::store::{Store, key_of};
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request;
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -144,7 +144,7 @@ impl Writer<'_> {
         doing: &str,
     ) -> Result<(), WriteError> {
         tracing::debug!(object = %key, kind = %K::kind(&()), "delete");
-        let delete = async |api: BoundedApi| api.delete::<K>(key).await.map_err(named(doing, key));
+        let delete = async |api: BoundedApi| api.delete::<K>(key, None).await.map_err(named(doing, key));
         self.write(led, doing, delete).await?;
         store.withdraw(key);
         Ok(())
@@ -197,14 +197,31 @@ impl BoundedApi {
         self.send(request).await
     }
 
-    /// Deletes an object, what it owns in the background; one that is not there is deleted already.
+    /// Merges `patch`, which begins at the top of the object, into its status.
     ///
     /// # Errors
     /// The API server's.
-    pub async fn delete<K: Kind>(&self, key: &ObjectKey) -> kube::Result<()> {
-        match self.send::<serde_json::Value>(requests::<K>(key).delete(key.name(), &DeleteParams::background())).await {
-            Err(error) if code(&error) != Some(404) => Err(error),
-            _ => Ok(()),
+    pub async fn merge_status<K: Kind>(&self, key: &ObjectKey, patch: &serde_json::Value) -> kube::Result<K> {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.send(requests::<K>(key).patch_subresource("status", key.name(), &params, &patch)).await
+    }
+
+    /// Deletes an object, if it is still the one with that uid where one is named, and what it owns in the background;
+    /// one that is not there is deleted already. Answers with the object if its end has only begun.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn delete<K: Kind>(&self, key: &ObjectKey, uid: Option<&str>) -> kube::Result<Option<K>> {
+        let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::background() };
+        match self.send::<serde_json::Value>(requests::<K>(key).delete(key.name(), &params)).await {
+            Ok(answer) => {
+                // What is no object of that kind is a status.
+                let object: Option<K> = serde_json::from_value(answer).ok();
+                Ok(object.filter(|object| object.meta().deletion_timestamp.is_some()))
+            }
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -30,10 +30,7 @@ use common_controller::{Leadership, Priority, Recorder, Store, WorkQueue, Worker
 use common_runtime::clock::Clock;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -117,9 +114,9 @@ fn wake(queue: &WorkQueue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     let workers = wiring.workers;
     let cx = Arc::new(Context::new(wiring, &shutdown));
-    follow(&cx.autoscalers, &cx.client, &shutdown);
-    follow(&cx.horizontals, &cx.client, &shutdown);
-    follow(&cx.serverless, &cx.client, &shutdown);
+    cx.autoscalers.spawn(Api::all(cx.client.clone()), &shutdown);
+    cx.horizontals.spawn(Api::all(cx.client.clone()), &shutdown);
+    cx.serverless.spawn(Api::all(cx.client.clone()), &shutdown);
     let synced = async {
         cx.autoscalers.synced().await;
         cx.horizontals.synced().await;
@@ -140,23 +137,6 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
         tasks.spawn(workers.work(shutdown.clone(), pass));
     }
     while tasks.join_next().await.is_some() {}
-}
-
-fn follow<K>(store: &Arc<Store<K>>, client: &Client, shutdown: &CancellationToken)
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
-    let (store, api, shutdown) = (store.clone(), Api::<K>::all(client.clone()), shutdown.clone());
-    let trimmed = |mut object: K| {
-        object.meta_mut().managed_fields = None;
-        object
-    };
-    tokio::spawn(async move {
-        tokio::select! {
-            () = store.follow(api, watcher::Config::default(), trimmed) => {}
-            () = shutdown.cancelled() => {}
-        }
-    });
 }
 
 /// Looks at everything again when configuration or leadership change.

@@ -30,13 +30,10 @@ use common_runtime::environment::Mode;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use links::{Links, Refers};
 use parking_lot::RwLock;
-use serde::de::DeserializeOwned;
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Debug;
 use std::sync::Arc;
 use targets::{News, TargetKey, Targets};
 use tokio_util::sync::CancellationToken;
@@ -119,12 +116,12 @@ impl World {
 
     /// Starts all watches, which end with `shutdown`, and waits until each kind has been listed once.
     pub(crate) async fn follow(&self, client: &Client, shutdown: &CancellationToken) {
-        follow(&self.autoscalers, Api::all(client.clone()), shutdown);
-        follow(&self.serverless, Api::all(client.clone()), shutdown);
-        follow(&self.metrics, Api::all(client.clone()), shutdown);
+        self.autoscalers.spawn(Api::all(client.clone()), shutdown);
+        self.serverless.spawn(Api::all(client.clone()), shutdown);
+        self.metrics.spawn(Api::all(client.clone()), shutdown);
         if self.routes.mode == Mode::Standalone {
-            follow(&self.services, Api::all(client.clone()), shutdown);
-            follow(&self.slices, Api::all(client.clone()), shutdown);
+            self.services.spawn(Api::all(client.clone()), shutdown);
+            self.slices.spawn(Api::all(client.clone()), shutdown);
         }
         let synced = async {
             self.autoscalers.synced().await;
@@ -175,26 +172,6 @@ impl World {
     pub(crate) fn owner_of_host(&self, host: &str) -> Option<Key> {
         self.routes.links.owner_of_host(host)
     }
-}
-
-fn follow<K>(store: &Arc<Store<K>>, api: Api<K>, shutdown: &CancellationToken)
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
-    let (store, shutdown) = (store.clone(), shutdown.clone());
-    tokio::spawn(async move {
-        tokio::select! {
-            () = store.follow(api, watcher::Config::default(), trimmed) => {}
-            () = shutdown.cancelled() => {}
-        }
-    });
-}
-
-/// Without the record of who wrote which field, which is the larger half of many objects. A replace without it leaves
-/// it as it is.
-fn trimmed<K: Resource>(mut object: K) -> K {
-    object.meta_mut().managed_fields = None;
-    object
 }
 
 impl Routes {

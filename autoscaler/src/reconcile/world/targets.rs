@@ -168,7 +168,7 @@ impl Targets {
         let kind = (key.api_version.clone(), key.kind.clone());
         let store = kinds.entry(kind).or_insert_with(|| {
             let store = Arc::new(Store::new(|_: &Key, _: Option<&Arc<Target>>, _: Option<&Arc<Target>>| {}));
-            store.complete(&mut vec![]);
+            store.take(watcher::Event::InitDone, |object: DynamicObject| Target::from_object(&object));
             store
         });
         store.apply(&key.object, version, target);

@@ -84,7 +84,8 @@ impl Pass<'_> {
     async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete =
-            async |api: BoundedApi| api.delete::<Endpoints>(&key).await.map_err(WriteError::api(doing.as_str()));
-        Ok(self.cx.writer().write(self.key, &doing, delete).await?)
+            async |api: BoundedApi| api.delete::<Endpoints>(&key, None).await.map_err(WriteError::api(doing.as_str()));
+        self.cx.writer().write(self.key, &doing, delete).await?;
+        Ok(())
     }
 }

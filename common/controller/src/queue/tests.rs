@@ -134,7 +134,15 @@ async fn failures_back_off_and_success_forgets_them() {
     queue.add("a", Priority::Normal);
     assert_eq!(queue.next().await.failing_for(), Duration::ZERO, "a success ends it");
     assert!(queue.shared.state.lock().entries.is_empty());
-    assert_eq!(backoff(40), BACKOFF_MAX);
+
+    let queue = Names::with_backoff_max(Duration::from_millis(12));
+    queue.add("a", Priority::Normal);
+    for wait in [0, 5, 10, 12, 12] {
+        let start = Instant::now();
+        queue.next().await.retry();
+        assert_eq!(start.elapsed().as_millis(), wait);
+    }
+    assert!(backoff(40) > BACKOFF_MAX, "the limit counts");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,9 @@
 //! or dependent that is going away is neither adopted nor adopting.
 
 use super::index::{controller_of, owned_by, selects};
-use super::store::ObjectKey;
-use super::write::{Kind, Request};
+use super::write::Request;
+use common_controller::Kind;
+use common_controller::key_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use serde_json::json;
@@ -65,5 +66,5 @@ fn references<K: Kind>(object: &K, references: serde_json::Value) -> Request<K> 
         "resourceVersion": object.meta().resource_version,
         "ownerReferences": references,
     }});
-    Request::Patch { key: ObjectKey::of(object), status: false, patch }
+    Request::Patch { key: key_of(object), status: false, patch }
 }

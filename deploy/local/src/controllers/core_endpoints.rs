@@ -9,9 +9,10 @@
 //! The limit of 1000 addresses and its annotation; the annotation `last-change-trigger-time`.
 
 use super::index::true_condition;
+use super::ports;
 use super::slices::{HEADLESS, addresses, target_ref};
 use super::write::Request;
-use super::{ports, store::ObjectKey};
+use common_controller::key_of;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointPort as SlicePort;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,7 +28,7 @@ pub(crate) fn plan(
     pods: &[&Arc<Pod>],
     existing: Option<&Arc<Endpoints>>,
 ) -> Option<Request<Endpoints>> {
-    let key = ObjectKey::of(service);
+    let key = key_of(service);
     let mut labels = service.labels().clone();
     labels.remove(HEADLESS);
     if service.spec.as_ref().and_then(|s| s.cluster_ip.as_deref()) == Some("None") {
@@ -36,7 +37,11 @@ pub(crate) fn plan(
     labels.insert(MANAGED_BY.into(), "endpoint-controller".into());
     let subsets = subsets(service, pods);
     let mut wanted = existing.map(|e| Endpoints::clone(e)).unwrap_or_else(|| Endpoints {
-        metadata: ObjectMeta { namespace: Some(key.namespace), name: Some(key.name), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            namespace: Some(key.namespace().to_owned()),
+            name: Some(key.name().to_owned()),
+            ..ObjectMeta::default()
+        },
         subsets: None,
     });
     wanted.metadata.labels = Some(labels);

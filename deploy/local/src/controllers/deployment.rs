@@ -14,8 +14,8 @@ use super::deployment_status::{Outcome, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
 use super::index::{Index, Plan, Write, is_finished, owned_by, selects};
 use super::rolling::{Set, bounds, new_replicas, old_replicas};
-use super::store::ObjectKey;
 use super::write::Request;
+use common_controller::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -39,7 +39,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     if !selects(&spec.selector, template_labels(&spec.template)) {
         return Plan::default(); // Refused by the API server; it would make pods without end.
     }
-    let claim = claim(deployment.as_ref(), &spec.selector, index.replica_sets.in_namespace(&key.namespace));
+    let claim = claim(deployment.as_ref(), &spec.selector, index.replica_sets.within(key.namespace()));
     let mut writes: Vec<_> = claim.writes.into_iter().map(Write::ReplicaSet).collect();
     let mut sets = claim.owned;
     sets.sort_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|t| t.0), set.name_any()));
@@ -133,7 +133,7 @@ impl Rollout<'_> {
     fn old_pods_live(&self) -> bool {
         let uids: Vec<_> = self.old.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
         let namespace = self.deployment.namespace().unwrap_or_default();
-        self.index.pods.in_namespace(&namespace).any(|pod| {
+        self.index.pods.within(&namespace).any(|pod| {
             let owner = super::index::controller_of(pod.as_ref());
             owner.is_some_and(|owner| uids.contains(&owner.uid.as_str())) && !is_finished(pod)
         })

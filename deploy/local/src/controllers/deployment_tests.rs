@@ -3,6 +3,7 @@
 use super::*;
 use crate::controllers::fixture::{self, deployment, next_version, now};
 use crate::controllers::replica_set;
+use common_controller::{Cache, key_of};
 use k8s_openapi::api::apps::v1::DeploymentStatus;
 use serde_json::json;
 
@@ -18,7 +19,7 @@ struct World {
 impl World {
     fn new(deployment: Deployment) -> Self {
         let mut index = Index::default();
-        index.deployments.written(deployment);
+        index.deployments.answered(deployment);
         Self { index }
     }
 
@@ -27,14 +28,14 @@ impl World {
         edit(&mut changed);
         changed.metadata.resource_version = Some(next_version());
         changed.metadata.generation = changed.metadata.generation.map(|g| g + 1);
-        self.index.deployments.written(changed);
+        self.index.deployments.answered(changed);
     }
 
     /// Plans and writes once for every key; whether anything changed.
     fn step(&mut self) -> bool {
         let mut writes = plan(&self.index, &key(), now()).writes;
         for set in self.index.replica_sets.all() {
-            writes.extend(replica_set::plan(&self.index, &ObjectKey::of(set.as_ref()), now()).writes);
+            writes.extend(replica_set::plan(&self.index, &key_of(set.as_ref()), now()).writes);
         }
         let changed = !writes.is_empty();
         for write in writes {
@@ -49,7 +50,7 @@ impl World {
                     set.metadata.uid = set.metadata.name.clone();
                     set.metadata.generation = Some(1);
                     set.metadata.resource_version = Some(next_version());
-                    self.index.replica_sets.written(*set);
+                    self.index.replica_sets.answered(*set);
                 }
                 Write::ReplicaSet(Request::Delete { key, uid }) => drop(self.index.replica_sets.removed(&key, &uid)),
                 Write::Pod(Request::Create(mut pod)) => {
@@ -57,7 +58,7 @@ impl World {
                     pod.metadata.name = Some(format!("p{version}"));
                     pod.metadata.uid = pod.metadata.name.clone();
                     pod.metadata.resource_version = Some(version);
-                    self.index.pods.written(*pod);
+                    self.index.pods.answered(*pod);
                 }
                 Write::Pod(Request::Delete { key, uid }) => drop(self.index.pods.removed(&key, &uid)),
                 other => panic!("not expected here: {other:?}"),
@@ -80,7 +81,7 @@ impl World {
         let Some(pod) = self.index.pods.all().find(|p| p.status.is_none()).cloned() else { return false };
         let mut pod = fixture::ready(Pod::clone(&pod), 0);
         pod.metadata.resource_version = Some(next_version());
-        self.index.pods.written(pod);
+        self.index.pods.answered(pod);
         true
     }
 
@@ -104,17 +105,13 @@ impl World {
 
 use k8s_openapi::api::core::v1::Pod;
 
-fn patched<K: super::super::write::Kind>(
-    store: &mut super::super::store::Store<K>,
-    key: &ObjectKey,
-    patch: &serde_json::Value,
-) {
+fn patched<K: common_controller::Kind>(store: &mut Cache<Arc<K>>, key: &ObjectKey, patch: &serde_json::Value) {
     let old = store.get(key).expect("patched objects exist");
     let mut value = serde_json::to_value(old.as_ref()).expect("serializable");
     json_patch::merge(&mut value, patch);
     let mut object: K = serde_json::from_value(value).expect("readable");
     object.meta_mut().resource_version = Some(next_version());
-    store.written(object);
+    store.answered(object);
 }
 
 #[test]
@@ -212,7 +209,7 @@ fn a_taken_name_leads_to_another_hash() {
         other.metadata.uid = Some("other".into());
         other
     })]);
-    world.index.replica_sets.written(foreign);
+    world.index.replica_sets.answered(foreign);
     world.settle();
     assert_eq!(world.status().collision_count, Some(1));
     assert_eq!(world.pods(), 1);

@@ -1,7 +1,7 @@
 //! Objects for the controllers' tests.
 
 use super::index::{Index, owned_by};
-use super::store::ObjectKey;
+use common_controller::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
@@ -51,7 +51,7 @@ pub(crate) fn replica_set(replicas: i32) -> (Index, ObjectKey) {
         },
     }))
     .expect("a valid ReplicaSet");
-    index.replica_sets.written(set);
+    index.replica_sets.answered(set);
     (index, ObjectKey::new("ns", "a-1"))
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn scale(index: &mut Index, key: &ObjectKey, replicas: i32) {
     let mut set = ReplicaSet::clone(index.replica_sets.get(key).expect("the set"));
     set.spec.as_mut().expect("a spec").replicas = Some(replicas);
     set.metadata.resource_version = Some(next_version());
-    index.replica_sets.written(set);
+    index.replica_sets.answered(set);
 }
 
 pub(crate) fn pod(name: &str) -> Pod {

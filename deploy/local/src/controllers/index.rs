@@ -7,8 +7,8 @@
 //! A change marks the keys of those that read the changed object, by its labels before and after. Marking too much
 //! costs one comparison; marking too little would lose a change, for nothing is ever looked at again by itself.
 
-use super::store::{Change, ObjectKey, Store};
-use super::write::{Kind, Request};
+use super::write::Request;
+use common_controller::{Cache, Kind, ObjectKey, cache, key_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// What can be reconciled.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     /// A Deployment's ReplicaSets and status.
     Deployment(ObjectKey),
@@ -50,6 +50,9 @@ impl fmt::Display for Key {
     }
 }
 
+/// What happened to one object.
+pub(crate) type Change<K> = cache::Change<Arc<K>>;
+
 /// One write of any kind.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "each variant is its kind")]
@@ -71,16 +74,30 @@ pub(crate) struct Plan {
 }
 
 /// Everything the controllers know.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Index {
-    pub(crate) deployments: Store<Deployment>,
-    pub(crate) replica_sets: Store<ReplicaSet>,
-    pub(crate) pods: Store<Pod>,
-    pub(crate) services: Store<Service>,
-    pub(crate) slices: Store<EndpointSlice>,
-    pub(crate) endpoints: Store<Endpoints>,
+    pub(crate) deployments: Cache<Arc<Deployment>>,
+    pub(crate) replica_sets: Cache<Arc<ReplicaSet>>,
+    pub(crate) pods: Cache<Arc<Pod>>,
+    pub(crate) services: Cache<Arc<Service>>,
+    pub(crate) slices: Cache<Arc<EndpointSlice>>,
+    pub(crate) endpoints: Cache<Arc<Endpoints>>,
     /// Why the last creation of a pod failed, by ReplicaSet.
     pub(crate) create_failures: HashMap<ObjectKey, String>,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self {
+            deployments: Cache::with_answers(),
+            replica_sets: Cache::with_answers(),
+            pods: Cache::with_answers(),
+            services: Cache::with_answers(),
+            slices: Cache::with_answers(),
+            endpoints: Cache::with_answers(),
+            create_failures: HashMap::new(),
+        }
+    }
 }
 
 impl Index {
@@ -97,21 +114,21 @@ impl Index {
     /// Every key there is, for the first round.
     pub(crate) fn all_keys(&self) -> Vec<Key> {
         let mut keys: Vec<Key> = Vec::new();
-        keys.extend(self.deployments.all().map(|o| Key::Deployment(ObjectKey::of(o.as_ref()))));
-        keys.extend(self.replica_sets.all().map(|o| Key::ReplicaSet(ObjectKey::of(o.as_ref()))));
-        keys.extend(self.services.all().map(|o| Key::Service(ObjectKey::of(o.as_ref()))));
-        keys.extend(self.endpoints.all().map(|o| Key::Mirror(ObjectKey::of(o.as_ref()))));
+        keys.extend(self.deployments.keys().cloned().map(Key::Deployment));
+        keys.extend(self.replica_sets.keys().cloned().map(Key::ReplicaSet));
+        keys.extend(self.services.keys().cloned().map(Key::Service));
+        keys.extend(self.endpoints.keys().cloned().map(Key::Mirror));
         keys
     }
 
     /// Whom a changed Deployment concerns.
     pub(crate) fn deployment_changed(&self, change: &Change<Deployment>) -> Vec<Key> {
-        keys_of(change).map(Key::Deployment).collect()
+        vec![Key::Deployment(change.key.clone())]
     }
 
     /// Whom a changed ReplicaSet concerns: itself, its Deployment, or those that might adopt it.
     pub(crate) fn replica_set_changed(&self, change: &Change<ReplicaSet>) -> Vec<Key> {
-        let mut keys: Vec<_> = keys_of(change).map(Key::ReplicaSet).collect();
+        let mut keys = vec![Key::ReplicaSet(change.key.clone())];
         for object in both(change) {
             match controller_of(object.as_ref()) {
                 Some(owner) => {
@@ -119,9 +136,9 @@ impl Index {
                 }
                 None => keys.extend(
                     self.deployments
-                        .in_namespace(&namespace(object.as_ref()))
+                        .within(&namespace(object.as_ref()))
                         .filter(|d| d.spec.as_ref().is_some_and(|s| selects(&s.selector, object.labels())))
-                        .map(|d| Key::Deployment(ObjectKey::of(d.as_ref()))),
+                        .map(|d| Key::Deployment(key_of(d.as_ref()))),
                 ),
             }
         }
@@ -147,16 +164,16 @@ impl Index {
                 }
                 None => keys.extend(
                     self.replica_sets
-                        .in_namespace(&namespace)
+                        .within(&namespace)
                         .filter(|r| r.spec.as_ref().is_some_and(|s| selects(&s.selector, pod.labels())))
-                        .map(|r| Key::ReplicaSet(ObjectKey::of(r.as_ref()))),
+                        .map(|r| Key::ReplicaSet(key_of(r.as_ref()))),
                 ),
             }
             keys.extend(
                 self.services
-                    .in_namespace(&namespace)
+                    .within(&namespace)
                     .filter(|service| selector_of(service).is_some_and(|s| matches_all(s, pod.labels())))
-                    .map(|service| Key::Service(ObjectKey::of(service.as_ref()))),
+                    .map(|service| Key::Service(key_of(service.as_ref()))),
             );
         }
         keys
@@ -164,14 +181,9 @@ impl Index {
 
     /// Whom a changed Service concerns.
     pub(crate) fn service_changed(&self, change: &Change<Service>) -> Vec<Key> {
-        let mut keys = Vec::new();
-        for key in keys_of(change) {
-            if change.new.is_none() {
-                keys.push(Key::LeftEndpoints(key.clone()));
-            }
-            keys.extend([Key::Service(key.clone()), Key::Mirror(key)]);
-        }
-        keys
+        let key = &change.key;
+        let left = change.new.is_none().then(|| Key::LeftEndpoints(key.clone()));
+        left.into_iter().chain([Key::Service(key.clone()), Key::Mirror(key.clone())]).collect()
     }
 
     /// Whom a changed EndpointSlice concerns: the Service it is for, in case somebody tampered with it.
@@ -186,7 +198,7 @@ impl Index {
 
     /// Whom changed Endpoints concern.
     pub(crate) fn endpoints_changed(&self, change: &Change<Endpoints>) -> Vec<Key> {
-        keys_of(change).flat_map(|key| [Key::Service(key.clone()), Key::Mirror(key)]).collect()
+        vec![Key::Service(change.key.clone()), Key::Mirror(change.key.clone())]
     }
 
     /// The slices of a Service that `manager` keeps, by name.
@@ -195,8 +207,8 @@ impl Index {
         service: &'a ObjectKey,
         manager: &'a str,
     ) -> impl Iterator<Item = &'a Arc<EndpointSlice>> {
-        self.slices.in_namespace(&service.namespace).filter(move |slice| {
-            slice.labels().get(SERVICE_NAME) == Some(&service.name)
+        self.slices.within(service.namespace()).filter(move |slice| {
+            slice.labels().get(SERVICE_NAME).map(String::as_str) == Some(service.name())
                 && slice.labels().get("endpointslice.kubernetes.io/managed-by").map(String::as_str) == Some(manager)
                 && slice.metadata.deletion_timestamp.is_none()
         })
@@ -206,11 +218,6 @@ impl Index {
 /// Old and new.
 fn both<K>(change: &Change<K>) -> impl Iterator<Item = &Arc<K>> {
     change.old.iter().chain(change.new.iter())
-}
-
-/// The key of the changed object.
-fn keys_of<K: Kind>(change: &Change<K>) -> impl Iterator<Item = ObjectKey> {
-    both(change).next().map(|object| ObjectKey::of(object.as_ref())).into_iter()
 }
 
 fn namespace<K: Resource>(object: &K) -> String {

@@ -6,8 +6,8 @@
 
 use super::index::{Index, Plan, SERVICE_NAME, Write, selector_of};
 use super::slices::{Family, MANAGED_BY, frame_for, reconcile};
-use super::store::ObjectKey;
 use super::write::Request;
+use common_controller::ObjectKey;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
 use kube::ResourceExt;
@@ -32,7 +32,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
         return Plan { writes, again_after: None };
     };
     let mut labels = endpoints.labels().clone();
-    labels.insert(SERVICE_NAME.into(), key.name.clone());
+    labels.insert(SERVICE_NAME.into(), key.name().to_owned());
     labels.insert(MANAGED_BY.into(), MIRRORING.into());
     let mut annotations = endpoints.annotations().clone();
     annotations.remove(LAST_APPLIED);

@@ -8,7 +8,7 @@
 //! is no resync.
 //!
 //! ```text
-//! watches ──► Index ──► Queue ──► plan (pure) ──► writes ──► API server
+//! watches ──► Index ──► work queue ──► plan (pure) ──► writes ──► API server
 //!               ▲                                    │ answers
 //!               └────────────────────────────────────┘
 //! ```
@@ -31,17 +31,16 @@ pub mod horizontal;
 mod index;
 mod mirror;
 mod ports;
-mod queue;
 mod replica_set;
 mod rolling;
 mod slices;
-mod store;
 mod write;
 
+use common_controller::{Cache, Item, Kind, ObjectKey, Priority, WorkQueue, WriteError};
 use common_runtime::failure_log::FailureLog;
 use common_runtime::watching;
 use futures::stream::{self, BoxStream, FuturesUnordered, StreamExt};
-use index::{Index, Key, Plan, Write};
+use index::{Change, Index, Key, Plan, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
@@ -49,16 +48,16 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use queue::Queue;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::ObjectKey;
-use tokio::time::Instant;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use write::{Answer, Kind, Request};
+use write::{Answer, Request};
 
 /// Keys reconciled at once. Each waits for the API server most of the time; more would only queue up there.
 const CONCURRENCY_MAX: usize = 64;
+/// Longest delay after failures: a cluster on one machine mends itself soon.
+const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Writes of one plan under way at once.
 const WRITES_MAX: usize = 32;
 
@@ -79,23 +78,13 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
         watch::<EndpointSlice>(&client, Event::Slice),
         watch::<Endpoints>(&client, Event::Endpoints),
     ]);
-    let mut queue: Queue<Key> = Queue::default();
+    let queue: WorkQueue<Key> = WorkQueue::with_backoff_max(RETRY_MAX);
+    let mark = |key| queue.add(key, Priority::Normal);
     let mut running = FuturesUnordered::new();
     // Of keys that fail now, so no more than there are objects.
     let mut failures: HashMap<Key, FailureLog> = HashMap::new();
     let mut synced = false;
     loop {
-        while synced && running.len() < CONCURRENCY_MAX {
-            let Some(key) = queue.next(Instant::now().into_std()) else { break };
-            running.push(reconcile(shared.clone(), key));
-        }
-        let due = queue.due().filter(|_| synced).map(Instant::from_std);
-        let alarm = async {
-            match due {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         // Ends first; then events, so that a plan sees all that is known.
         tokio::select! {
             biased;
@@ -104,29 +93,33 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
                 let mut index = shared.index.lock();
                 let keys = event.apply(&mut index);
                 if synced {
-                    keys.into_iter().for_each(|key| queue.mark(key));
+                    keys.into_iter().for_each(mark);
                 } else if index.is_synced() {
                     synced = true;
-                    index.all_keys().into_iter().for_each(|key| queue.mark(key));
+                    index.all_keys().into_iter().for_each(mark);
                 }
+            }
+            item = queue.next(), if synced && running.len() < CONCURRENCY_MAX => {
+                running.push(reconcile(shared.clone(), item));
             }
             Some(done) = running.next() => {
-                let now = Instant::now().into_std();
-                let Done { key, marked, again_after, failure } = done;
-                marked.into_iter().for_each(|key| queue.mark(key));
-                if let Some(at) = again_after.and_then(|after| now.checked_add(after)) {
-                    queue.mark_at(key.clone(), at);
+                let Done { item, marked, again_after, failure } = done;
+                marked.into_iter().for_each(mark);
+                let key = item.key();
+                if let Some(after) = again_after {
+                    queue.add_after(key.clone(), after);
                 }
                 match &failure {
-                    Some(error) => failures
-                        .entry(key.clone())
-                        .or_insert_with(|| FailureLog::of(format!("the reconciliation of {key}")))
-                        .failed(error),
-                    None => drop(failures.remove(&key).map(|mut failures| failures.recovered())),
+                    Some(error) => {
+                        failures
+                            .entry(key.clone())
+                            .or_insert_with(|| FailureLog::of(format!("the reconciliation of {key}")))
+                            .failed(error);
+                        item.retry();
+                    }
+                    None => drop(failures.remove(key).map(|mut failures| failures.recovered())),
                 }
-                queue.done(key, failure.is_none(), now);
             }
-            () = alarm => {}
         }
     }
 }
@@ -140,19 +133,20 @@ struct Shared {
 
 /// How one reconciliation ended.
 struct Done {
-    key: Key,
+    item: Item<Key>,
     /// Keys that its writes concern.
     marked: Vec<Key>,
-    again_after: Option<std::time::Duration>,
+    again_after: Option<Duration>,
     /// The first write that failed; conflicts count, as they are tried again too.
-    failure: Option<kube::Error>,
+    failure: Option<WriteError>,
 }
 
 /// Plans and writes for one key.
-async fn reconcile(shared: Arc<Shared>, key: Key) -> Done {
-    let plan = plan(&shared.index.lock(), &key);
+async fn reconcile(shared: Arc<Shared>, item: Item<Key>) -> Done {
+    let key = item.key();
+    let plan = plan(&shared.index.lock(), key);
     let again_after = plan.again_after;
-    let results: Vec<_> = stream::iter(plan.writes.into_iter().map(|write| carry_out(&shared, &key, write)))
+    let results: Vec<_> = stream::iter(plan.writes.into_iter().map(|write| carry_out(&shared, key, write)))
         .buffer_unordered(WRITES_MAX)
         .collect()
         .await;
@@ -163,7 +157,7 @@ async fn reconcile(shared: Arc<Shared>, key: Key) -> Done {
             Err(error) => failure = failure.or(Some(error)),
         }
     }
-    Done { key, marked, again_after, failure }
+    Done { item, marked, again_after, failure }
 }
 
 fn plan(index: &Index, key: &Key) -> Plan {
@@ -178,7 +172,7 @@ fn plan(index: &Index, key: &Key) -> Plan {
 }
 
 /// Carries out one write; answers with the keys it concerns.
-async fn carry_out(shared: &Shared, key: &Key, write: Write) -> kube::Result<Vec<Key>> {
+async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Result<Vec<Key>, WriteError> {
     let client = &shared.client;
     let outcome = match write {
         Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(answered(a))),
@@ -198,8 +192,9 @@ async fn carry_out(shared: &Shared, key: &Key, write: Write) -> kube::Result<Vec
 }
 
 /// Keeps why pods of `set` could not be created, for its status.
-fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&kube::Error>) {
+fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&WriteError>) {
     match error {
+        Some(WriteError::Api { source, .. }) => drop(index.create_failures.insert(set.clone(), source.to_string())),
         Some(error) => drop(index.create_failures.insert(set.clone(), error.to_string())),
         None => drop(index.create_failures.remove(set)),
     }
@@ -228,11 +223,11 @@ fn answered<K>(answer: Answer<K>) -> Learned<K> {
 impl Event {
     /// Takes it into the index; the keys it concerns.
     fn apply(self, index: &mut Index) -> Vec<Key> {
-        fn changes<K: Kind>(store: &mut store::Store<K>, learned: Learned<K>) -> Vec<store::Change<K>> {
+        fn changes<K: Kind>(cache: &mut Cache<Arc<K>>, learned: Learned<K>) -> Vec<Change<K>> {
             match learned {
-                Learned::Watch(event) => store.apply_event(event),
-                Learned::Answer(Answer::Written(object)) => store.written(*object).into_iter().collect(),
-                Learned::Answer(Answer::Gone { key, uid }) => store.removed(&key, &uid).into_iter().collect(),
+                Learned::Watch(event) => cache.take(event, Arc::new),
+                Learned::Answer(Answer::Written(object)) => cache.answered(*object).into_iter().collect(),
+                Learned::Answer(Answer::Gone { key, uid }) => cache.removed(&key, &uid).into_iter().collect(),
             }
         }
         match self {
@@ -242,8 +237,8 @@ impl Event {
             }
             Event::ReplicaSet(learned) => {
                 let changes = changes(&mut index.replica_sets, learned);
-                for gone in changes.iter().filter(|c| c.new.is_none()).filter_map(|c| c.old.as_ref()) {
-                    index.create_failures.remove(&ObjectKey::of(gone.as_ref()));
+                for gone in changes.iter().filter(|change| change.new.is_none()) {
+                    index.create_failures.remove(&gone.key);
                 }
                 changes.iter().flat_map(|c| index.replica_set_changed(c)).collect()
             }

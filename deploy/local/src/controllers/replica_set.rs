@@ -12,8 +12,8 @@
 
 use super::claim::claim;
 use super::index::{Index, Plan, Write, is_finished, matches_all, owned_by, true_condition};
-use super::store::ObjectKey;
 use super::write::Request;
+use common_controller::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
@@ -32,7 +32,7 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(set) = index.replica_sets.get(key) else { return Plan::default() };
     let Some(spec) = set.spec.as_ref() else { return Plan::default() };
-    let claim = claim(set.as_ref(), &spec.selector, index.pods.in_namespace(&key.namespace));
+    let claim = claim(set.as_ref(), &spec.selector, index.pods.within(key.namespace()));
     let mut writes: Vec<_> = claim.writes.into_iter().map(Write::Pod).collect();
     let (active, ending): (Vec<_>, Vec<_>) = claim
         .owned
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(created[0].owner_references()[0].kind, "ReplicaSet");
         // The answers are known before the watch tells of them: nothing is created twice.
         for n in 0..3 {
-            index.pods.written(fixture::owned(pod(&format!("p{n}")), &index, &key));
+            index.pods.answered(fixture::owned(pod(&format!("p{n}")), &index, &key));
         }
         let again = super::plan(&index, &key, fixture::now());
         assert!(!again.writes.iter().any(|w| matches!(w, Write::Pod(_))), "{:?}", again.writes);
@@ -204,7 +204,7 @@ mod tests {
             pod("unassigned"),
         ];
         for pod in pods {
-            index.pods.written(fixture::owned(pod, &index, &key));
+            index.pods.answered(fixture::owned(pod, &index, &key));
         }
         let order = ["unassigned", "pending", "not-ready", "cheap", "young-ready", "old-ready"];
         for surplus in 1..=order.len() {
@@ -213,9 +213,9 @@ mod tests {
             let mut deleted: Vec<_> = plan
                 .writes
                 .iter()
-                .filter_map(|w| if let Write::Pod(Request::Delete { key, .. }) = w { Some(&key.name) } else { None })
+                .filter_map(|w| if let Write::Pod(Request::Delete { key, .. }) = w { Some(key.name()) } else { None })
                 .collect();
-            let mut expected: Vec<_> = order[..surplus].iter().collect();
+            let mut expected = order[..surplus].to_vec();
             deleted.sort();
             expected.sort();
             assert_eq!(deleted, expected);
@@ -240,7 +240,7 @@ mod tests {
         let mut ending = pod("ending");
         ending.metadata.deletion_timestamp = Some(Time(fixture::now()));
         for pod in [finished, ending] {
-            index.pods.written(fixture::owned(pod, &index, &key));
+            index.pods.answered(fixture::owned(pod, &index, &key));
         }
         let plan = plan(&index, &key, fixture::now());
         assert_eq!(plan.writes.iter().filter(|w| matches!(w, Write::Pod(Request::Create(_)))).count(), 2);

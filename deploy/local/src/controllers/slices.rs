@@ -13,9 +13,10 @@
 //! Topology hints, zones, and the annotation `last-change-trigger-time`.
 
 use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, matches_all, owned_by, selector_of, true_condition};
-use super::store::ObjectKey;
-use super::write::{Kind, Request};
+use super::write::Request;
 use super::{core_endpoints, ports};
+use common_controller::Kind;
+use common_controller::{ObjectKey, key_of};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -43,7 +44,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
     };
     let pods: Vec<_> = index
         .pods
-        .in_namespace(&key.namespace)
+        .within(key.namespace())
         .filter(|pod| matches_all(selector, pod.labels()) && !is_finished(pod) && !addresses(pod).is_empty())
         .collect();
     let mut writes = Vec::new();
@@ -152,13 +153,13 @@ pub(crate) struct Frame {
 impl Frame {
     /// For a Service with a selector: its labels, ours over them.
     fn of(service: &Service, family: Family) -> Self {
-        let key = ObjectKey::of(service);
+        let key = key_of(service);
         let mut labels = service.labels().clone();
         labels.remove(HEADLESS);
         if service.spec.as_ref().and_then(|s| s.cluster_ip.as_deref()) == Some("None") {
             labels.insert(HEADLESS.into(), String::new());
         }
-        labels.insert(SERVICE_NAME.into(), key.name.clone());
+        labels.insert(SERVICE_NAME.into(), key.name().to_owned());
         labels.insert(MANAGED_BY.into(), CONTROLLER.into());
         Self { service: key, labels, annotations: BTreeMap::new(), owner: owned_by(service), family }
     }
@@ -223,8 +224,8 @@ pub(crate) fn reconcile(
     }
     requests.extend(created.into_iter().map(|(ports, endpoints)| {
         let meta = ObjectMeta {
-            namespace: Some(frame.service.namespace.clone()),
-            generate_name: Some(format!("{}-", frame.service.name)),
+            namespace: Some(frame.service.namespace().to_owned()),
+            generate_name: Some(format!("{}-", frame.service.name())),
             ..ObjectMeta::default()
         };
         let slice =
@@ -258,7 +259,7 @@ pub(crate) fn frame_for<K: Kind>(
     annotations: BTreeMap<String, String>,
     family: Family,
 ) -> Frame {
-    Frame { service: ObjectKey::of(owner), labels, annotations, owner: owned_by(owner), family }
+    Frame { service: key_of(owner), labels, annotations, owner: owned_by(owner), family }
 }
 
 #[cfg(test)]

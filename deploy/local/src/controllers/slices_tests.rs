@@ -27,9 +27,9 @@ fn key() -> ObjectKey {
 
 fn index(service: Service, pods: impl IntoIterator<Item = Pod>) -> Index {
     let mut index = Index::default();
-    index.services.written(service);
+    index.services.answered(service);
     for pod in pods {
-        index.pods.written(pod);
+        index.pods.answered(pod);
     }
     index
 }
@@ -44,7 +44,7 @@ fn settle(index: &mut Index) -> usize {
                 slice.metadata.name = Some(format!("a-{}", next_version()));
                 slice.metadata.uid = slice.metadata.name.clone();
                 slice.metadata.resource_version = Some(next_version());
-                index.slices.written(*slice);
+                index.slices.answered(*slice);
                 slices += 1;
             }
             Write::Slice(Request::Patch { key, patch, .. }) => {
@@ -53,7 +53,7 @@ fn settle(index: &mut Index) -> usize {
                 json_patch::merge(&mut value, &patch);
                 let mut slice: EndpointSlice = serde_json::from_value(value).expect("readable");
                 slice.metadata.resource_version = Some(next_version());
-                index.slices.written(slice);
+                index.slices.answered(slice);
                 slices += 1;
             }
             Write::Slice(Request::Delete { key, uid }) => {
@@ -127,7 +127,7 @@ fn the_empty_slice_is_used_again() {
     let mut index = index(service(json!({})), []);
     assert_eq!(settle(&mut index), 1);
     let name = only_slice(&index).name_any();
-    index.pods.written(with_ip(running(pod("p")), "127.1.0.1"));
+    index.pods.answered(with_ip(running(pod("p")), "127.1.0.1"));
     assert_eq!(settle(&mut index), 1);
     assert_eq!(only_slice(&index).name_any(), name);
     let uid = "p".to_owned();
@@ -142,7 +142,7 @@ fn the_empty_slice_is_used_again() {
 fn a_changed_target_port_changes_the_slice() {
     let mut index = index(service(json!({})), [with_ip(ready(pod("p"), 0), "127.1.0.1")]);
     settle(&mut index);
-    index.services.written(service(json!({"ports": [{"name": "http", "port": 80, "targetPort": 9000}]})));
+    index.services.answered(service(json!({"ports": [{"name": "http", "port": 80, "targetPort": 9000}]})));
     assert!(settle(&mut index) > 0);
     assert_eq!(only_slice(&index).ports.as_ref().expect("ports")[0].port, Some(9000));
 }
@@ -159,7 +159,7 @@ fn a_slice_is_full_at_a_hundred_endpoints_and_room_is_filled_first() {
         sizes
     };
     assert_eq!(sizes(&index), [50, 100, 100]);
-    index.pods.written(with_ip(ready(pod("another"), 0), "127.1.9.9"));
+    index.pods.answered(with_ip(ready(pod("another"), 0), "127.1.9.9"));
     assert_eq!(settle(&mut index), 1, "only the slice with room changes");
     assert_eq!(sizes(&index), [51, 100, 100]);
 }
@@ -169,7 +169,7 @@ fn a_slice_is_full_at_a_hundred_endpoints_and_room_is_filled_first() {
 fn a_service_that_loses_its_selector_keeps_its_slices() {
     let mut index = index(service(json!({})), [with_ip(ready(pod("p"), 0), "127.1.0.1")]);
     settle(&mut index);
-    index.services.written(service(json!({"selector": null})));
+    index.services.answered(service(json!({"selector": null})));
     index.pods.removed(&ObjectKey::new("ns", "p"), "p");
     assert!(plan(&index, &key()).writes.is_empty());
 }

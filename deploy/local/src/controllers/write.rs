@@ -3,40 +3,11 @@
 //! Changes to existing objects are JSON merge patches that hold only what differs, so two writers of different fields
 //! (the autoscaler sets `spec.replicas`, we set the status) never conflict. A field that goes is a null in the patch.
 
-use super::store::ObjectKey;
 use crate::merge::merge_patch;
-use k8s_openapi::NamespaceResourceScope;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client, Resource};
+use common_controller::{Alone, BoundedApi, Kind, ObjectKey, WriteError, Writer, code, key_of};
+use kube::Client;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use std::fmt::Debug;
-
-/// A kind of object that controllers handle.
-pub(crate) trait Kind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> Kind for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
 
 /// One change to one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +51,7 @@ impl<K: Kind> Request<K> {
     pub(crate) fn update(old: &K, new: &K) -> Option<Self> {
         let (old_value, new_value) = (without_status(old), without_status(new));
         let patch = merge_patch(&old_value, &new_value)?;
-        Some(Request::Patch { key: ObjectKey::of(old), status: false, patch })
+        Some(Request::Patch { key: key_of(old), status: false, patch })
     }
 
     /// The patch that makes the status of `old` into `new`; absent if they are equal.
@@ -88,12 +59,12 @@ impl<K: Kind> Request<K> {
         let old = old.and_then(|s| serde_json::to_value(s).ok()).unwrap_or(Value::Object(Map::new()));
         let patch = merge_patch(&old, &serde_json::to_value(new).ok()?)?;
         let patch = Value::Object(Map::from_iter([("status".to_owned(), patch)]));
-        Some(Request::Patch { key: ObjectKey::of(object), status: true, patch })
+        Some(Request::Patch { key: key_of(object), status: true, patch })
     }
 
     /// Deletes `object`.
     pub(crate) fn delete(object: &K) -> Self {
-        Request::Delete { key: ObjectKey::of(object), uid: object.meta().uid.clone().unwrap_or_default() }
+        Request::Delete { key: key_of(object), uid: object.meta().uid.clone().unwrap_or_default() }
     }
 
     /// Carries it out.
@@ -102,41 +73,34 @@ impl<K: Kind> Request<K> {
     /// What the server answered, or that it did not. A deletion of what is already gone succeeds.
     ///
     /// Not cancel safe: a request that was sent may have been carried out.
-    pub(crate) async fn execute(self, client: &Client) -> kube::Result<Answer<K>> {
+    pub(crate) async fn execute(self, client: &Client) -> Result<Answer<K>, WriteError> {
+        let writer = Writer { client, leadership: &Alone, pacing: None };
         match self {
             Request::Create(object) => {
-                let namespace = object.meta().namespace.clone().unwrap_or_default();
-                let api = Api::<K>::namespaced(client.clone(), &namespace);
-                Ok(Answer::Written(Box::new(api.create(&PostParams::default(), &object).await?)))
+                let doing = format!("creating {}", K::kind(&()));
+                let create = async |api: BoundedApi| api.create(&*object).await.map_err(WriteError::api(&*doing));
+                Ok(Answer::Written(Box::new(writer.write(&key_of(&*object), &doing, create).await?)))
             }
             Request::Patch { key, status, patch } => {
-                let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
-                let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-                let patched = if status {
-                    api.patch_status(&key.name, &params, &patch).await
-                } else {
-                    api.patch(&key.name, &params, &patch).await
+                let doing = format!("patching {}", K::kind(&()));
+                let merge = async |api: BoundedApi| {
+                    let merged =
+                        if status { api.merge_status(&key, &patch).await } else { api.merge(&key, &patch).await };
+                    merged.map_err(WriteError::api(&*doing))
                 };
-                Ok(Answer::Written(Box::new(patched?)))
+                Ok(Answer::Written(Box::new(writer.write(&key, &doing, merge).await?)))
             }
             Request::Delete { key, uid } => {
-                let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
-                let params = DeleteParams {
-                    preconditions: Some(Preconditions { uid: Some(uid.clone()), resource_version: None }),
-                    ..DeleteParams::background()
+                let doing = format!("deleting {}", K::kind(&()));
+                let delete = async |api: BoundedApi| match api.delete(&key, Some(&uid)).await {
+                    Err(error) if code(&error) == Some(409) => Ok(None), // A successor of the same name is there.
+                    outcome => outcome.map_err(WriteError::api(&*doing)),
                 };
-                match api.delete(&key.name, &params).await.map(|answer| answer.left()) {
-                    // Whether this was the end or its beginning, the object no longer counts: it has a
-                    // deletionTimestamp.
-                    Ok(Some(object)) if object.meta().deletion_timestamp.is_some() => {
-                        Ok(Answer::Written(Box::new(object)))
-                    }
-                    Ok(_) => Ok(Answer::Gone { key, uid }),
-                    Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {
-                        Ok(Answer::Gone { key, uid })
-                    }
-                    Err(error) => Err(error),
-                }
+                // Whether this was the end or its beginning, the object no longer counts: it has a deletionTimestamp.
+                Ok(match writer.write(&key, &doing, delete).await? {
+                    Some(object) => Answer::Written(Box::new(object)),
+                    None => Answer::Gone { key, uid },
+                })
             }
         }
     }

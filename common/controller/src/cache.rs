@@ -1,0 +1,310 @@
+//! The last known objects of one kind, without a lock and without a watch of its own: what was taken in is known.
+//!
+//! [`Cache::take`] moves on with one event of a watch and says what has changed; after a broken watch everything is
+//! listed anew, and what is missing from the list is gone ([`crate::relist`]).
+//!
+//! # Answers to our own writes
+//!
+//! A controller that creates a pod and decides again before the watch has told of it would create a second one. So a
+//! cache [with answers](Cache::with_answers) also takes in the answer to each write, and the watch confirms it later.
+//! Two rules keep the two sources from contradicting each other:
+//!
+//! - an answer counts only if its resourceVersion is higher than what is held, and the watch then changes nothing until
+//!   it has come to that version (versions of one kind are comparable, which Kubernetes guarantees since 1.35);
+//! - a uid that has been seen to go never comes back, whichever source is late. The last [`GONE_MAX`] are remembered.
+//!
+//! What was answered since a listing began is not missing from it.
+
+use crate::ObjectKey;
+use crate::relist::Relist;
+use crate::store::key_of;
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Uids of deleted objects that are remembered. A uid matters only between an answer and the watch event for the
+/// same deletion, which is milliseconds; 4096 deletions of one kind do not happen in that time.
+const GONE_MAX: usize = 4096;
+
+/// What happened to one object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change<V> {
+    /// Its name.
+    pub key: ObjectKey,
+    /// Before; absent if it is new.
+    pub old: Option<V>,
+    /// Now; absent if it is gone.
+    pub new: Option<V>,
+}
+
+/// The last known objects of one kind, by namespace and name. A `V` is what is held of an object, cheap to clone.
+#[derive(Debug)]
+pub struct Cache<V> {
+    entries: BTreeMap<ObjectKey, Versioned<V>>,
+    /// None: the watch alone feeds it.
+    answers: Option<Answers<V>>,
+    relist: Relist<ObjectKey>,
+    synced: bool,
+}
+
+#[derive(Debug)]
+struct Versioned<V> {
+    version: u64,
+    value: V,
+}
+
+#[derive(Debug)]
+struct Answers<V> {
+    uid: fn(&V) -> Option<&str>,
+    /// What was answered, and the watch has not come to yet.
+    unconfirmed: HashSet<ObjectKey>,
+    gone: HashSet<String>,
+    gone_order: VecDeque<String>,
+}
+
+impl<V> Default for Cache<V> {
+    /// Fed by the watch alone.
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), answers: None, relist: Relist::default(), synced: false }
+    }
+}
+
+impl<V: Clone> Cache<V> {
+    /// Whether a first listing is complete.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The object of that name.
+    pub fn get(&self, key: &ObjectKey) -> Option<&V> {
+        self.entries.get(key).map(|entry| &entry.value)
+    }
+
+    /// The resourceVersion of the object of that name.
+    pub(crate) fn version(&self, key: &ObjectKey) -> Option<u64> {
+        self.entries.get(key).map(|entry| entry.version)
+    }
+
+    /// Every name.
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.entries.keys()
+    }
+
+    /// All objects.
+    pub fn all(&self) -> impl Iterator<Item = &V> {
+        self.entries.values().map(|entry| &entry.value)
+    }
+
+    /// All objects of a namespace, by name.
+    pub fn within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a V> {
+        let from = self.entries.range(ObjectKey::new(namespace, "")..);
+        from.take_while(move |(key, _)| key.namespace() == namespace).map(|(_, entry)| &entry.value)
+    }
+
+    /// Moves on with one event of the watch. `convert` makes what is held of an object; it is not asked for a version
+    /// that is held already.
+    pub fn take<K: Resource>(&mut self, event: Event<K>, convert: impl FnOnce(K) -> V) -> Vec<Change<V>> {
+        match event {
+            Event::Init => {
+                self.relist.begin();
+                Vec::new()
+            }
+            Event::InitApply(object) | Event::Apply(object) => {
+                let (key, version, uid) = (key_of(&object), version_of(&object), object.uid());
+                self.relist.saw(&key);
+                if !self.is_news(&key, version, uid.as_deref()) {
+                    return Vec::new();
+                }
+                vec![self.put(key, version, convert(object))]
+            }
+            Event::Delete(object) => self.gone(&key_of(&object), object.uid().as_deref()).into_iter().collect(),
+            Event::InitDone => {
+                self.synced = true;
+                let missing = self.relist.end(self.entries.keys());
+                missing.iter().filter_map(|key| self.remove(key)).collect()
+            }
+        }
+    }
+
+    /// Whether the watch says something that is not known.
+    fn is_news(&mut self, key: &ObjectKey, version: u64, uid: Option<&str>) -> bool {
+        let entry = self.entries.get(key);
+        if let Some(answers) = &mut self.answers {
+            if uid.is_some_and(|uid| answers.gone.contains(uid)) {
+                return false;
+            }
+            if let Some(entry) = entry
+                && answers.unconfirmed.contains(key)
+            {
+                if (answers.uid)(&entry.value) == uid && version < entry.version {
+                    return false;
+                }
+                answers.unconfirmed.remove(key);
+            }
+        }
+        entry.is_none_or(|entry| entry.version != version || version == 0)
+    }
+
+    /// The object with that name and uid exists no more; one of another uid is not concerned.
+    fn gone(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<Change<V>> {
+        if let Some(answers) = &mut self.answers {
+            answers.remember(uid);
+            if (answers.uid)(&self.entries.get(key)?.value) != uid {
+                return None;
+            }
+        }
+        self.remove(key)
+    }
+
+    /// Puts an object in, whatever is held.
+    pub(crate) fn put(&mut self, key: ObjectKey, version: u64, value: V) -> Change<V> {
+        let old = self.entries.insert(key.clone(), Versioned { version, value: value.clone() });
+        Change { key, old: old.map(|old| old.value), new: Some(value) }
+    }
+
+    /// Takes an object out.
+    pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Change<V>> {
+        if let Some(answers) = &mut self.answers {
+            answers.unconfirmed.remove(key);
+        }
+        let old = self.entries.remove(key)?;
+        Some(Change { key: key.clone(), old: Some(old.value), new: None })
+    }
+}
+
+impl<K: Resource> Cache<Arc<K>> {
+    /// Fed by the watch and by answers.
+    pub fn with_answers() -> Self {
+        let answers = Answers {
+            uid: |object: &Arc<K>| object.meta().uid.as_deref(),
+            unconfirmed: HashSet::new(),
+            gone: HashSet::new(),
+            gone_order: VecDeque::new(),
+        };
+        Self { answers: Some(answers), ..Self::default() }
+    }
+
+    /// Takes in the answer to a write: the object as it is now. Nothing changes if that is known, or gone, already.
+    pub fn answered(&mut self, object: K) -> Option<Change<Arc<K>>> {
+        let (key, version) = (key_of(&object), version_of(&object));
+        let uid = object.meta().uid.as_deref();
+        let answers = self.answers.as_mut()?;
+        if uid.is_some_and(|uid| answers.gone.contains(uid)) {
+            return None;
+        }
+        self.relist.saw(&key);
+        if let Some(held) = self.entries.get(&key)
+            && (answers.uid)(&held.value) == uid
+            && held.version >= version
+        {
+            return None;
+        }
+        answers.unconfirmed.insert(key.clone());
+        Some(self.put(key, version, Arc::new(object)))
+    }
+
+    /// Takes in the answer to a deletion: the object of that name and uid exists no more.
+    pub fn removed(&mut self, key: &ObjectKey, uid: &str) -> Option<Change<Arc<K>>> {
+        self.gone(key, Some(uid))
+    }
+}
+
+impl<V> Answers<V> {
+    fn remember(&mut self, uid: Option<&str>) {
+        let Some(uid) = uid.filter(|uid| !self.gone.contains(*uid)) else { return };
+        self.gone.insert(uid.to_owned());
+        self.gone_order.push_back(uid.to_owned());
+        if self.gone_order.len() > GONE_MAX
+            && let Some(oldest) = self.gone_order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+}
+
+/// The resourceVersion as a number. Kubernetes promises since 1.35 that versions of one kind are numbers that grow; one
+/// that is not is never newer.
+fn version_of<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_deref().map_or(0, number)
+}
+
+/// As [`version_of`], of the text.
+pub(crate) fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.namespace = Some("ns".into());
+        object.metadata.name = Some(name.into());
+        object.metadata.uid = Some(uid.into());
+        object.metadata.resource_version = Some(version.to_string());
+        object
+    }
+
+    fn take(cache: &mut Cache<Arc<ConfigMap>>, event: Event<ConfigMap>) -> Vec<Change<Arc<ConfigMap>>> {
+        cache.take(event, Arc::new)
+    }
+
+    fn names(cache: &Cache<Arc<ConfigMap>>) -> Vec<String> {
+        cache.all().map(|o| o.name_any()).collect()
+    }
+
+    /// Goal: the answer to a write and the watch may come in either order. Method: both orders, same end.
+    #[test]
+    fn a_late_event_never_undoes_a_newer_answer() {
+        let mut cache = Cache::with_answers();
+        assert!(cache.answered(object("a", "u1", 7)).is_some());
+        let older = take(&mut cache, Event::Apply(object("a", "u1", 5)));
+        assert!(older.is_empty(), "an older version changes nothing");
+        let equal = take(&mut cache, Event::Apply(object("a", "u1", 7)));
+        assert!(equal.is_empty(), "an equal version changes nothing");
+        assert_eq!(take(&mut cache, Event::Apply(object("a", "u1", 9))).len(), 1);
+        assert!(cache.answered(object("a", "u1", 8)).is_none(), "an answer that the watch has overtaken");
+    }
+
+    /// Goal: an object that is gone stays gone, though the answer to its creation arrives last.
+    #[test]
+    fn a_deleted_uid_never_comes_back() {
+        let mut cache = Cache::with_answers();
+        assert!(take(&mut cache, Event::Delete(object("a", "u1", 6))).is_empty());
+        assert!(cache.answered(object("a", "u1", 5)).is_none());
+        assert_eq!(names(&cache), Vec::<String>::new());
+        assert!(cache.answered(object("a", "u2", 8)).is_some(), "a successor of the same name is another object");
+        let key = ObjectKey::new("ns", "a");
+        assert!(cache.removed(&key, "u1").is_none(), "its predecessor's end does not concern it");
+        assert_eq!(names(&cache), ["a"]);
+    }
+
+    /// Goal: a listing replaces everything but what was written while it ran.
+    #[test]
+    fn a_listing_drops_what_it_does_not_name() {
+        let mut cache = Cache::with_answers();
+        cache.answered(object("old", "u1", 1));
+        cache.answered(object("kept", "u2", 2));
+        take(&mut cache, Event::Init);
+        take(&mut cache, Event::InitApply(object("kept", "u2", 2)));
+        cache.answered(object("ours", "u3", 9));
+        let changes = take(&mut cache, Event::InitDone);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(names(&cache), ["kept", "ours"]);
+        assert!(cache.is_synced());
+    }
+
+    /// Goal: what only the watch feeds follows it, back to an older version too: an API server that was restored begins
+    /// anew.
+    #[test]
+    fn the_watch_alone_is_believed() {
+        let mut cache = Cache::default();
+        take(&mut cache, Event::Apply(object("a", "u1", 7)));
+        assert!(take(&mut cache, Event::Apply(object("a", "u1", 7))).is_empty(), "nothing new");
+        assert_eq!(take(&mut cache, Event::Apply(object("a", "u1", 5))).len(), 1);
+        assert_eq!(take(&mut cache, Event::Delete(object("a", "u1", 8))).len(), 1);
+    }
+}

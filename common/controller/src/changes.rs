@@ -1,0 +1,85 @@
+//! From a watch's events to changes of single objects, for readers who keep what they need themselves.
+//!
+//! [`Changes`] keeps the names of what exists and nothing else, so that an object that was deleted while the watch was
+//! broken is told as gone when the next list is complete.
+
+use crate::ObjectKey;
+use crate::relist::Relist;
+use crate::store::key_of;
+use kube::Resource;
+use kube::runtime::watcher;
+use std::collections::BTreeSet;
+
+/// One object's change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change<K> {
+    /// It is this.
+    Applied(K),
+    /// It is no more.
+    Gone(ObjectKey),
+    /// The list is complete.
+    Listed,
+}
+
+/// The names of the objects of one watch.
+#[derive(Debug, Default)]
+pub struct Changes {
+    known: BTreeSet<ObjectKey>,
+    relist: Relist<ObjectKey>,
+}
+
+impl Changes {
+    /// Moves on with one event.
+    pub fn take<K: Resource>(&mut self, event: watcher::Event<K>) -> Vec<Change<K>> {
+        match event {
+            watcher::Event::Init => {
+                self.relist.begin();
+                Vec::new()
+            }
+            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+                let key = key_of(&object);
+                self.relist.saw(&key);
+                self.known.insert(key);
+                vec![Change::Applied(object)]
+            }
+            watcher::Event::InitDone => {
+                let gone = self.relist.end(self.known.iter());
+                self.known.retain(|key| !gone.contains(key));
+                gone.into_iter().map(Change::Gone).chain([Change::Listed]).collect()
+            }
+            watcher::Event::Delete(object) => {
+                let key = key_of(&object);
+                self.known.remove(&key);
+                vec![Change::Gone(key)]
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Service;
+
+    fn service(name: &str) -> Service {
+        let mut service = Service::default();
+        service.metadata.namespace = Some("ns".to_owned());
+        service.metadata.name = Some(name.to_owned());
+        service
+    }
+
+    #[test]
+    fn what_a_new_list_lacks_is_gone() {
+        let mut changes = Changes::default();
+        changes.take::<Service>(watcher::Event::Init);
+        changes.take(watcher::Event::InitApply(service("a")));
+        changes.take(watcher::Event::InitApply(service("b")));
+        assert_eq!(changes.take::<Service>(watcher::Event::InitDone), [Change::Listed]);
+        changes.take(watcher::Event::Apply(service("c")));
+        changes.take::<Service>(watcher::Event::Init);
+        changes.take(watcher::Event::InitApply(service("b")));
+        let gone = |name: &str| Change::<Service>::Gone(ObjectKey::new("ns", name));
+        assert_eq!(changes.take::<Service>(watcher::Event::InitDone), [gone("a"), gone("c"), Change::Listed]);
+        assert_eq!(changes.take(watcher::Event::Delete(service("b"))), [gone("b")]);
+    }
+}
