@@ -14,10 +14,6 @@
 //! in between makes it look again. While the mark stands newcomers queue, and whoever gives a place back hands it
 //! on under the lock: a woken waiter owns its place before it runs, so nobody can overtake it.
 //!
-//! Where threads meet at that word, each gets some of the free places for itself ([`spares`]) and leaves the word
-//! alone. They come back to it before anything is decided by it: that there is no free place, that somebody waits,
-//! that there are fewer places, or how many run.
-//!
 //! # Odd cases
 //!
 //! - Capacity may fall below what runs: nothing is interrupted, no place is given until enough have come back.
@@ -42,19 +38,15 @@
 
 mod acquire;
 mod queue;
-mod spares;
 pub(crate) mod word;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 pub use self::acquire::{Acquire, Permit};
 use self::queue::{Line, Queue};
-use self::spares::{Shelf, Shelves};
 use self::word::Word;
-#[cfg(loom)]
-pub use crate::sync::set_lane;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// How many requests may run at once.
@@ -125,8 +117,6 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Breaker {
     word: AtomicU64,
-    /// Made when two threads first meet at the word.
-    shelves: OnceLock<Shelves>,
     queue_limit: AtomicU32,
     queue: Mutex<Queue>,
 }
@@ -146,22 +136,15 @@ impl Breaker {
     pub fn new(capacity: Capacity, queue_limit: u32) -> Self {
         Self {
             word: AtomicU64::new(Word::new(capacity).bits()),
-            shelves: OnceLock::new(),
             queue_limit: AtomicU32::new(queue_limit),
             queue: Mutex::new(Queue::default()),
         }
     }
 
-    /// For tests: with spares for `lanes` threads, a power of two, however small the capacity is.
-    #[cfg(any(test, loom))]
-    pub fn with_spares(capacity: Capacity, queue_limit: u32, lanes: u32) -> Self {
-        Self { shelves: OnceLock::from(Shelves::new(lanes, 1)), ..Self::new(capacity, queue_limit) }
-    }
-
     /// Takes a place if one is free and nobody waits. A request that gets none here was not received: it counts
     /// nowhere.
     pub fn try_acquire(&self) -> Option<Permit<&Self>> {
-        (self.try_take() || self.take_collected()).then(|| Permit::new(self))
+        self.try_take().then(|| Permit::new(self))
     }
 
     /// Takes a place, now or in turn. See [`Acquire`], which also works on an owned handle.
@@ -179,13 +162,7 @@ impl Breaker {
     /// The first half of [`Breaker::set_capacity`], for callers that hold a lock under which nobody may be woken. Says
     /// whether somebody waits, and the second half, [`Breaker::grant`], is due.
     pub(crate) fn store_capacity(&self, capacity: Capacity) -> bool {
-        // Held to the end, so that no spares go out by the capacity that was.
-        let mut queue = self.queue.lock();
         let mut seen = self.load_word();
-        if capacity.places() < seen.places() {
-            self.collect(&mut queue);
-            seen = self.load_word();
-        }
         while let Err(now) = self.swap(seen, seen.with_capacity(capacity)) {
             seen = now;
         }
@@ -212,11 +189,13 @@ impl Breaker {
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
-    /// In flight, queued and capacity at one instant. Collects the spares, so it is not for every request; one that
-    /// asks for the capacity alone has [`Breaker::capacity`].
+    /// In flight, queued and capacity at one instant.
     pub fn load(&self) -> Load {
-        let mut queue = self.queue.lock();
-        self.collect(&mut queue);
+        let word = self.load_word();
+        if !word.has_waiters() {
+            return Load { in_flight: word.running(), queued: 0, capacity: word.capacity() };
+        }
+        let queue = self.queue.lock();
         let word = self.load_word();
         Load { in_flight: word.running(), queued: queue.len(), capacity: word.capacity() }
     }
@@ -231,32 +210,9 @@ impl Breaker {
         self.queue.lock().turned_away
     }
 
-    /// The fast path: one successful compare-and-swap, on this thread's spares or on the word. One that fails has not
-    /// seen other threads' spares.
+    /// The fast path: one successful compare-and-swap.
     #[inline]
     fn try_take(&self) -> bool {
-        match self.shelves.get() {
-            None => self.take_from_word(),
-            Some(shelves) => {
-                let shelf = shelves.own();
-                shelf.take() || self.take_with_spares(shelves, shelf) || self.take_from_word()
-            }
-        }
-    }
-
-    /// The other half of the fast path: one change of this thread's spares, or one subtraction; the rest only if
-    /// somebody waits.
-    #[inline]
-    fn give_back(&self) {
-        if self.shelves.get().is_some_and(|shelves| shelves.own().put()) {
-            return;
-        }
-        if self.subtract_one().has_waiters() {
-            self.grant();
-        }
-    }
-
-    fn take_from_word(&self) -> bool {
         let mut seen = self.load_word();
         loop {
             if seen.has_waiters() || !seen.has_room() {
@@ -266,57 +222,14 @@ impl Breaker {
                 Ok(()) => return true,
                 Err(now) => seen = now,
             }
-            self.met();
         }
     }
 
-    /// Two threads were at the word: from now on there are spares, if the capacity is large enough.
-    #[cold]
-    fn met(&self) {
-        if self.shelves.get().is_none()
-            && let Some(shelves) = Shelves::for_this_machine(self.load_word())
-        {
-            self.shelves.get_or_init(|| shelves);
-        }
-    }
-
-    /// Takes a place and spares for the shelf, if many are free.
-    fn take_with_spares(&self, shelves: &Shelves, shelf: &Shelf) -> bool {
-        let mut seen = self.load_word();
-        if shelves.stock(seen).is_none() {
-            return false;
-        }
-        let mut queue = self.queue.lock();
-        loop {
-            let Some(stock) = shelves.stock(seen) else { return false };
-            match self.swap(seen, seen.taken_with_spares(stock.spares)) {
-                Ok(()) => {
-                    queue.spares_out = true;
-                    shelf.open(stock);
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    /// The fast path once more, with all spares back in the word.
-    fn take_collected(&self) -> bool {
-        if self.shelves.get().is_none() || self.load_word().has_waiters() {
-            return false;
-        }
-        let mut queue = self.queue.lock();
-        self.collect(&mut queue);
-        self.take_from_word()
-    }
-
-    /// Brings all spares back to the word, and keeps new ones out of the shelves until the lock is released.
-    fn collect(&self, queue: &mut Queue) {
-        if std::mem::take(&mut queue.spares_out)
-            && let Some(shelves) = self.shelves.get()
-        {
-            // Nobody waits for them: while somebody does, there are none.
-            self.word.fetch_sub(u64::from(shelves.close()), Ordering::AcqRel);
+    /// The other half of the fast path: one subtraction; the rest only if somebody waits.
+    #[inline]
+    fn give_back(&self) {
+        if self.subtract_one().has_waiters() {
+            self.grant();
         }
     }
 
@@ -333,11 +246,6 @@ impl Breaker {
                     Ok(()) => return Enqueued::Taken,
                     Err(now) => seen = now,
                 }
-                continue;
-            }
-            if queue.spares_out {
-                self.collect(&mut queue);
-                seen = self.load_word();
                 continue;
             }
             let limit = self.queue_limit.load(Ordering::Relaxed);
@@ -367,7 +275,6 @@ impl Breaker {
                 self.subtract_one();
                 return Enqueued::Refused(refusal);
             }
-            self.collect(&mut queue);
             let key = queue.push(Line::Returned, waker.clone());
             let mut seen = self.load_word();
             while let Err(now) = self.swap(seen, seen.with_waiters().given_back()) {

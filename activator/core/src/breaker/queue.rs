@@ -28,8 +28,6 @@ pub(super) struct Queue {
     /// What to answer instead of letting anyone wait.
     pub(super) refusal: Option<Refusal>,
     pub(super) turned_away: TurnedAway,
-    /// Whether a shelf of [spares](super::spares) may be open. Never while somebody waits.
-    pub(super) spares_out: bool,
 }
 
 /// First and last of a line.
@@ -71,7 +69,6 @@ impl Queue {
 
     /// Adds to the end of a line. The breaker's limits keep the slab far below 2^32 entries.
     pub(super) fn push(&mut self, line: Line, waker: Waker) -> u32 {
-        debug_assert!(!self.spares_out, "nobody waits beside spare places");
         let before = self.ends(line).last;
         let slot = self.waiters.insert(Waiter::Waiting { waker, line, before, after: None });
         let key = Key::of_slot(slot);

@@ -7,7 +7,6 @@ use std::task::Poll;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sync::set_lane;
 use crate::testing::{Task, now};
 
 type Waiting = Task<Acquire<Arc<Breaker>>>;
@@ -217,88 +216,6 @@ fn a_wait_is_small() {
     assert!(size_of::<Acquire<Arc<Breaker>>>() <= 32, "{} bytes", size_of::<Acquire<Arc<Breaker>>>());
 }
 
-// === spares ===
-
-/// Two threads' spares, however small the capacity.
-fn with_spares(places: u32, queue_limit: u32) -> Arc<Breaker> {
-    Arc::new(Breaker::with_spares(Capacity::Limited(places), queue_limit, 2))
-}
-
-/// What `take` does on the nth of several threads.
-fn on<T>(lane: usize, take: impl FnOnce() -> T) -> T {
-    set_lane(lane);
-    take()
-}
-
-/// Goal: a place that lies on one thread's shelf is free for all, whether they try, come to stay, or come late.
-#[test]
-fn spares_of_one_thread_are_free_places_for_the_others() {
-    let breaker = with_spares(4, 1);
-    drop(on(0, || breaker.try_acquire().expect("a free place")));
-    let all: Vec<_> = (0..4).map(|_| on(1, || breaker.try_acquire().expect("free, wherever it lies"))).collect();
-    assert!(on(0, || breaker.try_acquire().is_none()), "four and no more");
-    drop(all);
-    let all: Vec<_> = (0..4).map(|_| on(1, || now(breaker.acquire()).expect("free, wherever it lies"))).collect();
-    let mut waits = on(0, || arrive(&breaker).waiting());
-    drop(on(1, || all));
-    drop(waits.woken().expect("its turn"));
-    assert_eq!(load(&breaker), (0, 0));
-}
-
-/// Goal: a place given back on any thread goes to who waits, not to a shelf.
-#[test]
-fn a_place_is_not_put_on_a_shelf_while_somebody_waits() {
-    let breaker = with_spares(2, 2);
-    let places = [0, 1].map(|lane| on(lane, || breaker.try_acquire().expect("a free place")));
-    let mut held = [arrive(&breaker).waiting(), arrive(&breaker).waiting()];
-    for (lane, place) in places.into_iter().enumerate() {
-        on(lane, || drop(place));
-        drop(held[lane].woken().expect("its turn"));
-    }
-    assert_eq!(load(&breaker), (0, 0));
-}
-
-#[test]
-fn spares_go_with_the_capacity() {
-    for fewer in [0, 1] {
-        let breaker = with_spares(4, 1);
-        drop(on(0, || breaker.try_acquire().expect("a free place")));
-        breaker.set_capacity(Capacity::Limited(fewer));
-        let left = [0, 1, 0, 1].map(|lane| on(lane, || breaker.try_acquire()));
-        assert_eq!(left.iter().flatten().count(), fewer as usize, "of four");
-    }
-}
-
-/// Goal: a request that goes back stands before who comes next, though places lie on the shelves.
-#[test]
-fn a_returning_request_is_not_overtaken_by_way_of_a_shelf() {
-    let breaker = with_spares(4, 4);
-    let place = on(0, || now(Acquire::new(Arc::clone(&breaker))).expect("a free place"));
-    breaker.set_capacity(Capacity::Limited(1));
-    let mut returned = Task::new(on(0, || place.requeue())).waiting();
-    for lane in [0, 1] {
-        assert!(on(lane, || breaker.try_acquire().is_none()), "the place is the returned one's");
-    }
-    drop(returned.woken().expect("granted at once"));
-}
-
-#[test]
-fn shelves_are_made_where_threads_meet_and_capacity_is_large() {
-    for (places, made) in [(1, false), (1_000_000, true)] {
-        let breaker = breaker(places, 1);
-        assert!(breaker.shelves.get().is_none(), "a breaker that sleeps has none");
-        breaker.met();
-        let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-        assert_eq!(breaker.shelves.get().is_some(), made && threads > 1, "{places} places");
-    }
-}
-
-/// Ten thousand revisions sleep at once.
-#[test]
-fn a_breaker_is_small() {
-    assert!(size_of::<Breaker>() <= 192, "{} bytes", size_of::<Breaker>());
-}
-
 // === every sequence of operations ===
 
 #[derive(Clone, Debug)]
@@ -313,10 +230,6 @@ enum Op {
     Capacity(Option<u32>),
     Limit(u32),
     Refuse(bool),
-    /// Go on as the nth thread.
-    Lane(usize),
-    /// Count. Brings spares back to the word, so it is no part of the other operations.
-    Look,
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -327,11 +240,9 @@ fn any_op() -> impl Strategy<Value = Op> {
         2 => (0usize..8).prop_map(Op::Abandon),
         4 => (0usize..8).prop_map(Op::Finish),
         2 => (0usize..8).prop_map(Op::Requeue),
-        2 => prop::option::weighted(0.9, 0u32..5).prop_map(Op::Capacity),
+        2 => prop::option::weighted(0.9, 0u32..4).prop_map(Op::Capacity),
         1 => (0u32..6).prop_map(Op::Limit),
         1 => any::<bool>().prop_map(Op::Refuse),
-        3 => (0usize..2).prop_map(Op::Lane),
-        1 => Just(Op::Look),
     ]
 }
 
@@ -381,10 +292,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(breaker: Arc<Breaker>) -> Self {
-        set_lane(0);
-        let model = Model { places: breaker.capacity().places(), limit: 3, ..Model::default() };
-        Self { breaker, model, waiting: Vec::new(), running: Vec::new(), next: 0 }
+    fn new() -> Self {
+        let model = Model { places: 1, limit: 3, ..Model::default() };
+        Self { breaker: breaker(1, 3), model, waiting: Vec::new(), running: Vec::new(), next: 0 }
     }
 
     /// First poll of a request that the model has already decided: `Some(true)` runs, `Some(false)` is refused.
@@ -421,8 +331,6 @@ impl Bench {
                 let permit = self.breaker.try_acquire();
                 assert_eq!(permit.is_some(), free);
             }
-            Op::Lane(lane) => set_lane(lane),
-            Op::Look => self.check(),
             Op::Poll(n) => {
                 let Some(n) = n.checked_rem(self.waiting.len()) else { return };
                 let (id, task) = &mut self.waiting[n];
@@ -504,11 +412,6 @@ impl Bench {
         let sum = u64::from(load.in_flight) + u64::from(load.queued) + away.refused + model.finished + away.abandoned;
         assert_eq!(model.received, sum, "received = in flight + queued + refused + finished + abandoned");
         assert!(load.queued == 0 || load.in_flight >= load.capacity.places(), "somebody waits beside a free place");
-        self.check_woken();
-    }
-
-    fn check_woken(&self) {
-        let model = &self.model;
         for (id, task) in &self.waiting {
             assert!(task.is_woken() || !model.outcomes.contains_key(id), "request {id} was not woken");
         }
@@ -519,26 +422,12 @@ proptest! {
     /// The breaker does what the model does, wakes whom the model serves, and counts as the invariant says.
     #[test]
     fn every_sequence_of_operations_agrees_with_the_model(ops in prop::collection::vec(any_op(), 1..120)) {
-        let mut bench = Bench::new(breaker(1, 3));
+        let mut bench = Bench::new();
         for op in ops {
             bench.apply(op);
             bench.check();
         }
         // And nothing is left behind.
-        bench.waiting.clear();
-        bench.running.clear();
-        prop_assert_eq!(load(&bench.breaker), (0, 0));
-    }
-
-    /// Nor does it show whether there are spares, and on which thread anything is done.
-    #[test]
-    fn spares_do_not_show(ops in prop::collection::vec(any_op(), 1..120), places in 0u32..7) {
-        let mut bench = Bench::new(with_spares(places, 3));
-        for op in ops {
-            bench.apply(op);
-            bench.check_woken();
-        }
-        bench.check();
         bench.waiting.clear();
         bench.running.clear();
         prop_assert_eq!(load(&bench.breaker), (0, 0));

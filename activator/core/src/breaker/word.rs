@@ -47,11 +47,6 @@ impl Word {
         self.running() < self.places()
     }
 
-    /// Places that nobody has; none where more run than may.
-    pub(crate) fn free(self) -> u32 {
-        self.places().saturating_sub(self.running())
-    }
-
     pub(crate) fn has_waiters(self) -> bool {
         self.0 & Self::WAITERS != 0
     }
@@ -70,17 +65,12 @@ impl Word {
         Self(self.0 + 1)
     }
 
-    /// One more runs, and so many more places are spare. Only where all of them are [free](Word::free).
-    pub(crate) fn taken_with_spares(self, spares: u32) -> Self {
-        Self(self.0 + 1 + u64::from(spares))
-    }
-
     /// One fewer runs. Only by whom a place was taken.
     pub(crate) fn given_back(self) -> Self {
         Self(self.0 - 1)
     }
 
-    pub(crate) fn places(self) -> u32 {
+    fn places(self) -> u32 {
         (self.0 >> 32) as u32 & Capacity::MAX
     }
 }
@@ -102,8 +92,6 @@ mod tests {
         let word = Word::new(Capacity::Limited(256)).with_waiters().taken().taken();
         assert_eq!((word.capacity(), word.running()), (Capacity::Limited(256), 2));
         assert_eq!(word.with_capacity(Capacity::CLOSED).given_back().running(), 1);
-        assert_eq!((word.free(), word.with_capacity(Capacity::Limited(1)).free()), (254, 0));
-        assert_eq!(word.taken_with_spares(253).free(), 0);
     }
 
     #[test]
