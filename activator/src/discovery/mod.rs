@@ -6,7 +6,6 @@
 
 pub(crate) mod knative;
 mod mirror;
-mod revision;
 mod slices;
 pub(crate) mod standalone;
 

@@ -1,13 +1,15 @@
 //! In place of Knative's activator: Revisions, core/v1 Endpoints and private Services, with no rights beyond
-//! upstream's. What a Revision comes to is told in [`super::revision`]. `mesh-compatibility-mode` and
+//! upstream's. What a Revision comes to is told in [`revision`]. `mesh-compatibility-mode` and
 //! `enable-mesh-pod-addressability` of `config-network` are followed live (upstream reads them once).
 //!
 //! # Not here
 //!
 //! System-internal TLS ([`crate::InternalTls`]); the annotation for full duplex, which is always on.
 
+mod revision;
+
+use self::revision::{passthrough, rules, spec};
 use super::mirror::{Change, Mirror, name_of};
-use super::revision::{passthrough, rules, spec};
 use super::slices::{Entry, Index, ObjectName, Owner, Ports, Side};
 use super::{Event, Spec};
 use activator_core::Destination;

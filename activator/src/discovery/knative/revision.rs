@@ -12,8 +12,8 @@
 //! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled` upstream then probes nothing and
 //! serves nothing; here pods are probed as in mode `auto`.)
 
-use super::mirror::name_of;
-use super::{Outbound, Spec};
+use crate::discovery::mirror::name_of;
+use crate::discovery::{Outbound, Spec};
 use activator_core::backends::{Fallback, Proof, Rules};
 use activator_core::contract::Contract;
 use common::RevisionKey;
