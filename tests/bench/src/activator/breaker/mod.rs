@@ -1,10 +1,14 @@
 //! What a place in the breaker costs: taking it and giving it back, on one thread and on two that share one breaker.
 //!
 //! Rounds are short, so that some run undisturbed on a busy machine; a row's repetition is the lower quartile of its
-//! rounds, which is what the code costs, not what the machine was doing. Beside them two bare atomics, the least that
-//! any breaker can cost, and the same through a throttler, pod included.
+//! rounds, which is what the code costs, not what the machine was doing. It is held against upstream's breaker
+//! ([`upstream`]), measured in turn. Beside them two bare atomics, the least that any breaker can cost, and the same
+//! through a throttler, pod included.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
+mod upstream;
+
+use super::interleaved::ratio;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use activator_core::breaker::{Breaker, Capacity};
@@ -22,14 +26,14 @@ use std::time::Instant;
 const PAIRS: u32 = 20_000;
 const ROUNDS: u32 = 100;
 
-const fn row(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
-    Row { name, what, unit: "ns", good: Good::Small, judged: MEDIAN, must, aim }
+const fn row(name: &'static str, what: &'static str) -> Row {
+    Row { name, what, unit: "", good: Good::Small, judged: MEDIAN, must: 1.0, aim: 1.0 }
 }
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        row("breaker-alone", "breaker, take and give back, uncontended", 25.0, 15.0),
-        row("breaker-two", "the same on two cores", 40.0, 25.0),
+        row("breaker-alone", "breaker, take and give back, uncontended / upstream's"),
+        row("breaker-two", "the same on two cores"),
     ],
     run: |settings| async { Ok(run(settings)) }.boxed_local(),
 };
@@ -38,8 +42,22 @@ fn run(settings: &Settings) -> Figures {
     let mut figures = Figures::default();
     let breaker = Breaker::new(Capacity::Limited(1000), 10);
     let pair = || drop(black_box(breaker.try_acquire()));
-    figures.row("breaker-alone", series(settings, 1, &pair));
-    figures.row("breaker-two", series(settings, 2, &pair));
+    let peer = upstream::Breaker::new(1000, 10);
+    let peers_pair = || {
+        if black_box(peer.reserve()) {
+            peer.release();
+        }
+    };
+    for (row, threads) in [("breaker-alone", 1), ("breaker-two", 2)] {
+        let turns: Vec<(f64, f64)> = (0..settings.repetitions)
+            .map(|_| (measure(threads, &pair), measure(threads, &peers_pair)))
+            .filter(|(ours, theirs)| ours.is_finite() && theirs.is_finite())
+            .collect();
+        let (ours, theirs): (Vec<f64>, Vec<f64>) = turns.into_iter().unzip();
+        figures.row(row, ratio(&ours, &theirs));
+        figures.beside(format!("{row}: ours, ns"), ours);
+        figures.beside(format!("{row}: upstream's, ns"), theirs);
+    }
     let word = AtomicU64::new(0);
     let atomics = || {
         word.fetch_add(1, Ordering::AcqRel);
