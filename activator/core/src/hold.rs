@@ -1,6 +1,6 @@
 //! What the process holds for requests that wait: a bound in bytes, across all revisions.
 //!
-//! How many requests of one revision may wait is its breaker's [queue limit](crate::breaker::Refusal::QueueFull). This
+//! How many requests of one revision may wait is its breaker's [queue limit](crate::breaker::AdmissionError::QueueFull). This
 //! is the other bound: all held requests together may keep so many bytes (a quarter of the memory limit, by the
 //! shell's choice), so that many revisions, each within its own limit, cannot exhaust the process.
 //!

@@ -8,7 +8,7 @@
 //! loom reports), and received = in flight + queued + refused + finished + abandoned.
 #![cfg(loom)]
 
-use activator_core::breaker::{Acquire, Breaker, Capacity, Load, Permit, Refusal, TurnedAway};
+use activator_core::breaker::{Acquire, AdmissionError, Breaker, Capacity, Load, Permit, TurnedAway};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;
@@ -17,7 +17,7 @@ fn breaker(places: u32, queue_limit: u32) -> Arc<Breaker> {
     Arc::new(Breaker::new(Capacity::Limited(places), queue_limit))
 }
 
-fn acquire(breaker: &Arc<Breaker>) -> Result<Permit<Arc<Breaker>>, Refusal> {
+fn acquire(breaker: &Arc<Breaker>) -> Result<Permit<Arc<Breaker>>, AdmissionError> {
     block_on(Acquire::new(Arc::clone(breaker)))
 }
 
@@ -103,9 +103,9 @@ fn a_refusal_reaches_a_request_that_is_about_to_wait() {
         let breaker = breaker(0, 1);
         let refuses = thread::spawn({
             let breaker = Arc::clone(&breaker);
-            move || breaker.refuse_waiting(Some(Refusal::Gone))
+            move || breaker.refuse_waiting(Some(AdmissionError::Gone))
         });
-        assert_eq!(acquire(&breaker).err(), Some(Refusal::Gone));
+        assert_eq!(acquire(&breaker).err(), Some(AdmissionError::Gone));
         refuses.join().expect("no panic");
         idle(&breaker, 0);
         assert_eq!(breaker.turned_away(), TurnedAway { refused: 1, abandoned: 0 });

@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(pods(&index), (vec![], vec![]), "sides are kept apart");
     }
 
-    /// Case 10.10, and the last row of 10.4.
+    /// A subset without a port of the wanted name is no address; standalone takes the only port there is.
     #[test]
     fn knative_wants_the_port_by_name() {
         let endpoints: Endpoints = serde_json::from_value(json!({

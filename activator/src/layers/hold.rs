@@ -318,10 +318,10 @@ fn window(call: &Call) -> u64 {
     if streamed { u64::from(STREAM_WINDOW) } else { 0 }
 }
 
-fn refusal(refusal: breaker::Refusal) -> Refusal {
-    match refusal {
-        breaker::Refusal::QueueFull { limit } => Refusal::QueueFull { bound: limit },
-        breaker::Refusal::Failing { reason } => Refusal::Failing { reason: reason.to_string() },
-        breaker::Refusal::Gone => Refusal::Deleted,
+fn refusal(error: breaker::AdmissionError) -> Refusal {
+    match error {
+        breaker::AdmissionError::QueueFull { limit } => Refusal::QueueFull { bound: limit },
+        breaker::AdmissionError::Failing { reason } => Refusal::Failing { reason: reason.to_string() },
+        breaker::AdmissionError::Gone => Refusal::Deleted,
     }
 }

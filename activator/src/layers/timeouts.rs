@@ -272,7 +272,7 @@ mod tests {
         (ended, parts, u64::try_from(start.elapsed().as_millis()).expect("short"))
     }
 
-    /// Case 10.11 and the rows of upstream's own tests, with a reset where upstream appends its message. Bounds: total,
+    /// The rows of upstream's own tests, with a reset where upstream appends its message. Bounds: total,
     /// start, idle.
     #[tokio::test(start_paused = true)]
     async fn each_bound_is_kept_to_the_millisecond() {

@@ -2,8 +2,7 @@
 //! [`activator_core::backends`].
 //!
 //! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one.
-//! Between events the task sleeps; the only timer is the paced probe's. What the tasks share is a number, [`Crowd`], by
-//! which they pace themselves together.
+//! Between events the task sleeps; the only timer is the paced probe's. What the tasks share is the [`ProbeBudget`].
 //!
 //! What comes in is coalesced in an [`Inbox`], which holds at most one listing, one spec and one mention of each failed
 //! pod, so that no producer ever waits or piles up work.
@@ -100,44 +99,46 @@ impl Drop for Handle {
     }
 }
 
-/// How many addresses of all revisions are asked at a pace that can be felt ([`Backends::eager`]).
+/// The addresses of all revisions that share the probe budget ([`Backends::eager`]).
 #[derive(Debug, Default)]
-pub(crate) struct Crowd(AtomicUsize);
+pub(crate) struct ProbeBudget {
+    sharers: AtomicUsize,
+}
 
-/// One revision's part of the crowd. Dropped, it leaves.
-struct Part {
-    crowd: Arc<Crowd>,
+/// One revision's addresses among them, until this is dropped.
+struct BudgetShare {
+    budget: Arc<ProbeBudget>,
     own: usize,
 }
 
-impl Part {
+impl BudgetShare {
     fn set(&mut self, own: usize) {
         let before = std::mem::replace(&mut self.own, own);
         if before != own {
             // One step, wrapping where it is less: others may look between two.
-            self.crowd.0.fetch_add(own.wrapping_sub(before), Ordering::Relaxed);
+            self.budget.sharers.fetch_add(own.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
     fn all(&self) -> usize {
-        self.crowd.0.load(Ordering::Relaxed)
+        self.budget.sharers.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Part {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.set(0);
     }
 }
 
 /// Starts the task of one revision. It ends with the revision.
-pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>, crowd: Arc<Crowd>) {
+pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>, budget: Arc<ProbeBudget>) {
     let shared = revision.backends().shared.clone();
     let Some(judge) = shared.inbox.lock().judge.take() else { return };
     let task = Task {
         machine: Backends::new(judge.rules),
         judge,
-        part: Part { crowd, own: 0 },
+        share: BudgetShare { budget, own: 0 },
         listed: BTreeSet::new(),
         serving: false,
         probes: JoinSet::new(),
@@ -151,7 +152,7 @@ pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>, crowd: Arc<Crow
 struct Task {
     machine: Backends,
     judge: Judge,
-    part: Part,
+    share: BudgetShare,
     listed: BTreeSet<Destination>,
     serving: bool,
     probes: JoinSet<(Destination, Attempt, Outcome)>,
@@ -234,9 +235,9 @@ impl Task {
 
     fn handle(&mut self, event: Event) {
         let now = Instant::now().into_std();
-        self.machine.set_crowd(self.part.all());
+        self.machine.share_budget_among(self.share.all());
         let actions = self.machine.handle(event, now);
-        self.part.set(self.machine.eager(now));
+        self.share.set(self.machine.eager(now));
         self.act(actions);
     }
 
@@ -274,9 +275,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_counts_what_its_parts_wait_for() {
-        let crowd = Arc::<Crowd>::default();
-        let [mut one, mut other] = [(); 2].map(|()| Part { crowd: crowd.clone(), own: 0 });
+    fn a_budget_counts_the_addresses_that_share_it() {
+        let budget = Arc::<ProbeBudget>::default();
+        let [mut one, mut other] = [(); 2].map(|()| BudgetShare { budget: budget.clone(), own: 0 });
         one.set(3);
         other.set(4);
         assert_eq!(one.all(), 7);

@@ -25,7 +25,7 @@ use activator_core::accounting::Clock;
 use activator_core::own_index::own_index;
 use activator_net::Pools;
 use arc_swap::ArcSwap;
-use backends::Crowd;
+use backends::ProbeBudget;
 use common::RevisionKey;
 use common::host;
 use dashmap::DashMap;
@@ -57,7 +57,7 @@ pub(crate) struct Parts {
 /// All revisions.
 pub(crate) struct Registry {
     parts: Parts,
-    crowd: Arc<Crowd>,
+    probe_budget: Arc<ProbeBudget>,
     by_key: DashMap<Box<str>, Arc<Revision>, RandomState>,
     hosts: ArcSwap<Hosts>,
     namespaces: DashMap<IpAddr, Arc<str>>,
@@ -90,7 +90,7 @@ impl Registry {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self {
             parts,
-            crowd: Arc::default(),
+            probe_budget: Arc::default(),
             by_key: DashMap::default(),
             hosts: ArcSwap::default(),
             namespaces: DashMap::new(),
@@ -222,7 +222,7 @@ impl Registry {
         if let Some(listing) = state.pods.get(&spec.key) {
             revision.set_pods(listing.clone());
         }
-        backends::start(&revision, self.parts.pools.clone(), self.crowd.clone());
+        backends::start(&revision, self.parts.pools.clone(), self.probe_budget.clone());
         self.by_key.insert(spec.key.to_string().into(), revision);
         state.hosts_changed = true;
     }

@@ -7,7 +7,7 @@ use crate::discovery::{Listing, Outbound, Spec};
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::registry::backends::Handle;
 use activator_core::accounting::{Clock, RevisionStats};
-use activator_core::breaker::{Capacity, Refusal};
+use activator_core::breaker::{AdmissionError, Capacity};
 use activator_core::contract::Contract;
 use activator_core::throttler::{ContainerConcurrency, Throttler};
 use activator_core::{Activators, Destination};
@@ -109,7 +109,7 @@ impl Revision {
         // Knative's own activators divide pods to the letter, and so do we beside them. A plain pod holds no limit
         // itself.
         self.throttler.set_sharing(spec.contract == Contract::QueueProxy);
-        let failing = spec.backend.failing.as_deref().map(|reason| Refusal::Failing { reason: reason.into() });
+        let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
         self.throttler.refuse_waiting(failing);
         self.backends.set_spec(spec);
     }
@@ -131,7 +131,7 @@ impl Revision {
 
     /// The revision is no more: who waits is refused; what runs, runs on.
     pub(crate) fn delete(&self) {
-        self.throttler.refuse_waiting(Some(Refusal::Gone));
+        self.throttler.refuse_waiting(Some(AdmissionError::Gone));
         self.backends.close();
         self.metrics.forget();
     }

@@ -10,7 +10,7 @@
 //! # Better than Knative
 //!
 //! There, one success turns pod addressing off for good; a pod that became ready between its own probe and the cluster
-//! IP's is enough. Here pods are still asked, once a second, and the first that answers ends the detour.
+//! IP's is enough. Here pods are still asked, once a second, and the first that answers ends the fallback.
 
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,9 @@ pub enum Fallback {
 /// Pods are asked so seldom while the cluster IP carries the requests.
 pub(super) const PODS_PAUSE: Duration = Duration::from_secs(1);
 
-/// The state of the detour.
+/// Whether requests take the cluster IP now, or how far the way there is.
 #[derive(Debug, Default)]
-pub(super) enum Detour {
+pub(super) enum FallbackState {
     #[default]
     Off,
     Probing {
@@ -48,7 +48,7 @@ pub(super) enum Detour {
     On,
 }
 
-impl Detour {
+impl FallbackState {
     pub(super) fn is_on(&self) -> bool {
         matches!(self, Self::On)
     }
@@ -60,7 +60,7 @@ impl Detour {
         }
     }
 
-    /// Moves on with whether the detour is wanted now. Answers how long was waited, if a probe is to be sent under
+    /// Moves on with whether the fallback is wanted now. Answers how long was waited, if a probe is to be sent under
     /// `attempt`.
     pub(super) fn step(&mut self, wanted: bool, attempt: Attempt, now: Instant) -> Option<Duration> {
         match *self {
@@ -82,12 +82,12 @@ impl Detour {
     }
 
     /// A probe of the cluster IP came back, while so many addresses are eager.
-    pub(super) fn probed(&mut self, attempt: Attempt, passed: bool, now: Instant, crowd: usize) {
+    pub(super) fn probed(&mut self, attempt: Attempt, passed: bool, now: Instant, sharers: usize) {
         // Probing => (On | Waiting)
         if let Self::Probing { attempt: last, since } = *self
             && last == attempt
         {
-            let due = now + pause(now.saturating_duration_since(since), crowd);
+            let due = now + pause(now.saturating_duration_since(since), sharers);
             *self = if passed { Self::On } else { Self::Waiting { due, since } };
         }
     }

@@ -37,8 +37,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub use self::fallback::Fallback;
-use self::fallback::{Detour, PODS_PAUSE};
-use self::pod::{Pod, Step};
+use self::fallback::{FallbackState, PODS_PAUSE};
+use self::pod::{ProbedPod, Step};
 use self::schedule::RoundTrip;
 pub use self::schedule::{Timeouts, answer_min};
 use crate::destination::{Destination, Destinations};
@@ -139,11 +139,11 @@ pub enum Action {
 #[derive(Debug)]
 pub struct Backends {
     rules: Rules,
-    pods: BTreeMap<Destination, Pod>,
+    pods: BTreeMap<Destination, ProbedPod>,
     cluster_ip: Option<Destination>,
-    detour: Detour,
+    fallback: FallbackState,
     round_trip: RoundTrip,
-    crowd: usize,
+    sharers: usize,
     next_attempt: u64,
     published: Option<Destinations>,
 }
@@ -155,18 +155,18 @@ impl Backends {
             rules,
             pods: BTreeMap::new(),
             cluster_ip: None,
-            detour: Detour::Off,
+            fallback: FallbackState::Off,
             round_trip: RoundTrip::default(),
-            crowd: 0,
+            sharers: 0,
             next_attempt: 0,
             published: None,
         }
     }
 
-    /// So many addresses, of all revisions, are [eager](Self::eager): from the next event on, pauses are shared out
-    /// among them.
-    pub fn set_crowd(&mut self, eager: usize) {
-        self.crowd = eager;
+    /// So many addresses, of all revisions, are [eager](Self::eager): from the next event on, they share the probe
+    /// budget.
+    pub fn share_budget_among(&mut self, sharers: usize) {
+        self.sharers = sharers;
     }
 
     /// Addresses that are waited for, and asked more often than every 50 ms.
@@ -185,7 +185,7 @@ impl Backends {
             Event::ClusterIp(cluster_ip) => {
                 if self.cluster_ip != cluster_ip {
                     self.cluster_ip = cluster_ip;
-                    self.detour = Detour::Off;
+                    self.fallback = FallbackState::Off;
                 }
             }
             Event::Probed { destination, attempt, outcome } => self.probed(&destination, attempt, outcome, now),
@@ -197,14 +197,14 @@ impl Backends {
             Event::Due => {}
         }
         self.each(now, &mut actions, |_, pod, proof, attempt| pod.tick(proof, attempt, now));
-        self.step_detour(now, &mut actions);
+        self.step_fallback(now, &mut actions);
         self.publish(&mut actions);
         actions
     }
 
     /// When to call with [`Event::Due`], if nothing else happens first.
     pub fn due(&self) -> Option<Instant> {
-        self.pods.values().filter_map(Pod::due).chain(self.detour.due()).min()
+        self.pods.values().filter_map(ProbedPod::due).chain(self.fallback.due()).min()
     }
 
     /// Changes how addresses are judged, from the next event on. What is believed already stays believed, unless the
@@ -212,17 +212,17 @@ impl Backends {
     pub fn set_rules(&mut self, rules: Rules, now: Instant) -> Vec<Action> {
         let before = std::mem::replace(&mut self.rules, rules);
         if before.fallback != rules.fallback {
-            self.detour = Detour::Off;
+            self.fallback = FallbackState::Off;
         }
         let mut actions = Vec::new();
         if before.proof != rules.proof {
             let (ready, not_ready) = self.pods.iter().partition::<Vec<_>, _>(|(_, pod)| pod.ready);
-            let keys = |pods: Vec<(&Destination, &Pod)>| pods.into_iter().map(|(at, _)| at.clone()).collect();
+            let keys = |pods: Vec<(&Destination, &ProbedPod)>| pods.into_iter().map(|(at, _)| at.clone()).collect();
             let (ready, not_ready): (BTreeSet<_>, BTreeSet<_>) = (keys(ready), keys(not_ready));
             self.pods.retain(|_, pod| pod.is_healthy() && (pod.ready || !rules.proof.needs_readiness()));
             self.listed(&ready, &not_ready, now, &mut actions);
         }
-        self.step_detour(now, &mut actions);
+        self.step_fallback(now, &mut actions);
         self.publish(&mut actions);
         actions
     }
@@ -246,13 +246,13 @@ impl Backends {
     ) {
         self.pods.retain(|at, _| ready.contains(at) || not_ready.contains(at));
         if self.pods.is_empty() {
-            self.detour = Detour::Off;
+            self.fallback = FallbackState::Off;
         }
         self.each(now, actions, |at, pod, proof, attempt| pod.readiness(ready.contains(at), proof, attempt, now));
         for at in ready.union(not_ready) {
             if !self.pods.contains_key(at) {
                 let attempt = self.take_attempt();
-                let (pod, step) = Pod::listed(ready.contains(at), self.proof(), attempt, now);
+                let (pod, step) = ProbedPod::listed(ready.contains(at), self.proof(), attempt, now);
                 if step == Step::Probe {
                     actions.push(self.probe(at, attempt, Duration::ZERO));
                 }
@@ -266,15 +266,15 @@ impl Backends {
             self.round_trip.measure(connect);
         }
         if self.cluster_ip.as_ref() == Some(destination) {
-            self.detour.probed(attempt, matches!(outcome, Outcome::Passed(_)), now, self.crowd);
+            self.fallback.probed(attempt, matches!(outcome, Outcome::Passed(_)), now, self.sharers);
         }
         let proof = self.proof();
-        let slowest = self.detour.is_on().then_some(PODS_PAUSE);
+        let slowest = self.fallback.is_on().then_some(PODS_PAUSE);
         let Some(pod) = self.pods.get_mut(destination) else { return };
         match outcome {
             Outcome::Passed(_) => pod.passed(proof, attempt),
-            Outcome::Refuted => pod.failed_probe(attempt, false, now, self.crowd, slowest),
-            Outcome::Unanswered | Outcome::Refused(_) => pod.failed_probe(attempt, true, now, self.crowd, slowest),
+            Outcome::Refuted => pod.failed_probe(attempt, false, now, self.sharers, slowest),
+            Outcome::Unanswered | Outcome::Refused(_) => pod.failed_probe(attempt, true, now, self.sharers, slowest),
         }
     }
 
@@ -283,7 +283,7 @@ impl Backends {
         &mut self,
         now: Instant,
         actions: &mut Vec<Action>,
-        mut step: impl FnMut(&Destination, &mut Pod, Proof, Attempt) -> Step,
+        mut step: impl FnMut(&Destination, &mut ProbedPod, Proof, Attempt) -> Step,
     ) {
         let (proof, rules, round_trip) = (self.proof(), self.rules, self.round_trip);
         for (at, pod) in &mut self.pods {
@@ -296,7 +296,7 @@ impl Backends {
         }
     }
 
-    fn step_detour(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    fn step_fallback(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let any_healthy = self.healthy().next().is_some();
         let wanted = self.cluster_ip.is_some()
             && !self.pods.is_empty()
@@ -307,11 +307,11 @@ impl Backends {
                     !any_healthy && self.pods.values().all(|pod| pod.maybe_mesh == Some(true))
                 }
             };
-        if self.detour.is_on() && any_healthy && self.rules.fallback != Fallback::Always {
-            self.detour = Detour::Off;
+        if self.fallback.is_on() && any_healthy && self.rules.fallback != Fallback::Always {
+            self.fallback = FallbackState::Off;
         }
         let attempt = Attempt(self.next_attempt);
-        if let (Some(waited), Some(at)) = (self.detour.step(wanted, attempt, now), self.cluster_ip.clone()) {
+        if let (Some(waited), Some(at)) = (self.fallback.step(wanted, attempt, now), self.cluster_ip.clone()) {
             self.next_attempt += 1;
             actions.push(self.probe(&at, attempt, waited));
         }
@@ -319,8 +319,8 @@ impl Backends {
 
     /// Publishes the set that follows from the state, if it is not the one published last.
     fn publish(&mut self, actions: &mut Vec<Action>) {
-        let destinations = match (&self.detour, &self.cluster_ip) {
-            (Detour::On, Some(cluster_ip)) => Destinations::ClusterIp {
+        let destinations = match (&self.fallback, &self.cluster_ip) {
+            (FallbackState::On, Some(cluster_ip)) => Destinations::ClusterIp {
                 destination: cluster_ip.clone(),
                 ready: self.pods.values().filter(|pod| pod.ready).count() as u32,
             },

@@ -7,7 +7,7 @@ use super::{Attempt, Proof};
 
 /// What is known of one address.
 #[derive(Debug)]
-pub(super) struct Pod {
+pub(super) struct ProbedPod {
     pub(super) ready: bool,
     /// Since when it has been waited for.
     since: Instant,
@@ -43,7 +43,7 @@ pub(super) enum Step {
 /// How long a pod that failed is left alone where only Kubernetes' word counts: it may take that long to notice.
 const BENCHED: Duration = Duration::from_secs(1);
 
-impl Pod {
+impl ProbedPod {
     /// A newly listed address. `attempt` is the next free one, here and below.
     pub(super) fn listed(ready: bool, proof: Proof, attempt: Attempt, now: Instant) -> (Self, Step) {
         let mut pod = Self { ready, since: now, state: State::Unready, valid_from: attempt, maybe_mesh: None };
@@ -111,19 +111,19 @@ impl Pod {
     }
 
     /// A probe failed. Only the last one's failure counts: an earlier one may have been overtaken by a ready event.
-    /// One of `crowd` that are eager.
+    /// The pause is that of one of `sharers` eager addresses.
     pub(super) fn failed_probe(
         &mut self,
         attempt: Attempt,
         maybe_mesh: bool,
         now: Instant,
-        crowd: usize,
+        sharers: usize,
         slowest: Option<Duration>,
     ) {
         match self.state {
             // (Probing | Suspect) => Waiting
             State::Probing { attempt: last } | State::Suspect { attempt: last } if last == attempt => {
-                let pause = pause(self.waited(now), crowd);
+                let pause = pause(self.waited(now), sharers);
                 self.state = State::Waiting { due: now + slowest.map_or(pause, |slowest| pause.max(slowest)) };
                 self.maybe_mesh = Some(maybe_mesh);
             }
@@ -147,7 +147,7 @@ impl Pod {
         Step::Probe
     }
 
-    /// The time that [`Pod::due`] named may have come.
+    /// The time that [`ProbedPod::due`] named may have come.
     pub(super) fn tick(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         match self.state {
             // Waiting => (Probing | Healthy)

@@ -7,9 +7,9 @@
 //! time waited counts from when the address became known, or was last believed. What a held request takes once its pod
 //! is found ([`FORWARDING`]) is part of the pause: it is taken off beforehand, down to the least pause.
 //!
-//! All addresses together are asked 10 000 times a second at most, for as long as a longer pause can be felt: where
+//! All addresses together share a probe budget of 10 000 a second, for as long as a longer pause can be felt: where
 //! many are waited for at once, each one's pause is [`SHARE`] for each of them. Those that are asked every 50 ms do not
-//! count, so that a crowd that never starts delays nobody.
+//! count, so that pods that never start delay nobody.
 //!
 //! A probe's connection is given up after sixteen round trips, since dialling again is faster: a segment that was lost
 //! (an address whose network is not up yet swallows the first) is repeated by the kernel only after a second. And where
@@ -24,7 +24,7 @@ use std::time::Duration;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// The part of the time waited that is the pause.
 const PAUSE_DIVISOR: u32 = 100;
-/// The pause for each address that is waited for: a refused probe costs some 50 µs of one core.
+/// The probe budget: the pause for each address that is waited for. A refused probe costs some 50 µs of one core.
 const SHARE: Duration = Duration::from_micros(100);
 /// From a probe that will pass to the first byte of the answer: its exchange, a grant, the request's own.
 const FORWARDING: Duration = Duration::from_millis(1);
@@ -50,8 +50,8 @@ pub struct Timeouts {
 }
 
 /// The pause before the next probe of an address that has waited so long, one of so many that are [eager](is_eager).
-pub(super) fn pause(waited: Duration, crowd: usize) -> Duration {
-    let share = SHARE.saturating_mul(u32::try_from(crowd).unwrap_or(u32::MAX));
+pub(super) fn pause(waited: Duration, sharers: usize) -> Duration {
+    let share = SHARE.saturating_mul(u32::try_from(sharers).unwrap_or(u32::MAX));
     alone(waited).max(share).min(PAUSE.1)
 }
 
@@ -113,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_asked_ten_thousand_times_a_second_in_all() {
+    fn all_together_are_asked_ten_thousand_times_a_second() {
         let rows = [(0, 10, 1), (0, 50, 5), (1_000, 50, 9), (1_000, 100, 10), (0, 1_000, 50), (0, usize::MAX, 50)];
-        for (waited, crowd, expected) in rows {
-            assert_eq!(pause(ms(waited), crowd), ms(expected), "{waited} ms, one of {crowd}");
+        for (waited, sharers, expected) in rows {
+            assert_eq!(pause(ms(waited), sharers), ms(expected), "{waited} ms, one of {sharers}");
         }
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-mod cases;
+mod upstream;
 
 fn at(n: u8) -> Destination {
     std::net::SocketAddr::from(([10, 0, 0, n], 8012)).into()
@@ -163,11 +163,11 @@ fn the_next_probe_comes_after_a_hundredth_of_the_time_waited() {
 
 /// Goal: addresses are paced together for as long as they are waited for eagerly.
 #[test]
-fn a_crowd_shares_the_probes_out() {
+fn eager_addresses_share_the_probe_budget() {
     let mut watch = Watch::standalone();
     watch.list(&[], &[1, 2, 3]);
     assert_eq!(watch.machine.eager(watch.now), 3);
-    watch.machine.set_crowd(50);
+    watch.machine.share_budget_among(50);
     watch.probed(1, FAIL);
     assert_eq!(watch.due_us(), Some(5_000), "100 µs for each of them");
     assert_eq!(watch.machine.eager(watch.now), 3, "asked or to be asked");
@@ -348,7 +348,7 @@ fn an_answer_that_no_mesh_gives_rules_the_cluster_ip_out() {
 
 /// Goal: a pod that turns out to meet no mesh calls the cluster IP's probe off, and its late pass is not believed.
 #[test]
-fn a_detour_that_is_not_wanted_any_more_is_called_off() {
+fn a_fallback_that_is_not_wanted_any_more_is_called_off() {
     let mut watch = Watch::auto();
     watch.list(&[], &[1]);
     assert_eq!(watch.probed(1, FAIL), (vec![255], None));
@@ -360,20 +360,20 @@ fn a_detour_that_is_not_wanted_any_more_is_called_off() {
 }
 
 #[test]
-fn a_pod_that_answers_ends_the_detour() {
+fn a_pod_that_answers_ends_the_fallback() {
     let mut watch = Watch::auto();
     watch.list(&[1], &[]);
     watch.probed(1, FAIL);
     assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
     assert_eq!(watch.due(), (vec![1], None));
     watch.probed(1, FAIL);
-    assert_eq!(watch.due_us(), Some(1_001_000), "asked seldom while the detour works");
+    assert_eq!(watch.due_us(), Some(1_001_000), "asked seldom while the fallback works");
     watch.due();
     assert_eq!(watch.pass(1), publishes(&[1]), "no one-way street");
 }
 
 #[test]
-fn no_pods_end_the_detour() {
+fn no_pods_end_the_fallback() {
     let mut watch = Watch::auto();
     watch.list(&[1], &[]);
     watch.probed(1, FAIL);
@@ -383,7 +383,7 @@ fn no_pods_end_the_detour() {
 }
 
 #[test]
-fn without_a_cluster_ip_or_permission_there_is_no_detour() {
+fn without_a_cluster_ip_or_permission_there_is_no_fallback() {
     let mut watch = Watch::new(Proof::Probe, Fallback::WhenUnaddressable);
     watch.list(&[1], &[]);
     assert_eq!(watch.probed(1, FAIL), nothing());
@@ -433,7 +433,7 @@ fn what_was_proven_outlives_a_change_of_proof() {
 }
 
 #[test]
-fn the_detour_ends_with_its_permission_and_with_nothing_less() {
+fn the_fallback_ends_with_its_permission_and_with_nothing_less() {
     let mut watch = Watch::auto();
     watch.list(&[1], &[]);
     watch.probed(1, FAIL);

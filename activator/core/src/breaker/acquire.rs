@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::queue::Seen;
-use super::{Breaker, Enqueued, Refusal};
+use super::{AdmissionError, Breaker, Enqueued};
 
 /// A place in a breaker, given back on drop.
 pub struct Permit<H: Deref<Target = Breaker>> {
@@ -87,7 +87,7 @@ impl<H: Deref<Target = Breaker>> Acquire<H> {
 impl<H: Deref<Target = Breaker>> Unpin for Acquire<H> {}
 
 impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
-    type Output = Result<Permit<H>, Refusal>;
+    type Output = Result<Permit<H>, AdmissionError>;
 
     /// # Panics
     ///

@@ -45,7 +45,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::acquire::{Acquire, Permit};
-use self::queue::{Line, Queue};
+use self::queue::{Line, WaitQueue};
 use self::word::Word;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
@@ -87,7 +87,7 @@ pub struct Load {
 /// Requests that got no place, since the breaker was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnedAway {
-    /// Answered with a [`Refusal`].
+    /// Answered with a [`AdmissionError`].
     pub refused: u64,
     /// Gone before their turn.
     pub abandoned: u64,
@@ -95,7 +95,7 @@ pub struct TurnedAway {
 
 /// Why a request gets no place and may not wait for one. Nothing of it was sent: it is safe to repeat elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AdmissionError {
     /// As many wait as may.
     #[error("{limit} requests are waiting for this revision, which is the most that may (max-held)")]
     QueueFull {
@@ -118,7 +118,7 @@ pub enum Refusal {
 pub struct Breaker {
     word: AtomicU64,
     queue_limit: AtomicU32,
-    queue: Mutex<Queue>,
+    queue: Mutex<WaitQueue>,
 }
 
 /// What became of an attempt to queue.
@@ -128,7 +128,7 @@ enum Enqueued {
     /// Waiting under this key.
     Waiting(u32),
     /// Neither.
-    Refused(Refusal),
+    Refused(AdmissionError),
 }
 
 impl Breaker {
@@ -137,7 +137,7 @@ impl Breaker {
         Self {
             word: AtomicU64::new(Word::new(capacity).bits()),
             queue_limit: AtomicU32::new(queue_limit),
-            queue: Mutex::new(Queue::default()),
+            queue: Mutex::new(WaitQueue::default()),
         }
     }
 
@@ -175,7 +175,7 @@ impl Breaker {
     }
 
     /// While `Some`, whoever waits or would have to is refused with it. `None` permits waiting again.
-    pub fn refuse_waiting(&self, refusal: Option<Refusal>) {
+    pub fn refuse_waiting(&self, refusal: Option<AdmissionError>) {
         let wakers = {
             let mut queue = self.queue.lock();
             let wakers = match &refusal {
@@ -249,7 +249,7 @@ impl Breaker {
                 continue;
             }
             let limit = self.queue_limit.load(Ordering::Relaxed);
-            let full = || (queue.len() >= limit).then_some(Refusal::QueueFull { limit });
+            let full = || (queue.len() >= limit).then_some(AdmissionError::QueueFull { limit });
             if let Some(refusal) = queue.refusal.clone().or_else(full) {
                 queue.turned_away.refused += 1;
                 return Enqueued::Refused(refusal);
@@ -328,7 +328,7 @@ impl Breaker {
     }
 
     /// Lets newcomers use the fast path again. The caller holds the queue's lock.
-    fn clear_mark_if_empty(&self, queue: &Queue) {
+    fn clear_mark_if_empty(&self, queue: &WaitQueue) {
         if queue.is_empty() {
             self.word.fetch_and(!Word::WAITERS, Ordering::AcqRel);
         }

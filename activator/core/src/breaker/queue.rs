@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use super::{Refusal, TurnedAway};
+use super::{AdmissionError, TurnedAway};
 
 /// Which line a waiter stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +20,13 @@ pub(super) enum Line {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct WaitQueue {
     waiters: Slab<Waiter>,
     returned: Ends,
     arrived: Ends,
     len: u32,
     /// What to answer instead of letting anyone wait.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) refusal: Option<AdmissionError>,
     pub(super) turned_away: TurnedAway,
 }
 
@@ -41,7 +41,7 @@ struct Ends {
 enum Waiter {
     Waiting { waker: Waker, line: Line, before: Option<Key>, after: Option<Key> },
     Granted,
-    Refused(Box<Refusal>),
+    Refused(Box<AdmissionError>),
 }
 
 /// A slab key plus one, so that an optional link takes four bytes.
@@ -52,13 +52,13 @@ struct Key(std::num::NonZeroU32);
 pub(super) enum Seen {
     Waiting,
     Granted,
-    Refused(Refusal),
+    Refused(AdmissionError),
 }
 
 /// A slab that has grown beyond this gives its memory back when the last waiter has left.
 const KEPT_SLOTS: usize = 64;
 
-impl Queue {
+impl WaitQueue {
     pub(super) fn len(&self) -> u32 {
         self.len
     }
@@ -88,7 +88,7 @@ impl Queue {
     }
 
     /// Refuses everyone who waits, and returns their wakers.
-    pub(super) fn refuse_all(&mut self, refusal: &Refusal) -> Vec<Waker> {
+    pub(super) fn refuse_all(&mut self, refusal: &AdmissionError) -> Vec<Waker> {
         let mut wakers = Vec::with_capacity(self.len as usize);
         while let Some(first) = self.returned.first.or(self.arrived.first) {
             wakers.push(self.take_out(first, Waiter::Refused(Box::new(refusal.clone()))));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_burst_is_given_back() {
-        let mut queue = Queue::default();
+        let mut queue = WaitQueue::default();
         let keys: Vec<u32> = (0..1000).map(|_| queue.push(Line::Arrived, Waker::noop().clone())).collect();
         for key in keys {
             queue.abandon(key);
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_small_queue_keeps_its_memory() {
         for (slots, kept) in [(KEPT_SLOTS, KEPT_SLOTS), (KEPT_SLOTS + 1, 0)] {
-            let mut queue = Queue::default();
+            let mut queue = WaitQueue::default();
             queue.waiters.reserve_exact(slots);
             assert_eq!(queue.waiters.capacity(), slots, "exactly as many were asked for");
             let key = queue.push(Line::Arrived, Waker::noop().clone());

@@ -30,7 +30,7 @@ fn the_third_of_three_is_refused_with_one_place_and_one_in_the_queue() {
     let first = now(breaker.acquire()).expect("a free place");
     let mut second = arrive(&breaker).waiting();
     let refusal = now(breaker.acquire()).expect_err("the queue is full");
-    assert_eq!(refusal, Refusal::QueueFull { limit: 1 });
+    assert_eq!(refusal, AdmissionError::QueueFull { limit: 1 });
     assert!(refusal.to_string().contains("max-held"), "a refusal names its bound: {refusal}");
     drop(first);
     drop(second.woken().expect("its turn"));
@@ -185,7 +185,7 @@ fn refusing_to_wait_refuses_those_who_wait_and_those_who_come() {
     let breaker = breaker(1, 10);
     let place = now(Acquire::new(Arc::clone(&breaker))).expect("a free place");
     let mut waiter = arrive(&breaker).waiting();
-    let failing = Refusal::Failing { reason: "container exits with 1".into() };
+    let failing = AdmissionError::Failing { reason: "container exits with 1".into() };
     breaker.refuse_waiting(Some(failing.clone()));
     assert_eq!(waiter.woken().expect_err("refused"), failing);
     assert_eq!(now(breaker.acquire()).expect_err("refused"), failing);
@@ -204,7 +204,7 @@ fn a_changed_queue_limit_applies_to_newcomers() {
     let breaker = breaker(0, 2);
     let _waiting = [arrive(&breaker).waiting(), arrive(&breaker).waiting()];
     breaker.set_queue_limit(1);
-    assert_eq!(now(breaker.acquire()).expect_err("over the new limit"), Refusal::QueueFull { limit: 1 });
+    assert_eq!(now(breaker.acquire()).expect_err("over the new limit"), AdmissionError::QueueFull { limit: 1 });
     assert_eq!(load(&breaker), (0, 2), "who waits stays");
     breaker.set_queue_limit(3);
     let _third = arrive(&breaker).waiting();
@@ -399,7 +399,7 @@ impl Bench {
                         model.refused += 1;
                     }
                 }
-                self.breaker.refuse_waiting(refusing.then_some(Refusal::Gone));
+                self.breaker.refuse_waiting(refusing.then_some(AdmissionError::Gone));
             }
         }
     }

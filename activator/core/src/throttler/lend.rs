@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::pod::{Pod, Slot};
+use super::pod::{PodTracker, Slot};
 use super::policy::ContainerConcurrency;
 use super::{Inner, Snapshot, Targets};
 
@@ -60,7 +60,7 @@ impl Lent {
 
 impl Snapshot {
     /// Whether `pod` is a shared one.
-    pub(super) fn is_shared(&self, pod: &Arc<Pod>) -> bool {
+    pub(super) fn is_shared(&self, pod: &Arc<PodTracker>) -> bool {
         self.shared.iter().any(|other| Arc::ptr_eq(other, pod))
     }
 

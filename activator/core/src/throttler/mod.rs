@@ -57,11 +57,11 @@ use parking_lot::Mutex;
 
 use self::lend::Lent;
 pub use self::permit::{Acquire, Admitted, Permit};
-use self::pod::Pod;
+use self::pod::PodTracker;
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
 pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
-use crate::breaker::{Breaker, Capacity, Load, Refusal, TurnedAway};
+use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
 use crate::destination::{Destination, Destinations};
 use crate::own_index::Activators;
 
@@ -91,14 +91,14 @@ struct Snapshot {
     policy: Policy,
     targets: Targets,
     /// Pods that belong to no activator.
-    shared: Vec<Arc<Pod>>,
+    shared: Vec<Arc<PodTracker>>,
 }
 
 #[derive(Debug)]
 enum Targets {
     /// The assigned pods that have not failed, sorted.
-    Pods(Vec<Arc<Pod>>),
-    ClusterIp(Arc<Pod>),
+    Pods(Vec<Arc<PodTracker>>),
+    ClusterIp(Arc<PodTracker>),
 }
 
 /// What snapshots are made of. Changed under its lock, one change at a time.
@@ -110,7 +110,7 @@ struct State {
     listed: Destinations,
     failed: BTreeSet<Destination>,
     /// Every pod somebody still refers to.
-    known: BTreeMap<Destination, Arc<Pod>>,
+    known: BTreeMap<Destination, Arc<PodTracker>>,
     /// For pods to report that a request on them has ended after they were taken out.
     inner: Weak<Inner>,
 }
@@ -192,7 +192,7 @@ impl Throttler {
     }
 
     /// While `Some`, whoever waits or would have to is refused. See [`Breaker::refuse_waiting`].
-    pub fn refuse_waiting(&self, refusal: Option<Refusal>) {
+    pub fn refuse_waiting(&self, refusal: Option<AdmissionError>) {
         self.inner.breaker.refuse_waiting(refusal);
     }
 
@@ -231,7 +231,7 @@ impl Throttler {
     pub fn pods(&self) -> Vec<PodLoad> {
         let state = self.inner.state.lock();
         let snapshot = self.inner.snapshot.load();
-        let load = |pod: &Arc<Pod>| PodLoad {
+        let load = |pod: &Arc<PodTracker>| PodLoad {
             destination: pod.destination.clone(),
             in_flight: pod.in_flight(),
             usable: snapshot.targets.contains(pod) || snapshot.is_shared(pod),
@@ -292,7 +292,7 @@ impl State {
                     ContainerConcurrency::Unlimited => assign(pods.len(), Activators::Unknown),
                     ContainerConcurrency::Limited(_) => assign(pods.len(), self.activators),
                 };
-                let mut usable = |positions: &mut dyn Iterator<Item = usize>| -> Vec<Arc<Pod>> {
+                let mut usable = |positions: &mut dyn Iterator<Item = usize>| -> Vec<Arc<PodTracker>> {
                     let usable = positions.map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
                     usable.map(|pod| known(&mut self.known, &self.inner, pod)).collect()
                 };
@@ -317,7 +317,7 @@ impl State {
     /// What the pods in use can run, and as much as still runs on retired ones: a long request on a pod that is leaving
     /// takes nothing from those that came.
     fn capacity(&self, targets: &Targets) -> Capacity {
-        let retired = |pod: &&Arc<Pod>| pod.is_retired();
+        let retired = |pod: &&Arc<PodTracker>| pod.is_retired();
         let retired: u32 = self.known.values().filter(retired).map(|pod| pod.in_flight()).sum();
         match self.places(targets) {
             Capacity::Limited(places) if places > 0 => Capacity::Limited(places.saturating_add(retired)),
@@ -347,12 +347,12 @@ impl State {
 }
 
 /// The pod at a destination, with the count it has.
-fn known(pods: &mut BTreeMap<Destination, Arc<Pod>>, inner: &Weak<Inner>, at: &Destination) -> Arc<Pod> {
-    Arc::clone(pods.entry(at.clone()).or_insert_with(|| Pod::new(at.clone(), Weak::clone(inner))))
+fn known(pods: &mut BTreeMap<Destination, Arc<PodTracker>>, inner: &Weak<Inner>, at: &Destination) -> Arc<PodTracker> {
+    Arc::clone(pods.entry(at.clone()).or_insert_with(|| PodTracker::new(at.clone(), Weak::clone(inner))))
 }
 
 impl Targets {
-    fn contains(&self, pod: &Arc<Pod>) -> bool {
+    fn contains(&self, pod: &Arc<PodTracker>) -> bool {
         match self {
             Self::Pods(pods) => pods.iter().any(|other| Arc::ptr_eq(other, pod)),
             Self::ClusterIp(only) => Arc::ptr_eq(only, pod),

@@ -11,7 +11,7 @@ use rand::Rng;
 
 use super::pod::Slot;
 use super::{Inner, Targets};
-use crate::breaker::{self, Breaker, Refusal};
+use crate::breaker::{self, AdmissionError, Breaker};
 use crate::destination::Destination;
 
 /// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
@@ -50,7 +50,7 @@ impl Acquire {
 }
 
 impl Future for Acquire {
-    type Output = Result<Admitted, Refusal>;
+    type Output = Result<Admitted, AdmissionError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.0).poll(context).map_ok(Admitted);

@@ -15,7 +15,7 @@ use crate::destination::Destination;
 /// cache line, and what follows keeps the next pod's away from it: two lines, since processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Pod {
+pub(super) struct PodTracker {
     in_flight: AtomicU32,
     /// Not among those to pick from, and who wants to know when a request on it ends all the same.
     retired: AtomicBool,
@@ -27,10 +27,10 @@ pub(super) struct Pod {
 /// A request's place on a pod, given back on drop.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) pod: Arc<Pod>,
+    pub(super) pod: Arc<PodTracker>,
 }
 
-impl Pod {
+impl PodTracker {
     pub(super) fn new(destination: Destination, throttler: Weak<Inner>) -> Arc<Self> {
         Arc::new(Self {
             in_flight: AtomicU32::new(0),

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand::{Rng, RngExt};
 
-use super::pod::{Pod, Slot};
+use super::pod::{PodTracker, Slot};
 
 /// Requests that one pod may run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +67,12 @@ impl Policy {
     }
 
     /// Chooses among `pods` and takes a slot. `cursor` is round robin's, one for each revision.
-    pub(super) fn pick<R: Rng + ?Sized>(self, pods: &[Arc<Pod>], cursor: &AtomicUsize, rng: &mut R) -> Option<Slot> {
+    pub(super) fn pick<R: Rng + ?Sized>(
+        self,
+        pods: &[Arc<PodTracker>],
+        cursor: &AtomicUsize,
+        rng: &mut R,
+    ) -> Option<Slot> {
         match self {
             Self::ChoiceOfTwo => choice_of_two(pods, rng),
             Self::FirstAvailable { limit } => pods.iter().find_map(|pod| pod.try_reserve(limit)),
@@ -76,7 +81,7 @@ impl Policy {
     }
 }
 
-fn choice_of_two<R: Rng + ?Sized>(pods: &[Arc<Pod>], rng: &mut R) -> Option<Slot> {
+fn choice_of_two<R: Rng + ?Sized>(pods: &[Arc<PodTracker>], rng: &mut R) -> Option<Slot> {
     let (one, other) = match pods {
         [] => return None,
         [only] => return Some(only.reserve()),
@@ -97,7 +102,7 @@ fn choice_of_two<R: Rng + ?Sized>(pods: &[Arc<Pod>], rng: &mut R) -> Option<Slot
 
 /// The cursor is moved before the scan, so that two requests at once start at different pods, and put behind the pod
 /// that was taken after it.
-fn round_robin(pods: &[Arc<Pod>], limit: u32, cursor: &AtomicUsize) -> Option<Slot> {
+fn round_robin(pods: &[Arc<PodTracker>], limit: u32, cursor: &AtomicUsize) -> Option<Slot> {
     let start = cursor
         .fetch_update(Ordering::AcqRel, Ordering::Acquire, |at| Some(if at < pods.len() { at + 1 } else { 1 }))
         .map_or(0, |at| if at < pods.len() { at } else { 0 });
@@ -121,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    fn pods(n: u8) -> Vec<Arc<Pod>> {
-        (0..n).map(|i| Pod::new(std::net::SocketAddr::from(([10, 0, 0, i], 8012)).into(), Weak::new())).collect()
+    fn pods(n: u8) -> Vec<Arc<PodTracker>> {
+        (0..n).map(|i| PodTracker::new(std::net::SocketAddr::from(([10, 0, 0, i], 8012)).into(), Weak::new())).collect()
     }
 
     /// Picks on one fixed policy and cursor, and says which position was taken.
@@ -130,7 +135,7 @@ mod tests {
         policy: Policy,
         cursor: AtomicUsize,
         rng: SmallRng,
-        all: Vec<Arc<Pod>>,
+        all: Vec<Arc<PodTracker>>,
         held: Vec<Option<Slot>>,
     }
 
@@ -169,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Case 10.5: few places on each pod.
+    /// Up to three places on each pod.
     #[test]
     fn small_limits_fill_the_first_pod_first() {
         let mut picker = Picker::new(1, 2);
@@ -180,7 +185,7 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick()], [Some(0), None]);
     }
 
-    /// Case 10.5: more than three places on each pod.
+    /// More than three places on each pod.
     #[test]
     fn larger_limits_take_turns() {
         let mut picker = Picker::new(5, 3);
@@ -202,7 +207,6 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick(), picker.pick()], [1, 2, 1].map(Some));
     }
 
-    /// Case 10.5: the rows in which the list is cut under the cursor.
     #[test]
     fn round_robin_survives_a_list_cut_under_its_cursor() {
         let mut picker = Picker::round_robin(1, 3);
@@ -218,7 +222,7 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick(), picker.pick()], [1, 2, 2].map(Some));
     }
 
-    /// Case 10.5: no limit, one pod and two.
+    /// No limit, one pod and two.
     #[test]
     fn choice_of_two_prefers_the_less_loaded() {
         let mut picker = Picker::new(0, 1);
@@ -249,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Case 10.5: a hundred picks, all released.
+    /// A hundred picks, all released.
     #[test]
     fn choice_of_two_reaches_every_pod() {
         for n in [2, 3, 7] {

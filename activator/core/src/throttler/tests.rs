@@ -166,7 +166,7 @@ fn a_changed_bound_on_waiting_applies_to_who_comes() {
     let throttler = throttler(1, []);
     let _waits = wait(&throttler);
     throttler.set_max_held(1);
-    assert_eq!(now(throttler.acquire()).expect_err("one waits"), Refusal::QueueFull { limit: 1 });
+    assert_eq!(now(throttler.acquire()).expect_err("one waits"), AdmissionError::QueueFull { limit: 1 });
     throttler.set_max_held(2);
     let _waits_too = wait(&throttler);
 }
@@ -252,7 +252,7 @@ fn a_changed_concurrency_applies_to_requests_that_wait() {
 fn a_failing_revision_refuses_who_waits() {
     let throttler = throttler(1, []);
     let mut held = wait(&throttler);
-    let refusal = Refusal::Failing { reason: "CrashLoopBackOff".into() };
+    let refusal = AdmissionError::Failing { reason: "CrashLoopBackOff".into() };
     throttler.refuse_waiting(Some(refusal.clone()));
     assert_eq!(held.woken().expect_err("refused"), refusal);
 }

@@ -63,7 +63,7 @@ impl Revision {
     }
 }
 
-/// Case 10.7, one revision at a time; the row of a race that upstream has is its tenth.
+/// Upstream's rows, one revision at a time, its race included (the tenth).
 #[test]
 fn reports_follow_the_table() {
     let rows: &[(&str, &[(f64, f64)])] = &[

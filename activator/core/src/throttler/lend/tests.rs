@@ -149,7 +149,7 @@ const REQUESTS: usize = 40_000;
 
 /// One pod with a queue-proxy: one request at a time, the others wait there in order.
 #[derive(Default)]
-struct Pod {
+struct PodModel {
     line: VecDeque<usize>,
 }
 
@@ -181,7 +181,7 @@ fn service(rng: &mut impl Rng) -> u64 {
 impl Load<'_> {
     fn run(mut self) -> [Vec<f64>; 2] {
         let mut latencies = [Vec::new(), Vec::new()];
-        let mut pods: BTreeMap<Destination, Pod> = (1..=PODS).map(|n| (at(n), Pod::default())).collect();
+        let mut pods: BTreeMap<Destination, PodModel> = (1..=PODS).map(|n| (at(n), PodModel::default())).collect();
         let mut running: BTreeMap<usize, Permit> = BTreeMap::new();
         let mut waiting: [VecDeque<(usize, Task<Acquire>)>; 2] = Default::default();
         let mut ends: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();

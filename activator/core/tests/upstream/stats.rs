@@ -1,4 +1,4 @@
-//! What the autoscaler is told: 10.7, and the same rows of the queue-proxy's reference, section 11.
+//! What the autoscaler is told: rows of the activator's reporter, and the same of the queue-proxy's.
 
 use activator_core::accounting::{Entered, InFlight, RevisionStats, Signal};
 use common::time::Timestamp;
@@ -44,7 +44,7 @@ fn play(events: &str) -> Vec<(String, f64, f64)> {
 }
 
 #[test]
-fn case_10_7_stats() {
+fn reports_are_upstreams() {
     type Row<'a> = (&'a str, &'a [(&'a str, f64, f64)]);
     let rows: [Row<'_>; 11] = [
         ("in 0 r1, in 0 r2", &[("r1", 1.0, 1.0), ("r2", 1.0, 1.0)]),

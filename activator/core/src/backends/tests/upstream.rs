@@ -1,8 +1,8 @@
-//! Upstream's numbered cases of probing (10.8) and of its watcher (10.9), on this machine.
+//! What upstream's own tests demand of its probing and of its watcher, row by row.
 //!
 //! Healthy sets and what is published are upstream's; the number of probes is for the event itself, since pacing is
 //! ours. Knowing differences, each marked in its row: a pod is published as soon as it passes, not with the slowest of
-//! its round; an update that repeats the last is not sent; a detour over the cluster IP ends when a pod answers;
+//! its round; an update that repeats the last is not sent; a fallback over the cluster IP ends when a pod answers;
 //! deleted Endpoints empty the set.
 
 use super::*;
@@ -61,7 +61,7 @@ fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answ
 type Row<'a> = (&'a str, (&'a str, bool), &'a [u8], (&'a [u8], &'a [u8]), &'a [(u8, Answers)], &'a [u8], &'a [u8]);
 
 #[test]
-fn case_10_8_probing() {
+fn pods_are_probed_and_believed_as_upstream() {
     let rows: &[Row<'_>] = &[
         ("all healthy already", ("auto", true), &[1, 2], (&[1], &[2]), &[], &[1, 2], &[]),
         (
@@ -104,9 +104,9 @@ fn case_10_8_probing() {
 }
 
 #[test]
-fn case_10_9_watcher() {
+fn destinations_are_published_as_upstream() {
     let pods = |ns: &[u8]| Some(Published::Pods(ns.to_vec()));
-    let detour = |ready| Some(Published::ClusterIp { ready });
+    let fallback = |ready| Some(Published::ClusterIp { ready });
     let with_ip = |mode| {
         let mut watch = watch(mode, true);
         watch.handle(Event::ClusterIp(Some(cluster_ip())));
@@ -121,11 +121,11 @@ fn case_10_9_watcher() {
         ("the same, ready in Kubernetes too", watch("auto", false), &[1], &[], &[], pods(&[1])),
         ("pod errs", with_ip("auto"), &[1], &[], &[(1, Status)], None),
         ("one good, one bad", with_ip("auto"), &[1, 2], &[], &[(2, Status)], pods(&[1])),
-        ("503, cluster IP 200", with_ip("auto"), &[1], &[2], &[(1, Mesh), (2, Mesh)], detour(1)),
+        ("503, cluster IP 200", with_ip("auto"), &[1], &[2], &[(1, Mesh), (2, Mesh)], fallback(1)),
         ("503 both", with_ip("auto"), &[1], &[], &[(1, Mesh), (255, Mesh)], None),
         ("404 for ever, cluster IP 200", with_ip("auto"), &[1], &[], &[(1, Status)], None),
         ("no Service", watch("auto", true), &[1], &[], &[(1, Mesh)], None),
-        ("enabled: only the cluster IP", with_ip("enabled"), &[1], &[], &[], detour(1)),
+        ("enabled: only the cluster IP", with_ip("enabled"), &[1], &[], &[], fallback(1)),
         ("disabled: trusted if ready", with_ip("disabled"), &[1], &[], &[(1, Mesh)], pods(&[1])),
         ("disabled: never the cluster IP", with_ip("disabled"), &[], &[1], &[(1, Mesh)], None),
         // Passthrough load balancing is Fallback::Never.
@@ -138,9 +138,9 @@ fn case_10_9_watcher() {
     }
 }
 
-/// The rows of 10.9 that have a history.
+/// The rows that have a history.
 #[test]
-fn case_10_9_watcher_over_time() {
+fn destinations_over_time_are_upstreams() {
     let mut errs = watch("auto", true);
     round(&mut errs, &[1], &[], &[(1, Status)]);
     assert_eq!(errs.due(), (vec![1], None), "pod errs");
@@ -151,14 +151,14 @@ fn case_10_9_watcher_over_time() {
     both.due();
     assert_eq!(both.pass(2), publishes(&[1, 2]), "one good one bad, then both good");
 
-    let mut detour = Watch::auto();
-    assert_eq!(round(&mut detour, &[1], &[], &[(1, Mesh), (255, Mesh)]).1, None);
-    assert_eq!(detour.due().0, [1, 255], "cluster IP fails");
-    detour.probed(1, FAIL);
-    assert_eq!(detour.pass(255).1, Some(Published::ClusterIp { ready: 1 }), "then passes");
+    let mut fallback = Watch::auto();
+    assert_eq!(round(&mut fallback, &[1], &[], &[(1, Mesh), (255, Mesh)]).1, None);
+    assert_eq!(fallback.due().0, [1, 255], "cluster IP fails");
+    fallback.probed(1, FAIL);
+    assert_eq!(fallback.pass(255).1, Some(Published::ClusterIp { ready: 1 }), "then passes");
     // Upstream would never ask the pods again.
-    detour.due();
-    assert_eq!(detour.pass(1), publishes(&[1]));
+    fallback.due();
+    assert_eq!(fallback.pass(1), publishes(&[1]));
 
     let mut pods = watch("auto", true);
     let fails = [(1, Status)];

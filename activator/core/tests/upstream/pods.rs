@@ -1,4 +1,4 @@
-//! Which pods, and how many requests: 10.1 to 10.5.
+//! Which pods an activator uses, and how many requests they take.
 
 use activator_core::breaker::Capacity;
 use activator_core::destination::{Destination, Destinations};
@@ -18,7 +18,7 @@ fn known(index: u32, count: u32) -> Activators {
 
 /// (container concurrency, backends, trackers, activators, own index) -> capacity. No trackers: behind a cluster IP.
 #[test]
-fn case_10_1_capacity() {
+fn capacity_is_upstreams() {
     type Row = ((u32, i64, Option<usize>, u32, u32), i64);
     let rows: [Row; 22] = [
         ((10, 1, None, 0, 0), 10),
@@ -62,7 +62,7 @@ fn case_10_1_capacity() {
 
 /// (pods, activators, own index) -> (begin, end, remainder)
 #[test]
-fn case_10_2_slice_selection() {
+fn pods_are_cut_into_upstreams_slices() {
     let rows = [
         ((1, 1, 0), (0, 1, 0)),
         ((1, 2, 0), (0, 1, 0)),
@@ -85,7 +85,7 @@ fn case_10_2_slice_selection() {
 
 /// (pods, activators) -> the positions of each activator
 #[test]
-fn case_10_3_assignment() {
+fn every_activator_gets_upstreams_pods() {
     type Row<'a> = ((usize, u32), &'a [&'a [usize]]);
     let rows: [Row<'_>; 11] = [
         ((0, 3), &[&[], &[], &[]]),
@@ -114,7 +114,7 @@ fn case_10_3_assignment() {
 }
 
 #[test]
-fn case_10_4_own_index() {
+fn an_activators_index_is_its_place_among_the_addresses() {
     let own = "10.10.10.3";
     type Row<'a> = (&'a [&'a str], Activators);
     let rows: [Row<'_>; 5] = [
@@ -153,9 +153,9 @@ fn octet(permit: &Permit) -> String {
     permit.destination().as_str().trim_start_matches("10.0.0.").trim_end_matches(":8012").to_owned()
 }
 
-/// Two activators and three pods, as in 10.4: one assigned pod each way, and a second request waits to its deadline.
+/// Two activators and three pods: one assigned pod each way, and a second request waits to its deadline.
 #[test]
-fn case_10_4_two_activators() {
+fn two_activators_divide_three_pods() {
     let (throttler, mut rng) = (throttler(1, 3), SmallRng::seed_from_u64(1));
     throttler.set_activators(own_index("130.0.0.2", ["130.0.0.1", "130.0.0.2"]));
     assert_eq!(throttler.load().capacity, Capacity::Limited(1));
@@ -168,7 +168,7 @@ fn case_10_4_two_activators() {
 /// (container concurrency, pods, requests at once) -> the pod of each. The cursor's own rows (lists that are cut under
 /// it) stand beside the policies.
 #[test]
-fn case_10_5_policies() {
+fn pods_are_picked_by_upstreams_policies() {
     let mut rng = SmallRng::seed_from_u64(5);
     let rows: [(u32, u8, &[&str]); 4] =
         [(1, 2, &["1", "2"]), (3, 5, &["1", "1", "1"]), (5, 3, &["1", "2", "3"]), (1, 1, &["1"])];

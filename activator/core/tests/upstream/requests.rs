@@ -1,6 +1,6 @@
-//! The breaker: 10.6.
+//! The breaker.
 
-use activator_core::breaker::{Acquire, Breaker, Capacity, Permit, Refusal};
+use activator_core::breaker::{Acquire, AdmissionError, Breaker, Capacity, Permit};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn arrive(breaker: &Arc<Breaker>) -> Waiting {
     Acquire::new(breaker.clone())
 }
 
-fn poll(waiting: &mut Waiting) -> Poll<Result<Permit<Arc<Breaker>>, Refusal>> {
+fn poll(waiting: &mut Waiting) -> Poll<Result<Permit<Arc<Breaker>>, AdmissionError>> {
     Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -31,21 +31,21 @@ fn admitted(waiting: &mut Waiting) -> Permit<Arc<Breaker>> {
 /// Parameters that upstream's constructor aborts on cannot be written here: counts are unsigned, a queue of length 0 is
 /// a breaker that refuses at once, and there is no maximum besides the capacity.
 #[test]
-fn case_10_6_constructor() {
+fn limits_of_the_constructor() {
     let breaker = breaker(0, 1);
     let _running = admitted(&mut arrive(&breaker));
-    assert!(matches!(poll(&mut arrive(&breaker)), Poll::Ready(Err(Refusal::QueueFull { limit: 0 }))));
+    assert!(matches!(poll(&mut arrive(&breaker)), Poll::Ready(Err(AdmissionError::QueueFull { limit: 0 }))));
     assert_eq!(Capacity::Limited(u32::MAX).places(), i32::MAX as u32, "more than the largest capacity is taken for it");
 }
 
 #[test]
-fn case_10_6_breaker() {
+fn requests_run_wait_or_are_refused_as_upstream() {
     // 1,1,1: of three at once two proceed in turn, the third is refused.
     let one = breaker(1, 1);
     let (mut first, mut second, mut third) = (arrive(&one), arrive(&one), arrive(&one));
     let running = admitted(&mut first);
     assert!(poll(&mut second).is_pending());
-    assert!(matches!(poll(&mut third), Poll::Ready(Err(Refusal::QueueFull { limit: 1 }))));
+    assert!(matches!(poll(&mut third), Poll::Ready(Err(AdmissionError::QueueFull { limit: 1 }))));
     drop(running);
     drop(admitted(&mut second));
 
@@ -76,7 +76,7 @@ fn case_10_6_breaker() {
 }
 
 #[test]
-fn case_10_6_semaphore() {
+fn capacity_holds_from_when_it_is_set() {
     // (1, 0): trying fails; waiting lasts until capacity 1, then exactly one passes.
     let semaphore = breaker(10, 0);
     assert!(semaphore.try_acquire().is_none());
@@ -100,7 +100,7 @@ fn case_10_6_semaphore() {
 /// Without a limit: closed, waiting ends with the caller's patience; open, everyone runs; opened meanwhile, who waits
 /// runs.
 #[test]
-fn case_10_6_infinite() {
+fn without_a_limit_everybody_runs_or_waits() {
     let infinite = Arc::new(Breaker::new(Capacity::CLOSED, 10));
     let mut impatient = arrive(&infinite);
     assert!(poll(&mut impatient).is_pending());
