@@ -126,8 +126,7 @@ pub async fn start(
     let (http1, h2c) = (bind(options.http1).await?, bind(options.h2c).await?);
     let https = match &configs.tls {
         Some(tls) => {
-            let parameters = options.tls.clone()?;
-            let config = server_config(&tls.identity, &parameters, ClientAuth::None, &HTTP_ALPN)?;
+            let config = server_config(&tls.identity, &options.tls, ClientAuth::None, &HTTP_ALPN)?;
             Some((bind(options.https).await?, config))
         }
         None => None,
@@ -141,7 +140,7 @@ pub async fn start(
     let health = Arc::new(Health::new(started));
     let idle = (options.idle_connections_per_pod, options.idle_connections);
     let pools = Pools::start(idle, roots, infrastructure.clone());
-    let trust = match options.stat_trust.clone()? {
+    let trust = match options.stat_trust.clone() {
         Some(trust) => Some(trust.open(&infrastructure).await.context("TLS towards the autoscaler")?),
         None => None,
     };

@@ -16,7 +16,7 @@ use common_runtime::credential::TokenFile;
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
 use common_runtime::process::ProcessOptions;
 use common_runtime::stat_tls::StatTrust;
-use common_runtime::tls::{ParameterError, Parameters};
+use common_runtime::tls::Parameters;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,16 +43,16 @@ pub struct Options {
     pub h2c: SocketAddr,
     /// Where TLS is spoken, if system-internal TLS is on.
     pub https: SocketAddr,
-    /// What is agreed on there: `ACTIVATOR_TLS_*`. An error counts only if system-internal TLS is on, as upstream.
-    pub tls: Result<Parameters, ParameterError>,
+    /// What is agreed on there: `ACTIVATOR_TLS_*`.
+    pub tls: Parameters,
     /// Where metrics are served; nowhere if absent.
     pub admin: Option<SocketAddr>,
     /// The autoscaler's stat server, `ws://host:port`; with [`Options::stat_trust`] `wss://host:port`.
     pub stat_url: String,
     /// What proves to it which activator this is, if anything.
     pub stat_token: Option<TokenFile>,
-    /// What the autoscaler's certificate must prove; none: stats go in plain. An error counts when the link begins.
-    pub stat_trust: Result<Option<StatTrust>, ParameterError>,
+    /// What the autoscaler's certificate must prove; none: stats go in plain.
+    pub stat_trust: Option<StatTrust>,
     /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
     pub trust_revision_headers: Vec<Cidr>,
     /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
@@ -86,14 +86,14 @@ impl Options {
             pod_ip,
             stat_url: stat_url("ws", &namespace, &domain),
             stat_token: None,
-            stat_trust: Ok(None),
+            stat_trust: None,
             system_namespace: namespace,
             cluster_domain: domain,
             mode,
             http1: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_HTTP1_PORT),
             h2c: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_H2C_PORT),
             https: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::HTTPS_PORT),
-            tls: Ok(Parameters::default()),
+            tls: Parameters::default(),
             admin: None,
             trust_revision_headers: Vec::new(),
             memory_limit: None,
@@ -123,8 +123,8 @@ impl Options {
             environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
         options.cluster_domain =
             get("CLUSTER_DOMAIN").filter(|d| !d.is_empty()).unwrap_or_else(environment::cluster_domain);
-        options.stat_trust = StatTrust::from_env(get, &options.system_namespace);
-        let scheme = if matches!(options.stat_trust, Ok(Some(_))) { "wss" } else { "ws" };
+        options.stat_trust = StatTrust::from_env(get, &options.system_namespace)?;
+        let scheme = if options.stat_trust.is_some() { "wss" } else { "ws" };
         options.stat_url = get("ZEROSCALE_STAT_URL")
             .filter(|url| !url.is_empty())
             .unwrap_or_else(|| stat_url(scheme, &options.system_namespace, &options.cluster_domain));
@@ -134,7 +134,7 @@ impl Options {
         options.http1.set_ip(listen);
         options.h2c.set_ip(listen);
         options.https.set_ip(listen);
-        options.tls = Parameters::from_env(get, "ACTIVATOR_TLS");
+        options.tls = Parameters::from_env(get, "ACTIVATOR_TLS")?;
         let port = environment::parsed(get, "METRICS_PROMETHEUS_PORT", 9090_u16, "must be a port")?;
         let host = environment::parsed(get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         options.admin = Some(SocketAddr::new(host, port));
@@ -220,6 +220,8 @@ mod tests {
             ("MAX_IDLE_PROXY_CONNS_PER_HOST", "-1"),
             ("PROBE_TIMEOUT", "300"),
             ("PROBE_TIMEOUT", "0s"),
+            ("ACTIVATOR_TLS_MIN_VERSION", "1.1"),
+            ("ZEROSCALE_STAT_TLS_NAME", "stats.example.com"),
             ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x"),
         ] {
             let pairs: Vec<_> =

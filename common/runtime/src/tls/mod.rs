@@ -24,7 +24,6 @@ mod roots;
 mod trust;
 mod unverified;
 
-pub use crate::environment::EnvironmentError as ParameterError;
 pub use accept::{Refused, accept, speaks_tls};
 pub use identity::{ClientAuth, Identity, server_config};
 pub use parameters::Parameters;
