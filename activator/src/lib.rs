@@ -10,22 +10,24 @@
 //!                                         │
 //!                                         └──> stats ──> autoscaler
 //! ```
+//!
+//! Folders use those above them: [`discovery`] (what the cluster tells, and what each kind of install decides),
+//! `metrics`, `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way),
+//! `config` (what the process is told), `run`. What is below them all, sockets and HTTP, is [`activator_net`].
 
 mod config;
 pub mod discovery;
-mod explain;
-mod health;
 mod layers;
 mod metrics;
-mod quote;
+mod refusal;
 mod registry;
 mod run;
-mod stats;
 
 pub use activator_core::contract::Contract;
 pub use activator_net::WorkerRuntimes;
+pub use config::Configs;
 pub use config::certificates::InternalTls;
-pub use config::options::{OnColdStart, Options};
-pub use config::{Configs, Observability};
-pub use metrics::cold_start::{ColdStart, Phases};
+pub use config::options::Options;
+pub use layers::request_log::Observability;
+pub use metrics::cold_start::{ColdStart, OnColdStart, Phases};
 pub use run::{Activator, run, start};

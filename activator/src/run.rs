@@ -10,9 +10,8 @@
 use crate::config::Configs;
 use crate::config::certificates::InternalTls;
 use crate::config::options::Options;
+use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
-use crate::explain;
-use crate::health::Health;
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
@@ -21,15 +20,16 @@ use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
 use crate::metrics::Metrics;
+use crate::registry::explain;
+use crate::registry::readiness::Readiness;
+use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
-use crate::stats::StatSink;
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
 use activator_net::{Departures, Pools, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
-use common_runtime::environment::Mode;
 use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry;
@@ -51,7 +51,7 @@ const HELD_PART: u64 = 4;
 pub struct Activator {
     /// Where the first data listener is bound.
     pub http1: SocketAddr,
-    /// Where the second is.
+    /// Where the second data listener is bound.
     pub h2c: SocketAddr,
     /// Where the TLS listener is, if system-internal TLS is on.
     pub https: Option<SocketAddr>,
@@ -62,7 +62,7 @@ pub struct Activator {
     registry: Arc<Registry>,
     budget: Arc<HeldBytes>,
     server: Server<ErrorResponder>,
-    health: Arc<Health>,
+    readiness: Arc<Readiness>,
     options: Options,
     infrastructure: CancellationToken,
 }
@@ -87,21 +87,14 @@ pub async fn run(
     let watching = CancellationToken::new().drop_guard();
     let until = watching.token().clone();
     let mut configs = Configs::watch(client.clone(), &options.system_namespace, &options.process, until.clone()).await;
-    if options.mode == Mode::Knative {
-        configs.refusals.none()?; // As upstream's.
-    }
+    let front_end = options.front_end();
+    front_end.check(&configs.refusals)?;
     if configs.network.borrow().system_internal_tls {
         configs.tls = Some(InternalTls::watch(client.clone(), &options.system_namespace, until).await?);
     }
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
-    match options.mode {
-        Mode::Standalone => tokio::spawn(discovery::standalone::run(client, sender)),
-        Mode::Knative => {
-            let timeout = options.probe_timeout;
-            tokio::spawn(discovery::knative::run(client, configs.network.clone(), timeout, sender))
-        }
-    };
-    let activator = start(options, events, resolver, configs).await?;
+    tokio::spawn(front_end.watch(client, configs.network.clone(), sender));
+    let activator = begin(options, front_end, events, resolver, configs).await?;
     shutdown.cancelled().await;
     activator.stop().await;
     drop(watching);
@@ -114,6 +107,17 @@ pub async fn run(
 /// A listener cannot be bound, or the stat server's URL is malformed.
 pub async fn start(
     options: Options,
+    events: mpsc::Receiver<Event>,
+    resolver: Arc<dyn Resolve>,
+    configs: Configs,
+) -> anyhow::Result<Activator> {
+    let front_end = options.front_end();
+    begin(options, front_end, events, resolver, configs).await
+}
+
+async fn begin(
+    options: Options,
+    front_end: Arc<dyn FrontEnd>,
     events: mpsc::Receiver<Event>,
     resolver: Arc<dyn Resolve>,
     configs: Configs,
@@ -131,13 +135,12 @@ pub async fn start(
         }
         None => None,
     };
-    // Plain pods have no certificates: what is encrypted towards them is what a queue-proxy takes.
-    let roots = configs.tls.as_ref().filter(|_| options.mode == Mode::Knative).map(|tls| tls.roots.clone());
+    let roots = configs.tls.as_ref().and_then(|tls| front_end.pod_roots(&tls.roots));
 
     let registered = telemetry::Metrics::default();
     let metrics = Metrics::new(&registered);
     configs.refusals.register(&registered);
-    let health = Arc::new(Health::new(started));
+    let readiness = Arc::new(Readiness::new(started));
     let idle = (options.idle_connections_per_pod, options.idle_connections);
     let pools = Pools::start(idle, roots, infrastructure.clone());
     let trust = match options.stat_trust.clone() {
@@ -147,7 +150,7 @@ pub async fn start(
     let config = Config { token: options.stat_token.clone(), trust, ..Config::default() };
     let link = DurableSender::start(vec![options.stat_url.clone()], resolver, config, infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
-    tokio::spawn(sink.clone().run(health.clone(), infrastructure.clone()));
+    tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
             let nanos = started.elapsed().as_nanos();
@@ -155,7 +158,7 @@ pub async fn start(
         }),
         metrics: metrics.clone(),
         pools: pools.clone(),
-        health: health.clone(),
+        readiness: readiness.clone(),
         own_ip: options.pod_ip.to_string(),
         cluster_domain: options.cluster_domain.clone(),
     });
@@ -172,23 +175,16 @@ pub async fn start(
     let hold = Hold::new(pools, budget.clone(), sink.clone(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
     let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
-    let lookup = Lookup::new(
-        logged,
-        registry.clone(),
-        health.clone(),
-        options.mode,
-        options.cluster_domain.clone(),
-        metrics.unknown(),
-        tracing.clone(),
-    );
-    let chain = Probe::new(lookup, health.clone());
+    let lookup =
+        Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());
+    let chain = Probe::new(lookup, readiness.clone());
 
     let pages = vec![explain::page(registry.clone())];
     let plane = observe::Plane { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
-    let (mode, trusted) = (options.mode, options.trust_revision_headers.clone());
-    let trust = move |peer| mode == Mode::Knative || trusted.iter().any(|network| network.contains(&peer));
-    let server = Server::new(ErrorResponder::new(mode), Arc::new(trust), Departures::start(infrastructure.clone()))
+    let trusting = front_end.clone();
+    let trust = Arc::new(move |peer| trusting.trusts(peer));
+    let server = Server::new(ErrorResponder::new(front_end), trust, Departures::start(infrastructure.clone()))
         .with(options.workers.clone());
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
@@ -213,7 +209,7 @@ pub async fn start(
         registry,
         budget,
         server,
-        health,
+        readiness,
         options,
         infrastructure,
     })
@@ -235,7 +231,7 @@ impl Activator {
         let Options { linger, drain, .. } = self.options;
         tracing::info!(?linger, "draining: readiness fails, everything is still served");
         self.server.leave();
-        self.health.set_draining();
+        self.readiness.set_draining();
         tokio::time::sleep(linger).await;
         tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");
         match self.server.drain(drain).await {

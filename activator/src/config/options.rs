@@ -9,7 +9,10 @@
 //! What ConfigMaps say, on metrics and traces among other things, is in [`crate::Configs`]. The Kubernetes client is
 //! made by the caller, from `KUBECONFIG` or the pod's service account.
 
-use crate::metrics::cold_start::ColdStart;
+use crate::discovery::front_end::FrontEnd;
+use crate::discovery::knative::Knative;
+use crate::discovery::standalone::Standalone;
+use crate::metrics::cold_start::OnColdStart;
 use activator_net::WorkerRuntimes;
 use common::{golang, names};
 use common_runtime::credential::TokenFile;
@@ -20,9 +23,6 @@ use common_runtime::tls::Parameters;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Called once for each request that found no capacity, as soon as its first byte is on the way.
-pub type OnColdStart = Arc<dyn Fn(&ColdStart) + Send + Sync>;
 
 /// What an activator is told at its start.
 #[derive(Clone)]
@@ -35,21 +35,21 @@ pub struct Options {
     pub system_namespace: String,
     /// The cluster's DNS domain, such as `cluster.local`.
     pub cluster_domain: String,
-    /// Whose rules hold.
+    /// Whether it stands beside Knative's own components, or in an install of our own.
     pub mode: Mode,
     /// First data listener. Both speak HTTP/1.1 and h2c; port 0 takes a free one.
     pub http1: SocketAddr,
-    /// Second data listener.
+    /// Second data listener, as the first.
     pub h2c: SocketAddr,
     /// Where TLS is spoken, if system-internal TLS is on.
     pub https: SocketAddr,
-    /// What is agreed on there: `ACTIVATOR_TLS_*`.
+    /// Versions, suites and curves of the TLS listener: `ACTIVATOR_TLS_*`.
     pub tls: Parameters,
     /// Where metrics are served; nowhere if absent.
     pub admin: Option<SocketAddr>,
     /// The autoscaler's stat server, `ws://host:port`; with [`Options::stat_trust`] `wss://host:port`.
     pub stat_url: String,
-    /// What proves to it which activator this is, if anything.
+    /// The file with the token that proves to the autoscaler which activator this is, if it asks for one.
     pub stat_token: Option<TokenFile>,
     /// What the autoscaler's certificate must prove; none: stats go in plain.
     pub stat_trust: Option<StatTrust>,
@@ -60,11 +60,11 @@ pub struct Options {
     /// After the shutdown signal, how long requests are still accepted while probes already fail, so that every peer
     /// stops sending first.
     pub linger: Duration,
-    /// After that, the longest wait for requests and tunnels in flight.
+    /// The longest wait for requests and tunnels in flight, once [`Options::linger`] is over.
     pub drain: Duration,
     /// Idle connections kept for each pod address.
     pub idle_connections_per_pod: usize,
-    /// And to all of them together.
+    /// Idle connections kept to all pods together.
     pub idle_connections: usize,
     /// Knative mode: longest wait for the answer to a probe.
     pub probe_timeout: Duration,
@@ -163,6 +163,19 @@ impl Options {
             })?);
         }
         Ok(options)
+    }
+}
+
+/// Where the mode is asked, for once and all.
+impl Options {
+    /// The decisions of this install.
+    pub(crate) fn front_end(&self) -> Arc<dyn FrontEnd> {
+        match self.mode {
+            Mode::Standalone => Arc::new(Standalone { trusted: self.trust_revision_headers.clone() }),
+            Mode::Knative => {
+                Arc::new(Knative { probe_timeout: self.probe_timeout, cluster_domain: self.cluster_domain.clone() })
+            }
+        }
     }
 }
 

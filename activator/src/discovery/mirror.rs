@@ -8,12 +8,9 @@ use kube::ResourceExt;
 use kube::runtime::watcher;
 use std::collections::BTreeSet;
 
-/// One object's change.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Change<K> {
-    /// It is this.
     Applied(K),
-    /// It is no more.
     Gone(ObjectName),
     /// The list is complete.
     Listed,
@@ -58,7 +55,6 @@ impl Mirror {
     }
 }
 
-/// Namespace and name.
 pub(crate) fn name_of(object: &impl ResourceExt) -> ObjectName {
     (object.namespace().unwrap_or_default(), object.name_any())
 }

@@ -4,6 +4,7 @@
 //! EndpointSlices) and [`knative`] (Revisions and Endpoints); tests feed it by hand. Every event carries the whole
 //! state of what it is about, so losing an earlier one does no harm, and applying one twice changes nothing.
 
+pub(crate) mod front_end;
 pub(crate) mod knative;
 mod mirror;
 mod slices;
@@ -30,23 +31,23 @@ pub enum Event {
     Deleted(RevisionKey),
     /// A revision's pods are these. May come before the revision.
     Pods {
-        /// Whose.
+        /// The revision.
         key: RevisionKey,
-        /// All of them.
+        /// All its pods.
         listing: Listing,
     },
     /// A revision's traffic goes through these addresses: activators, or pods in Serve mode.
     Activators {
-        /// Whose.
+        /// The revision.
         key: RevisionKey,
         /// Ready addresses, without ports.
         addresses: Vec<String>,
     },
     /// The Service in front of a revision's pods has this address, or none.
     ClusterIp {
-        /// Whose.
+        /// The revision.
         key: RevisionKey,
-        /// Address and port.
+        /// Address and port, if there is such a Service.
         destination: Option<Destination>,
     },
     /// Everything that existed at the start has been told.
@@ -56,9 +57,9 @@ pub enum Event {
 /// Addresses of pods, terminating ones left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Called ready by Kubernetes.
+    /// Those that Kubernetes calls ready.
     pub ready: BTreeSet<Destination>,
-    /// Not, or not yet.
+    /// Those that it does not, or not yet.
     pub not_ready: BTreeSet<Destination>,
 }
 
@@ -77,7 +78,7 @@ impl Listing {
 /// All that is known of a revision, its addresses aside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Its identity.
+    /// Namespace and name.
     pub key: RevisionKey,
     /// What was resolved for it.
     pub backend: Backend,
@@ -102,25 +103,4 @@ pub enum Outbound {
     Declared,
     /// What the client speaks (Knative: queue-proxies speak both).
     AsInbound,
-}
-
-impl Spec {
-    /// A standalone revision, from the annotation of its private Service.
-    pub fn standalone(namespace: &str, backend: Backend) -> Self {
-        let contract = if backend.queue_proxy { Contract::QueueProxy } else { Contract::Plain };
-        let proof = match backend.probe {
-            common::backend::Probe::Kubernetes => activator_core::backends::Proof::Ready,
-            _ => activator_core::backends::Proof::Probe,
-        };
-        Self {
-            key: RevisionKey::new(namespace, backend.revision.as_str()),
-            configuration: backend.revision.clone(),
-            service: backend.service.clone(),
-            contract,
-            outbound: Outbound::Declared,
-            rules: Rules { proof, ..Rules::default() },
-            passthrough: None,
-            backend,
-        }
-    }
 }

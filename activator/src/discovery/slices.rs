@@ -24,11 +24,8 @@ use std::net::{IpAddr, SocketAddr};
 /// What an object says, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Whose addresses these are.
     pub(crate) key: RevisionKey,
-    /// Public or private.
     pub(crate) side: Side,
-    /// Ports by name.
     pub(crate) ports: Vec<(String, u16)>,
     /// Addresses, and whether they are called ready.
     pub(crate) addresses: Vec<(IpAddr, bool)>,
@@ -53,10 +50,8 @@ pub(crate) struct Index {
 /// Namespace and name of a slice or of Endpoints.
 pub(crate) type ObjectName = (String, String);
 
-/// A revision's side.
 pub(crate) type Owner = (RevisionKey, Side);
 
-/// Which ports count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
     /// `http` or `http2`, else the only one.

@@ -7,18 +7,16 @@
 //!
 //! What cannot be understood, or turns out to be malformed later, is answered and the client's HTTP/1 connection closed.
 //!
-//! Statuses and texts for what upstream refuses too are upstream's in knative mode; in standalone the text is the
-//! error's own, which names the bound. Anybody may read it, so it names no pod, no address and no namespace: those are
-//! in the log.
+//! The text is the front end's ([`FrontEnd::text`]); gRPC clients always read our own, which names the bound.
 
-use super::refusal::Refusal;
-use crate::quote;
+use crate::discovery::front_end::FrontEnd;
+use crate::refusal::Refusal;
 use activator_net::ProxyError;
 use bytes::Bytes;
-use common_runtime::environment::Mode;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Version};
 use http_body_util::Full;
+use std::sync::Arc;
 
 /// Marks an answer of ours.
 const ORIGIN: HeaderName = HeaderName::from_static("x-zeroscale-origin");
@@ -28,32 +26,32 @@ const REASON: HeaderName = HeaderName::from_static("x-zeroscale-reason");
 /// Seconds after which a refused client may come back.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// Answers with the texts of one mode.
-#[derive(Clone, Copy, Debug)]
+/// Answers with the texts of a front end. Cheap to clone.
+#[derive(Clone)]
 pub(crate) struct ErrorResponder {
-    mode: Mode,
+    front_end: Arc<dyn FrontEnd>,
 }
 
 impl ErrorResponder {
-    /// For clients of an activator in this mode.
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode }
+    /// In the words of `front_end`.
+    pub(crate) fn new(front_end: Arc<dyn FrontEnd>) -> Self {
+        Self { front_end }
     }
 }
 
 impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
     fn respond(&self, refusal: &Refusal, grpc: bool, version: Version) -> Response<Full<Bytes>> {
         tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
-        answer(refusal, grpc, version, self.mode)
+        answer(refusal, grpc, version, &*self.front_end)
     }
 }
 
 /// The answer for a refusal.
-fn answer(refusal: &Refusal, grpc: bool, version: Version, mode: Mode) -> Response<Full<Bytes>> {
+fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn FrontEnd) -> Response<Full<Bytes>> {
     let status = refusal.status();
     let mut response = match grpc_code(refusal) {
-        Some(code) if grpc => trailers_only(code, text(refusal, Mode::Standalone).trim_end()),
-        _ => plain(status, text(refusal, mode), !matches!(refusal, Refusal::Timeout(_))),
+        Some(code) if grpc => trailers_only(code, refusal.text().trim_end()),
+        _ => plain(status, front_end.text(refusal), !matches!(refusal, Refusal::Timeout(_))),
     };
     let headers = response.headers_mut();
     if status.is_server_error() {
@@ -78,26 +76,6 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
         Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::NotSynced | Refusal::Failing { .. } | Refusal::Deleted => {
             Some("14")
         }
-    }
-}
-
-fn text(refusal: &Refusal, mode: Mode) -> String {
-    match (refusal, mode) {
-        (Refusal::NoRevision { name }, Mode::Knative) => {
-            let name = quote::quoted(name.as_bytes());
-            format!("Error getting active endpoint: revision.serving.knative.dev {name} not found\n")
-        }
-        (Refusal::Timeout(_), Mode::Knative) => "activator request timeout".to_owned(),
-        (Refusal::QueueFull { .. }, Mode::Knative) => "pending request queue full\n".to_owned(),
-        (Refusal::Proxy(ProxyError::Pod { cause, .. }), Mode::Knative) => format!("{cause}\n"),
-        (Refusal::Proxy(ProxyError::Pod { cause, .. }), Mode::Standalone) => {
-            format!("a pod of the revision: {cause}\n")
-        }
-        // Behind the word Kubernetes tells of the pod, its namespace and its containers.
-        (Refusal::Failing { reason }, _) => {
-            format!("the revision's pods fail: {}\n", reason.split(':').next().unwrap_or_default())
-        }
-        (refusal, _) => format!("{refusal}\n"),
     }
 }
 
@@ -144,9 +122,12 @@ fn percent_encoded(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layers::refusal::TimedOut;
+    use crate::discovery::standalone::Standalone;
+    use crate::refusal::TimedOut;
     use http_body::Body;
     use std::time::Duration;
+
+    const STANDALONE: Standalone = Standalone { trusted: Vec::new() };
 
     fn rows() -> Vec<(Refusal, u16, Option<&'static str>)> {
         let dest = "10.0.0.1:80".parse().expect("an address");
@@ -167,14 +148,14 @@ mod tests {
     #[test]
     fn our_own_errors_say_that_they_are_ours_and_why() {
         for (refusal, expected, _) in rows() {
-            let response = answer(&refusal, false, Version::HTTP_11, Mode::Standalone);
+            let response = answer(&refusal, false, Version::HTTP_11, &STANDALONE);
             assert_eq!(response.status().as_u16(), expected, "{refusal}");
             assert_eq!(response.headers().contains_key(ORIGIN), expected >= 500, "{refusal}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), expected == 503, "{refusal}");
             assert_eq!(response.headers().contains_key(CONNECTION), matches!(expected, 400 | 417), "{refusal}");
         }
-        assert!(text(&Refusal::QueueFull { bound: 5 }, Mode::Standalone).contains("5 requests"));
-        assert!(text(&Refusal::MemoryFull { bound: 99 }, Mode::Standalone).contains("99 bytes"));
+        assert!(STANDALONE.text(&Refusal::QueueFull { bound: 5 }).contains("5 requests"));
+        assert!(STANDALONE.text(&Refusal::MemoryFull { bound: 99 }).contains("99 bytes"));
     }
 
     #[test]
@@ -189,8 +170,8 @@ mod tests {
             ),
         ];
         for (refusal, expected) in rows {
-            assert_eq!(text(&refusal, Mode::Standalone), expected);
-            let grpc = answer(&refusal, true, Version::HTTP_2, Mode::Standalone);
+            assert_eq!(STANDALONE.text(&refusal), expected);
+            let grpc = answer(&refusal, true, Version::HTTP_2, &STANDALONE);
             let message = grpc.headers()["grpc-message"].to_str().expect("text");
             assert!(!message.contains("10.0.0.1") && !message.contains("prod"), "{message}");
         }
@@ -199,7 +180,7 @@ mod tests {
     #[test]
     fn grpc_gets_trailers_only() {
         for (refusal, _, code) in rows() {
-            let response = answer(&refusal, true, Version::HTTP_2, Mode::Standalone);
+            let response = answer(&refusal, true, Version::HTTP_2, &STANDALONE);
             match code {
                 None => assert!(response.status().is_client_error(), "{refusal}"),
                 Some(code) => {
@@ -210,16 +191,5 @@ mod tests {
             }
         }
         assert_eq!(percent_encoded("a%b\u{e4}"), "a%25b%C3%A4");
-    }
-
-    #[test]
-    fn knative_mode_keeps_upstreams_texts() {
-        let name = r#"<b>"q\ "#.to_owned();
-        assert_eq!(
-            text(&Refusal::NoRevision { name }, Mode::Knative),
-            "Error getting active endpoint: revision.serving.knative.dev \"<b>\\\"q\\\\ \" not found\n"
-        );
-        let timeout = Refusal::from(TimedOut::Total(Duration::from_secs(1)));
-        assert_eq!(text(&timeout, Mode::Knative), "activator request timeout");
     }
 }

@@ -20,14 +20,13 @@
 //! also one whose body lies unread. Nothing of a body is read while its request waits.
 
 use super::compact::compact;
-use crate::config::options::OnColdStart;
 use crate::layers::call::Call;
-use crate::layers::refusal::Refusal;
 use crate::layers::trace::{AtPod, Trace};
-use crate::metrics::cold_start::ColdStart;
+use crate::metrics::cold_start::{ColdStart, OnColdStart};
 use crate::metrics::{Kind, Queued};
+use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
-use crate::stats::StatSink;
+use crate::registry::stats::StatSink;
 use activator_core::breaker;
 use activator_core::hold::HeldBytes;
 use activator_core::throttler::{Admitted, Permit};
@@ -74,13 +73,13 @@ struct Shared {
 }
 
 /// What an admitted request occupies.
-pub(crate) struct Place {
+pub(crate) struct Occupied {
     _permit: Permit,
     _active: Active,
     _trace: Option<Box<AtPod>>,
 }
 
-impl Guard for Place {}
+impl Guard for Occupied {}
 
 impl Hold {
     /// The innermost layer. `budget` is the process's bound in bytes.
@@ -95,7 +94,7 @@ impl Hold {
 }
 
 impl Service<Call> for Hold {
-    type Response = Response<Guarded<PodBody, Place>>;
+    type Response = Response<Guarded<PodBody, Occupied>>;
     type Error = Refusal;
     type Future = BoxFuture<'static, Result<Self::Response, Refusal>>;
 
@@ -112,7 +111,7 @@ impl Service<Call> for Hold {
 fn exchange(
     shared: Arc<Shared>,
     mut call: Call,
-) -> BoxFuture<'static, Result<Response<Guarded<PodBody, Place>>, Refusal>> {
+) -> BoxFuture<'static, Result<Response<Guarded<PodBody, Occupied>>, Refusal>> {
     Box::pin(async move {
         let waiting = call.trace.as_ref().map(|trace| Box::new(trace.waiting()));
         let admitted = admit(&shared, &mut call).await;
@@ -173,7 +172,7 @@ async fn send(
     mut admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
-) -> Result<(Response<Guarded<PodBody, Place>>, Instant), Refusal> {
+) -> Result<(Response<Guarded<PodBody, Occupied>>, Instant), Refusal> {
     let revision = active.revision();
     let (method, version, length) = prepared.kind();
     let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
@@ -205,8 +204,8 @@ async fn send(
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());
                 }
-                let place = Place { _permit: permit, _active: active, _trace: at_pod };
-                return Ok((response.map(|body| Guarded::new(body, place)), released));
+                let occupied = Occupied { _permit: permit, _active: active, _trace: at_pod };
+                return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
                 if let Some(at_pod) = &mut at_pod {

@@ -10,7 +10,7 @@
 //! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent | 503, 502 |
 //!
 //! Each is a `tower` service that is always ready: waiting happens inside its future, where the time bounds see it.
-//! Errors are [`Refusal`](refusal::Refusal)s, turned into HTTP once, by [`error_responder`].
+//! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`error_responder`].
 
 pub(crate) mod call;
 mod compact;
@@ -18,7 +18,6 @@ pub(crate) mod error_responder;
 pub(crate) mod hold;
 pub(crate) mod lookup;
 pub(crate) mod probe;
-pub(crate) mod refusal;
 pub(crate) mod report;
 pub(crate) mod request_log;
 pub(crate) mod timeouts;

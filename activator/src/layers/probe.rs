@@ -3,7 +3,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `User-Agent: kube-probe/…`, or `K-Kubelet-Probe` | health, whatever else it carries |
+//! | `User-Agent: kube-probe/…`, or `K-Kubelet-Probe` | readiness, whatever else it carries |
 //! | `K-Network-Probe: probe` and `K-Network-Hash: h` | 200, `K-Network-Hash: h` |
 //! | the same without a hash | 400 |
 //! | `K-Network-Probe: activator` | 200, body `activator` |
@@ -13,12 +13,12 @@
 //! Probes touch no revision, no metric and no stat. The hash is taken out of all other requests (by
 //! [`activator_net::Prepared`]).
 
-use crate::health::Health;
 use crate::layers::error_responder::plain;
-use crate::layers::refusal::Refusal;
-use crate::quote;
+use crate::refusal::Refusal;
+use crate::registry::readiness::Readiness;
 use activator_net::{BodyError, Inbound, Reply};
 use bytes::Bytes;
+use common::golang;
 use common::headers::{self, Incoming};
 use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Response, StatusCode};
@@ -40,13 +40,13 @@ const KUBELET_PROBE: HeaderName = HeaderName::from_static(headers::KUBELET_PROBE
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
     inner: S,
-    health: Arc<Health>,
+    readiness: Arc<Readiness>,
 }
 
 impl<S> Probe<S> {
     /// Around `inner`.
-    pub(crate) fn new(inner: S, health: Arc<Health>) -> Self {
-        Self { inner, health }
+    pub(crate) fn new(inner: S, readiness: Arc<Readiness>) -> Self {
+        Self { inner, readiness }
     }
 }
 
@@ -64,7 +64,7 @@ where
     }
 
     fn call(&mut self, inbound: Inbound) -> Self::Future {
-        match answer(inbound.request.headers(), &self.health) {
+        match answer(inbound.request.headers(), &self.readiness) {
             Some(response) => Probed::Answered { response: Some(response) },
             None => Probed::Traffic { exchange: self.inner.call(inbound) },
         }
@@ -72,7 +72,7 @@ where
 }
 
 /// The answer, if the headers are a probe's.
-fn answer(fields: &HeaderMap, health: &Health) -> Option<Response<Full<Bytes>>> {
+fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Bytes>>> {
     let network_probe = fields.get(NETWORK_PROBE);
     let is_plain = network_probe.is_none()
         && !fields.contains_key(KUBELET_PROBE)
@@ -90,7 +90,7 @@ fn answer(fields: &HeaderMap, health: &Health) -> Option<Response<Full<Bytes>>> 
     Some(match headers::classify(text(headers::USER_AGENT), kubelet, probe) {
         Incoming::Traffic => return None,
         Incoming::Kubelet => {
-            let (status, reason) = health.check(Instant::now());
+            let (status, reason) = readiness.check(Instant::now());
             if status == StatusCode::OK { Response::new(Full::default()) } else { plain(status, reason, true) }
         }
         Incoming::HashProbe => match fields.get(headers::NETWORK_HASH).filter(|hash| !hash.is_empty()) {
@@ -107,7 +107,7 @@ fn answer(fields: &HeaderMap, health: &Health) -> Option<Response<Full<Bytes>>> 
         Incoming::ActivatorProbe => plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false),
         Incoming::UnknownProbe(_) => {
             let value = network_probe.map_or(&b""[..], HeaderValue::as_bytes);
-            let shown = quote::quoted(&quote::html_escaped(value));
+            let shown = golang::quote(&golang::escape_html(value));
             plain(StatusCode::BAD_REQUEST, format!("unexpected probe header value: {shown}\n"), true)
         }
     })
@@ -152,13 +152,13 @@ mod tests {
     use futures::FutureExt;
     use http_body_util::BodyExt;
 
-    fn ask(fields: &[(&str, &[u8])], health: &Health) -> Option<(u16, String)> {
+    fn ask(fields: &[(&str, &[u8])], readiness: &Readiness) -> Option<(u16, String)> {
         let mut map = HeaderMap::new();
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             map.append(name, HeaderValue::from_bytes(value).expect("a value"));
         }
-        let response = answer(&map, health)?;
+        let response = answer(&map, readiness)?;
         let status = response.status().as_u16();
         let hash = response.headers().get(headers::NETWORK_HASH).map(|h| format!("hash {h:?}"));
         let body = response.into_body().collect().now_or_never().expect("all of it at once").expect("whole").to_bytes();
@@ -169,9 +169,9 @@ mod tests {
     /// The matrix of Knative's probes, as observed on a live activator.
     #[tokio::test]
     async fn probes_are_answered_as_upstream_does() {
-        let health = Health::new(Instant::now());
-        health.set_synced();
-        health.set_linked();
+        let readiness = Readiness::new(Instant::now());
+        readiness.set_synced();
+        readiness.set_linked();
         type Fields<'a> = &'a [(&'a str, &'a [u8])];
         let no_hash = "a probe request must contain a non-empty \"K-Network-Hash\" header\n";
         let rows: [(Fields<'_>, Option<(u16, &str)>); 17] = [
@@ -197,7 +197,7 @@ mod tests {
             (&[("user-agent", b"curl")], None),
         ];
         for (fields, expected) in rows {
-            let answered = ask(fields, &health);
+            let answered = ask(fields, &readiness);
             assert_eq!(answered.as_ref().map(|(s, b)| (*s, b.as_str())), expected, "{fields:?}");
         }
     }

@@ -3,11 +3,11 @@
 //! The guard is dropped on every way out: an answer, a refusal, a client that has gone.
 
 use crate::layers::call::Call;
-use crate::layers::refusal::Refusal;
 use crate::layers::trace::Trace;
 use crate::metrics::Kind;
+use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
-use crate::stats::StatSink;
+use crate::registry::stats::StatSink;
 use activator_core::accounting::InFlight;
 use activator_net::{BodyError, Guard, Guarded, Upload};
 use bytes::Bytes;

@@ -20,7 +20,7 @@
 //! ([`activator_net::SpareTimers`]); it is moved, not made again, and at most once for each idle period.
 
 use crate::layers::call::Call;
-use crate::layers::refusal::{Refusal, TimedOut};
+use crate::refusal::{Refusal, TimedOut};
 use crate::registry::revision::Bounds;
 use activator_net::{BodyError, Peer, Upload};
 use bytes::Bytes;

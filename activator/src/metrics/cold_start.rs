@@ -12,8 +12,12 @@
 //! | answer | the request was on its way | the response's head arrived |
 
 use common::RevisionKey;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Called once for each request that found no capacity, as soon as its first byte is on the way.
+pub type OnColdStart = Arc<dyn Fn(&ColdStart) + Send + Sync>;
 
 /// The instants of one cold start.
 #[derive(Clone, Debug, PartialEq)]

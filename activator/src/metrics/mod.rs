@@ -51,7 +51,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Names and values.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
@@ -136,7 +135,6 @@ pub(crate) struct RevisionMetrics {
     all: Labels,
     /// The last reported average.
     pub(crate) concurrency: Gauge<f64, AtomicU64>,
-    /// Requests held.
     queued: Gauge,
     /// Requests at a pod.
     /// Requests at pods.
@@ -257,7 +255,6 @@ impl RevisionMetrics {
         self.held.observe(waited.as_secs_f64());
     }
 
-    /// Records a cold start.
     pub(crate) fn cold_start(&self, cold: &ColdStart) {
         if self.forgotten.load(Ordering::Acquire) {
             return;
@@ -300,7 +297,6 @@ fn is_standard(method: &Method) -> bool {
 pub(crate) struct Queued(Gauge);
 
 impl Queued {
-    /// One more.
     pub(crate) fn new(metrics: &RevisionMetrics) -> Self {
         metrics.queued.inc();
         Self(metrics.queued.clone())

@@ -20,14 +20,11 @@ use std::sync::Arc;
 /// Most buckets of a measure, that of everything beyond the last bound included.
 const BUCKETS_MAX: usize = 16;
 
-/// What is measured.
 #[derive(Clone)]
 pub(crate) struct Measure {
     /// The metric, less its unit.
     pub(crate) name: &'static str,
-    /// For people.
     pub(crate) help: &'static str,
-    /// Of its values.
     pub(crate) unit: Unit,
     /// Upper bounds of its buckets, ascending, fewer than [`BUCKETS_MAX`].
     pub(crate) bounds: &'static [f64],

@@ -44,7 +44,6 @@ struct Inbox {
     closed: bool,
 }
 
-/// How pods are judged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Judge {
     rules: Rules,
@@ -65,7 +64,6 @@ impl Handle {
         self.put(|inbox| inbox.judge = Some(judge));
     }
 
-    /// The pods are these.
     pub(crate) fn set_listing(&self, listing: Listing) {
         self.put(|inbox| inbox.listing = Some(listing));
     }
@@ -82,7 +80,6 @@ impl Handle {
         });
     }
 
-    /// Ends the task.
     pub(crate) fn close(&self) {
         self.put(|inbox| inbox.closed = true);
     }

@@ -16,11 +16,14 @@
 //! - The caller's namespace is known for pods of revisions alone; a bare name from anywhere else leads nowhere.
 
 pub(crate) mod backends;
+pub(crate) mod explain;
+pub(crate) mod readiness;
 pub(crate) mod revision;
+pub(crate) mod stats;
 
 use crate::discovery::{Event, Listing, Spec};
-use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::registry::readiness::Readiness;
 use activator_core::accounting::Clock;
 use activator_core::own_index::own_index;
 use activator_net::Pools;
@@ -40,21 +43,17 @@ use tokio::sync::mpsc;
 
 /// What new revisions are made with.
 pub(crate) struct Parts {
-    /// Time for the accounting.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Metric families.
     pub(crate) metrics: Metrics,
-    /// Connections.
     pub(crate) pools: Arc<Pools>,
     /// Told when everything is known.
-    pub(crate) health: Arc<Health>,
+    pub(crate) readiness: Arc<Readiness>,
     /// This activator's own address, as text.
     pub(crate) own_ip: String,
     /// Such as `cluster.local`.
     pub(crate) cluster_domain: String,
 }
 
-/// All revisions.
 pub(crate) struct Registry {
     parts: Parts,
     probe_budget: Arc<ProbeBudget>,
@@ -116,7 +115,7 @@ impl Registry {
                 }
             }
             if synced {
-                self.parts.health.set_synced();
+                self.parts.readiness.set_synced();
             }
         }
     }

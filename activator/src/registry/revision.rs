@@ -23,15 +23,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A revision.
 pub(crate) struct Revision {
-    /// Its identity.
     pub(crate) key: RevisionKey,
     /// Admission and choice of a pod.
     pub(crate) throttler: Arc<Throttler>,
     /// What the autoscaler is told.
     pub(crate) stats: Arc<RevisionStats>,
-    /// Its metrics.
     pub(crate) metrics: RevisionMetrics,
     /// Whether it stands in the list of those that report. The stat sink's.
     pub(crate) reporting: AtomicBool,
@@ -43,15 +40,12 @@ pub(crate) struct Revision {
 /// What an edit changes and a request reads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Live {
-    /// What the pods expect.
     pub(crate) contract: Contract,
-    /// What they speak.
     pub(crate) protocol: Protocol,
     /// Whether the client's protocol overrides that.
     pub(crate) outbound: Outbound,
     /// The host that a mesh routes by.
     pub(crate) passthrough: Option<HeaderValue>,
-    /// Bounds of time.
     pub(crate) bounds: Bounds,
     /// `serving.knative.dev/configuration`, or what stands for it.
     pub(crate) configuration: String,
@@ -149,7 +143,6 @@ impl Revision {
         self.live.load()
     }
 
-    /// Its bounds of time.
     pub(crate) fn bounds(&self) -> Bounds {
         self.live.load().bounds
     }

@@ -1,4 +1,4 @@
-//! Go's syntax for booleans, integers, floats and durations.
+//! Go's syntax for booleans, integers, floats and durations, and its way to quote.
 //!
 //! Config maps and annotations were written for programs in Go, so what is valid there is what Go's `strconv` and
 //! `time.ParseDuration` accept: nothing is trimmed, `t` is true, `+3` and `007` are integers, `0x1p4` and `1_0.5` are
@@ -9,11 +9,13 @@
 mod boolean;
 mod duration;
 mod float;
+mod format;
 mod integer;
 
 pub use boolean::parse_bool;
 pub use duration::{GoDuration, parse_duration};
 pub use float::parse_float;
+pub use format::{escape_html, quote};
 pub use integer::{parse_i32, parse_i64};
 
 /// A text that is not what it should be.

@@ -93,9 +93,9 @@ pub enum Event {
     ClusterIp(Option<Destination>),
     /// A probe is over. Every [`Action::Probe`] must come back as one, whatever becomes of it.
     Probed {
-        /// Of the probe.
+        /// Where the probe was sent.
         destination: Destination,
-        /// Of the probe.
+        /// Which probe it was.
         attempt: Attempt,
         /// How it ended.
         outcome: Outcome,

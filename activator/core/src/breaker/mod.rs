@@ -80,7 +80,7 @@ pub struct Load {
     pub in_flight: u32,
     /// Requests waiting for one.
     pub queued: u32,
-    /// Places.
+    /// How many may run at once.
     pub capacity: Capacity,
 }
 
@@ -89,7 +89,7 @@ pub struct Load {
 pub struct TurnedAway {
     /// Answered with a [`AdmissionError`].
     pub refused: u64,
-    /// Gone before their turn.
+    /// Those that left before their turn.
     pub abandoned: u64,
 }
 
@@ -127,7 +127,7 @@ enum Enqueued {
     Taken,
     /// Waiting under this key.
     Waiting(u32),
-    /// Neither.
+    /// Neither taken nor waiting.
     Refused(AdmissionError),
 }
 

@@ -1,260 +1,120 @@
-//! In place of Knative's activator: Revisions, core/v1 Endpoints and private Services, with no rights beyond
-//! upstream's. What a Revision comes to is told in [`revision`]. `mesh-compatibility-mode` and
-//! `enable-mesh-pod-addressability` of `config-network` are followed live (upstream reads them once).
+//! In place of Knative's activator.
 //!
-//! # Not here
-//!
-//! System-internal TLS ([`crate::InternalTls`]); the annotation for full duplex, which is always on.
+//! A request is for the revision that both headers name, whoever sent them, as upstream; else for that of a host
+//! `REVISION.NAMESPACE.svc.DOMAIN`, exactly so. A `/` in either header names none (upstream's activator takes it for a
+//! revision whose requests wait for ever). Refusals that upstream has too are told in its words.
 
 mod revision;
+mod watch;
 
-use self::revision::{passthrough, rules, spec};
-use super::mirror::{Change, Mirror, name_of};
-use super::slices::{Entry, Index, ObjectName, Owner, Ports, Side};
-use super::{Event, Spec};
-use activator_core::Destination;
-use common::RevisionKey;
-use common::backend::Protocol;
+use super::Event;
+use super::front_end::{AskedFor, FrontEnd, by_headers, host_of};
+use crate::refusal::Refusal;
+use activator_net::ProxyError;
 use common::config::NetworkConfig;
-use common::names;
-use common_api::Revision;
-use common_runtime::watching::watch;
-use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{Endpoints, Service};
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
-use std::collections::HashMap;
-use std::fmt::Debug;
-use std::net::{IpAddr, SocketAddr};
+use common::golang;
+use common_runtime::config_map::{Refusals, RefusedMap};
+use common_runtime::tls::Roots;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Uri};
+use kube::Client;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
-/// The receiver has gone.
-struct Closed;
-
-/// Watches until the receiver of `events` is gone. `probe_timeout` is `PROBE_TIMEOUT`.
-pub(crate) async fn run(
-    client: Client,
-    network: watch::Receiver<Arc<NetworkConfig>>,
-    probe_timeout: Duration,
-    events: mpsc::Sender<Event>,
-) {
-    let mut adapter = Adapter {
-        network: network.borrow().clone(),
-        probe_timeout,
-        known: HashMap::new(),
-        services: HashMap::new(),
-        index: Index::default(),
-        listed: [false; 3],
-        events,
-    };
-    // Ends with the receiver; there is nobody left to tell.
-    let _ = adapter.watch(client, network).await;
+/// Decisions of a drop-in.
+pub(crate) struct Knative {
+    /// `PROBE_TIMEOUT`.
+    pub(crate) probe_timeout: Duration,
+    /// Such as `cluster.local`.
+    pub(crate) cluster_domain: String,
 }
 
-/// What a revision came to.
-struct Known {
-    spec: Spec,
-    trusts_probe: bool,
-}
+impl FrontEnd for Knative {
+    fn watch(
+        &self,
+        client: Client,
+        network: tokio::sync::watch::Receiver<Arc<NetworkConfig>>,
+        events: mpsc::Sender<Event>,
+    ) -> BoxFuture<'static, ()> {
+        watch::run(client, network, self.probe_timeout, events).boxed()
+    }
 
-struct Adapter {
-    network: Arc<NetworkConfig>,
-    probe_timeout: Duration,
-    known: HashMap<RevisionKey, Known>,
-    services: HashMap<ObjectName, (RevisionKey, Service)>,
-    index: Index,
-    /// Whether each kind has been listed once.
-    listed: [bool; 3],
-    events: mpsc::Sender<Event>,
-}
+    fn check(&self, refusals: &Refusals) -> Result<(), RefusedMap> {
+        refusals.none() // As upstream's.
+    }
 
-impl Adapter {
-    async fn watch(&mut self, client: Client, mut network: watch::Receiver<Arc<NetworkConfig>>) -> Result<(), Closed> {
-        let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
-        let mut revisions = changes::<Revision>(client.clone(), watcher::Config::default()).boxed();
-        let mut endpoints = changes::<Endpoints>(client.clone(), by_label.clone()).boxed();
-        let mut services = changes::<Service>(client, by_label).boxed();
-        loop {
-            tokio::select! {
-                Some(change) = revisions.next() => match change {
-                    Change::Applied(revision) => self.revision(&revision).await?,
-                    Change::Gone((namespace, name)) => {
-                        let key = RevisionKey::new(namespace, name);
-                        self.known.remove(&key);
-                        self.send(Event::Deleted(key)).await?;
-                    }
-                    Change::Listed => self.set_listed(0).await?,
-                },
-                Some(change) = endpoints.next() => match change {
-                    Change::Applied(object) => {
-                        self.addresses(name_of(&object), Entry::of_endpoints(&object)).await?;
-                    }
-                    Change::Gone(name) => self.addresses(name, Vec::new()).await?,
-                    Change::Listed => self.set_listed(1).await?,
-                },
-                Some(change) = services.next() => match change {
-                    Change::Applied(service) => self.service(service).await?,
-                    Change::Gone(name) => {
-                        if let Some((key, _)) = self.services.remove(&name) {
-                            self.send(Event::ClusterIp { key, destination: None }).await?;
-                        }
-                    }
-                    Change::Listed => self.set_listed(2).await?,
-                },
-                Ok(()) = network.changed() => {
-                    let network = network.borrow_and_update().clone();
-                    self.set_network(network).await?;
-                }
-                () = self.events.closed() => return Err(Closed),
+    fn pod_roots(&self, internal: &Roots) -> Option<Roots> {
+        Some(internal.clone())
+    }
+
+    fn trusts(&self, _: IpAddr) -> bool {
+        true
+    }
+
+    fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, _: bool) -> AskedFor<'a> {
+        by_headers(fields)
+            .or_else(|| in_cluster(host_of(target, fields), &self.cluster_domain))
+            .unwrap_or(AskedFor::Key { namespace: "", name: "" })
+    }
+
+    fn text(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::NoRevision { name } => {
+                let name = golang::quote(name.as_bytes());
+                format!("Error getting active endpoint: revision.serving.knative.dev {name} not found\n")
             }
+            Refusal::Timeout(_) => "activator request timeout".to_owned(),
+            Refusal::QueueFull { .. } => "pending request queue full\n".to_owned(),
+            Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("{cause}\n"),
+            refusal => refusal.text(),
         }
-    }
-
-    async fn revision(&mut self, revision: &Revision) -> Result<(), Closed> {
-        let (spec, trusts_probe) = spec(revision, &self.network, self.probe_timeout);
-        let (key, protocol) = (spec.key.clone(), spec.backend.protocol);
-        let former = self.known.insert(key.clone(), Known { spec: spec.clone(), trusts_probe });
-        let first = former.is_none_or(|former| former.spec.backend.protocol != protocol);
-        self.send(Event::Revision(Box::new(spec))).await?;
-        if first {
-            // What came before could not be read without the protocol.
-            for side in [Side::Private, Side::Public] {
-                self.sum(&(key.clone(), side)).await?;
-            }
-            let service = self.services.values().find(|(of, _)| *of == key).map(|(_, service)| service.clone());
-            if let Some(service) = service {
-                self.cluster_ip(&key, &service).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Another mesh: every revision's pods are judged anew. What is believed stays in use meanwhile.
-    async fn set_network(&mut self, network: Arc<NetworkConfig>) -> Result<(), Closed> {
-        let mesh = |network: &NetworkConfig| (network.mesh_mode, network.mesh_pod_addressability);
-        if mesh(&network) == mesh(&self.network) {
-            return Ok(());
-        }
-        tracing::info!(mode = ?network.mesh_mode, addressable = network.mesh_pod_addressability, "mesh");
-        self.network = network;
-        for known in self.known.values_mut() {
-            known.spec.rules = rules(&self.network, known.trusts_probe, self.probe_timeout);
-            known.spec.passthrough = passthrough(&known.spec.key, &self.network);
-            self.events.send(Event::Revision(Box::new(known.spec.clone()))).await.map_err(|_| Closed)?;
-        }
-        Ok(())
-    }
-
-    async fn addresses(&mut self, name: ObjectName, entries: Vec<Entry>) -> Result<(), Closed> {
-        for owner in self.index.set(name, entries) {
-            self.sum(&owner).await?;
-        }
-        Ok(())
-    }
-
-    async fn sum(&self, owner: &Owner) -> Result<(), Closed> {
-        let Some(protocol) = self.protocol(&owner.0) else { return Ok(()) };
-        self.send(self.index.event(owner, Some(protocol.port_name()), Ports::Named)).await
-    }
-
-    async fn service(&mut self, service: Service) -> Result<(), Closed> {
-        let labels = service.labels();
-        if labels.get(names::SERVICE_TYPE).map(String::as_str) != Some(names::SERVICE_TYPE_PRIVATE) {
-            return Ok(());
-        }
-        let Some(revision) = labels.get(names::REVISION) else { return Ok(()) };
-        let name = name_of(&service);
-        let key = RevisionKey::new(name.0.as_str(), revision.as_str());
-        self.cluster_ip(&key, &service).await?;
-        self.services.insert(name, (key, service));
-        Ok(())
-    }
-
-    async fn cluster_ip(&self, key: &RevisionKey, service: &Service) -> Result<(), Closed> {
-        let Some(protocol) = self.protocol(key) else { return Ok(()) };
-        let destination = cluster_ip(service, protocol);
-        self.send(Event::ClusterIp { key: key.clone(), destination }).await
-    }
-
-    async fn set_listed(&mut self, kind: usize) -> Result<(), Closed> {
-        let before = std::mem::replace(&mut self.listed[kind], true);
-        if !before && self.listed == [true; 3] {
-            self.send(Event::Synced).await?;
-        }
-        Ok(())
-    }
-
-    fn protocol(&self, key: &RevisionKey) -> Option<Protocol> {
-        self.known.get(key).map(|known| known.spec.backend.protocol)
-    }
-
-    async fn send(&self, event: Event) -> Result<(), Closed> {
-        self.events.send(event).await.map_err(|_| Closed)
     }
 }
 
-/// All changes of one kind, in all namespaces.
-fn changes<K>(client: Client, config: watcher::Config) -> impl Stream<Item = Change<K>> + Send
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + Send + serde::de::DeserializeOwned + 'static,
-{
-    let mut mirror = Mirror::default();
-    watch(Api::<K>::all(client), config).flat_map(move |event| futures::stream::iter(mirror.take(event)))
-}
-
-fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {
-    let spec = service.spec.as_ref()?;
-    let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
-    let mut ports = spec.ports.iter().flatten();
-    let port = ports.find(|port| port.name.as_deref() == Some(protocol.port_name()))?;
-    Some(SocketAddr::new(ip, u16::try_from(port.port).ok()?).into())
+/// The revision of `NAME.NAMESPACE.svc.DOMAIN[:port]`, cases and all.
+fn in_cluster<'a>(host: &'a str, cluster_domain: &str) -> Option<AskedFor<'a>> {
+    let mut parts = host.splitn(4, '.');
+    let (name, namespace, svc, domain) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let domain = domain.split(':').next()?;
+    (svc == "svc" && domain == cluster_domain).then_some(AskedFor::Key { namespace, name })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use activator_core::backends::Fallback;
-    use common::config::MeshMode;
-    use serde_json::json;
+    use crate::refusal::TimedOut;
 
-    /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
-    #[tokio::test]
-    async fn the_mesh_mode_is_followed() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = Adapter {
-            network: Arc::default(),
-            probe_timeout: Duration::from_millis(300),
-            known: HashMap::new(),
-            services: HashMap::new(),
-            index: Index::default(),
-            listed: [true; 3],
-            events,
-        };
-        let mut fallback = || loop {
-            match told.try_recv().expect("an event") {
-                Event::Revision(spec) => return spec.rules.fallback,
-                _ => continue,
-            }
-        };
-        let app: Revision = serde_json::from_value(json!({
-            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
-            "metadata": {"namespace": "ns", "name": "app-00001"},
-            "spec": {"containers": [{}]},
-        }))
-        .expect("a revision");
-        assert!(adapter.revision(&app).await.is_ok());
-        assert_eq!(fallback(), Fallback::WhenUnaddressable);
-        let enabled = NetworkConfig { mesh_mode: MeshMode::Enabled, ..NetworkConfig::default() };
-        assert!(adapter.set_network(Arc::new(enabled.clone())).await.is_ok());
-        assert_eq!(fallback(), Fallback::Always);
-        assert!(adapter.revision(&app).await.is_ok());
-        assert_eq!(fallback(), Fallback::Always);
-        let addressable = NetworkConfig { mesh_pod_addressability: true, ..enabled };
-        assert!(adapter.set_network(Arc::new(addressable)).await.is_ok());
-        assert_eq!(fallback(), Fallback::Never, "never beside addressable pods");
-        let known = adapter.known.values().next().expect("app");
-        assert_eq!(known.spec.passthrough.as_ref().expect("a host"), "app-00001-private.ns");
+    /// Rows of upstream's behaviour, as observed.
+    #[test]
+    fn a_host_names_a_revision_in_one_form_alone() {
+        let rows = [
+            ("r1.n1.svc.cluster.local", Some(("n1", "r1"))),
+            ("r1.n1.svc.cluster.local:80", Some(("n1", "r1"))),
+            ("r1.n1.svc", None),
+            ("r1.n1", None),
+            ("r1.n1.SVC.cluster.local", None),
+            ("r1.n1.svc.cluster.local.", None),
+            ("x.r1.n1.svc.cluster.local", None),
+            ("r1.n1.svc.other.domain", None),
+        ];
+        for (host, expected) in rows {
+            let expected = expected.map(|(namespace, name)| AskedFor::Key { namespace, name });
+            assert_eq!(in_cluster(host, "cluster.local"), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_in_upstreams_words() {
+        let knative = Knative { probe_timeout: Duration::from_millis(300), cluster_domain: "cluster.local".to_owned() };
+        let name = r#"<b>"q\ "#.to_owned();
+        assert_eq!(
+            knative.text(&Refusal::NoRevision { name }),
+            "Error getting active endpoint: revision.serving.knative.dev \"<b>\\\"q\\\\ \" not found\n"
+        );
+        let timeout = Refusal::from(TimedOut::Total(Duration::from_secs(1)));
+        assert_eq!(knative.text(&timeout), "activator request timeout");
     }
 }

@@ -13,12 +13,14 @@
 //!
 //! Its layer takes a relayed 1xx for the final status. Here a response has one status.
 
+mod config;
 pub(crate) mod sink;
-pub(crate) mod template;
+mod template;
 
-use crate::config::Observability;
+pub use config::Observability;
+
 use crate::layers::call::Call;
-use crate::layers::refusal::Refusal;
+use crate::refusal::Refusal;
 use activator_net::{Guard, Guarded};
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;

@@ -14,15 +14,14 @@ const STAT_LINK_WAIT: Duration = Duration::from_secs(10);
 
 /// What the kubelet is told.
 #[derive(Debug)]
-pub(crate) struct Health {
+pub(crate) struct Readiness {
     started: Instant,
     synced: AtomicBool,
     linked: AtomicBool,
     draining: AtomicBool,
 }
 
-impl Health {
-    /// Not healthy yet.
+impl Readiness {
     pub(crate) fn new(started: Instant) -> Self {
         Self {
             started,
@@ -72,14 +71,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn health_needs_the_revisions_and_the_stat_link_or_ten_seconds() {
-        let health = Health::new(Instant::now());
-        assert_eq!(health.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE);
+        let readiness = Readiness::new(Instant::now());
+        assert_eq!(readiness.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE);
         tokio::time::advance(STAT_LINK_WAIT).await;
-        assert_eq!(health.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE, "nothing is known");
-        health.set_synced();
-        assert_eq!(health.check(Instant::now()).0, StatusCode::OK, "the data path does not need the autoscaler");
+        assert_eq!(readiness.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE, "nothing is known");
+        readiness.set_synced();
+        assert_eq!(readiness.check(Instant::now()).0, StatusCode::OK, "the data path does not need the autoscaler");
 
-        let fresh = Health::new(Instant::now());
+        let fresh = Readiness::new(Instant::now());
         fresh.set_synced();
         assert_eq!(fresh.check(Instant::now()).0, StatusCode::SERVICE_UNAVAILABLE);
         fresh.set_linked();

@@ -71,7 +71,7 @@ impl StatSink {
     }
 
     /// Reports every second, and sends what is owed when the link comes up, until `shutdown`.
-    pub(crate) async fn run(self, health: Arc<crate::health::Health>, shutdown: CancellationToken) {
+    pub(crate) async fn run(self, readiness: Arc<crate::registry::readiness::Readiness>, shutdown: CancellationToken) {
         let mut connected = self.shared.link.connected();
         let mut interval = tokio::time::interval(REPORT_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -82,7 +82,7 @@ impl StatSink {
                 was_up = up;
                 self.shared.metrics.link_reachable.set(i64::from(up));
                 if up {
-                    health.set_linked();
+                    readiness.set_linked();
                     self.send_owed();
                 } else {
                     self.shared.metrics.link_errors.inc();

@@ -10,7 +10,6 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The page.
 pub(crate) fn page(registry: Arc<Registry>) -> Page {
     Arc::new(move |path| (path == "/revisions").then(|| admin::json(StatusCode::OK, revisions(&registry).to_string())))
 }

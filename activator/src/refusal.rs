@@ -1,7 +1,7 @@
 //! Why a request got an answer of our own instead of a pod's.
 //!
-//! Errors are typed where they arise and turned into HTTP in one place, [`crate::layers::error_responder`]. Each says which
-//! bound or which peer was to blame.
+//! Errors are typed where they arise and turned into HTTP in one place, [`crate::layers::error_responder`]. Each
+//! says which bound or which peer was to blame.
 
 use activator_net::ProxyError;
 use http::StatusCode;
@@ -83,6 +83,18 @@ impl Refusal {
             Refusal::Proxy(ProxyError::Pod { .. }) => "pod",
             Refusal::Proxy(ProxyError::Malformed(_)) => "malformed",
             Refusal::Proxy(ProxyError::Unsupported { .. }) => "unsupported",
+        }
+    }
+
+    /// What a client reads. Anybody may read it, so it names no pod, no address and no namespace: those are in the log.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the revision: {cause}\n"),
+            // Behind the word Kubernetes tells of the pod, its namespace and its containers.
+            Refusal::Failing { reason } => {
+                format!("the revision's pods fail: {}\n", reason.split(':').next().unwrap_or_default())
+            }
+            refusal => format!("{refusal}\n"),
         }
     }
 

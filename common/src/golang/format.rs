@@ -1,9 +1,9 @@
-//! Go's `%q`, which upstream's texts show names in.
+//! What Go writes: `strconv.Quote` (`%q`), in which its programs show names, and `html.EscapeString`.
 
 use std::fmt::Write;
 
 /// `bytes` in double quotes, with what does not print as escapes. Invalid UTF-8 shows as `\xNN`.
-pub(crate) fn quoted(bytes: &[u8]) -> String {
+pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
     out.push('"');
     for chunk in bytes.utf8_chunks() {
@@ -19,7 +19,7 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
 }
 
 /// HTML's five special characters escaped as Go's `html.EscapeString` does. Works on bytes, valid UTF-8 or not.
-pub(crate) fn html_escaped(bytes: &[u8]) -> Vec<u8> {
+pub fn escape_html(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     for byte in bytes {
         match byte {
@@ -73,8 +73,8 @@ mod tests {
             ("\u{a0}".as_bytes(), r#""\u00a0""#),
         ];
         for (bytes, expected) in rows {
-            assert_eq!(quoted(bytes), expected);
+            assert_eq!(quote(bytes), expected);
         }
-        assert_eq!(html_escaped(b"<b>&'\""), b"&lt;b&gt;&amp;&#39;&#34;");
+        assert_eq!(escape_html(b"<b>&'\""), b"&lt;b&gt;&amp;&#39;&#34;");
     }
 }

@@ -1,0 +1,178 @@
+//! Revisions from the backend annotation of private Services, addresses from EndpointSlices, both found by
+//! one label, in all namespaces. Deployments are never looked at.
+//!
+//! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well,
+//! both are tried in turn. An annotation that cannot be read is reported and leaves the former one in force.
+
+use crate::discovery::mirror::{Change, Mirror, is_denied, name_of};
+use crate::discovery::slices::{Entry, Index, ObjectName, Ports};
+use crate::discovery::{Event, Spec};
+use common::RevisionKey;
+use common::backend::Backend;
+use common::names;
+use common_runtime::watching::{watch, watch_unless};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Time between two attempts where neither kind may be watched.
+const BOTH_DENIED_PAUSE: Duration = Duration::from_secs(5);
+
+/// An error of the receiver: it has gone, and so may the watch.
+struct Closed;
+
+/// Watches until the receiver of `events` is gone.
+pub(super) async fn run(client: Client, events: mpsc::Sender<Event>) {
+    let mut adapter = Adapter { services: HashMap::new(), index: Index::default(), listed: (false, false), events };
+    // Ends with the receiver; there is nobody left to tell.
+    let _ = adapter.watch(client).await;
+}
+
+struct Adapter {
+    services: HashMap<ObjectName, RevisionKey>,
+    index: Index,
+    /// Whether Services, and addresses, have been listed once.
+    listed: (bool, bool),
+    events: mpsc::Sender<Event>,
+}
+
+/// A change of either kind of watch.
+enum Either {
+    Service(Box<Change<Service>>),
+    Addresses(ObjectName, Vec<Entry>),
+    AddressesListed,
+    SlicesDenied(watcher::Error),
+    EndpointsDenied,
+}
+
+impl Adapter {
+    async fn watch(&mut self, client: Client) -> Result<(), Closed> {
+        let mut services = services(client.clone()).boxed();
+        let mut addresses = slices(client.clone());
+        loop {
+            let change = tokio::select! {
+                Some(change) = services.next() => change,
+                Some(change) = addresses.next() => change,
+                () = self.events.closed() => return Err(Closed),
+            };
+            match change {
+                Either::SlicesDenied(error) => {
+                    tracing::info!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
+                    addresses = endpoints(client.clone());
+                }
+                Either::EndpointsDenied => {
+                    let slices = slices(client.clone());
+                    let pause = tokio::time::sleep(BOTH_DENIED_PAUSE);
+                    addresses =
+                        futures::stream::once(pause).filter_map(|()| std::future::ready(None)).chain(slices).boxed();
+                }
+                change => self.take(change).await?,
+            }
+        }
+    }
+
+    async fn take(&mut self, change: Either) -> Result<(), Closed> {
+        match change {
+            Either::Service(change) => match *change {
+                Change::Applied(service) => self.service(&service).await?,
+                Change::Gone(name) => {
+                    if let Some(key) = self.services.remove(&name) {
+                        self.send(Event::Deleted(key)).await?;
+                    }
+                }
+                Change::Listed => self.set_listed((true, self.listed.1)).await?,
+            },
+            Either::Addresses(name, entries) => {
+                for owner in self.index.set(name, entries) {
+                    let event = self.index.event(&owner, None, Ports::NamedOrOnly);
+                    self.send(event).await?;
+                }
+            }
+            Either::AddressesListed => self.set_listed((self.listed.0, true)).await?,
+            Either::SlicesDenied(_) | Either::EndpointsDenied => {}
+        }
+        Ok(())
+    }
+
+    async fn service(&mut self, service: &Service) -> Result<(), Closed> {
+        let Some(text) = service.annotations().get(names::BACKEND) else { return Ok(()) };
+        let name = name_of(service);
+        let backend: Backend = match serde_json::from_str(text) {
+            Ok(backend) => backend,
+            Err(error) => {
+                tracing::error!(namespace = name.0, service = name.1, annotation = names::BACKEND, %error,
+                    "annotation refused; what was known stays in force");
+                return Ok(());
+            }
+        };
+        let spec = Spec::standalone(&name.0, backend);
+        let former = self.services.insert(name, spec.key.clone());
+        if let Some(former) = former.filter(|former| *former != spec.key) {
+            self.send(Event::Deleted(former)).await?;
+        }
+        self.send(Event::Revision(Box::new(spec))).await
+    }
+
+    async fn set_listed(&mut self, listed: (bool, bool)) -> Result<(), Closed> {
+        let before = std::mem::replace(&mut self.listed, listed);
+        if listed == (true, true) && before != listed {
+            self.send(Event::Synced).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, event: Event) -> Result<(), Closed> {
+        self.events.send(event).await.map_err(|_| Closed)
+    }
+}
+
+fn services(client: Client) -> impl Stream<Item = Either> + Send {
+    let selector = format!("{}={}", names::SERVICE_TYPE, names::SERVICE_TYPE_PRIVATE);
+    let config = watcher::Config::default().labels(&selector);
+    let mut mirror = Mirror::default();
+    watch(Api::<Service>::all(client), config).flat_map(move |event| {
+        futures::stream::iter(mirror.take(event).into_iter().map(|change| Either::Service(Box::new(change))))
+    })
+}
+
+fn slices(client: Client) -> BoxStream<'static, Either> {
+    let config = watcher::Config::default().labels(names::SERVICE_TYPE);
+    let mut mirror = Mirror::default();
+    watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
+        .flat_map(move |event| {
+            let changes = match event {
+                Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_slice)).collect(),
+                Err(error) => vec![Either::SlicesDenied(error)],
+            };
+            futures::stream::iter(changes)
+        })
+        .boxed()
+}
+
+fn endpoints(client: Client) -> BoxStream<'static, Either> {
+    let config = watcher::Config::default().labels(names::SERVICE_TYPE);
+    let mut mirror = Mirror::default();
+    watch_unless(Api::<Endpoints>::all(client), config, is_denied)
+        .flat_map(move |event| {
+            let changes = match event {
+                Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
+                Err(_) => vec![Either::EndpointsDenied],
+            };
+            futures::stream::iter(changes)
+        })
+        .boxed()
+}
+
+fn addresses<K: ResourceExt>(change: Change<K>, entries: impl Fn(&K) -> Vec<Entry>) -> Either {
+    match change {
+        Change::Applied(object) => Either::Addresses(name_of(&object), entries(&object)),
+        Change::Gone(name) => Either::Addresses(name, Vec::new()),
+        Change::Listed => Either::AddressesListed,
+    }
+}
