@@ -19,6 +19,11 @@ pub const SERVICE: &str = "serving.knative.dev/service";
 /// Label with the uid of the revision; in standalone the PodAutoscaler's uid.
 pub const REVISION_UID: &str = "serving.knative.dev/revisionUID";
 
+/// Class of PodAutoscalers that this autoscaler's own rules scale.
+pub const CLASS_KPA: &str = "kpa.autoscaling.knative.dev";
+/// Class of PodAutoscalers that a HorizontalPodAutoscaler scales.
+pub const CLASS_HPA: &str = "hpa.autoscaling.knative.dev";
+
 /// Annotation on a private Service that tells the activator all about a revision: JSON of
 /// [`Backend`](crate::backend::Backend).
 pub const BACKEND: &str = "zeroscale.dev/backend";

@@ -13,6 +13,7 @@ mod resolve;
 pub mod settings;
 mod validate;
 
+pub use crate::names::{CLASS_HPA, CLASS_KPA};
 pub use read::{Annotations, Key, class, is_hpa, is_kpa, metric};
 pub use resolve::{
     bounds, decider_spec, initial_scale, panic_window, pod_retention, progress_deadline, scale_down_delay,
@@ -21,10 +22,6 @@ pub use resolve::{
 pub use settings::{BEHAVIOR, METRICS, PERIOD, PortReference, ProbeOverride, Settings};
 pub use validate::{validate, validate_progress_deadline};
 
-/// Class of PodAutoscalers that this autoscaler's own rules scale.
-pub const CLASS_KPA: &str = "kpa.autoscaling.knative.dev";
-/// Class of PodAutoscalers that a HorizontalPodAutoscaler scales.
-pub const CLASS_HPA: &str = "hpa.autoscaling.knative.dev";
 /// Metric: requests in flight.
 pub const METRIC_CONCURRENCY: &str = "concurrency";
 /// Metric: requests a second.

@@ -83,7 +83,7 @@ impl Default for AutoscalerConfig {
             scale_to_zero_grace_period: Duration::from_secs(30),
             scale_to_zero_pod_retention_period: Duration::ZERO,
             scale_down_delay: Duration::ZERO,
-            pod_autoscaler_class: crate::annotations::CLASS_KPA.to_owned(),
+            pod_autoscaler_class: crate::names::CLASS_KPA.to_owned(),
         }
     }
 }
