@@ -13,10 +13,9 @@
 //! ```
 //!
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
-//! [`history::History`] keeps why each revision has the scale it has. [`hpa`] is another controller's rules,
-//! Kubernetes' HorizontalPodAutoscaler; [`engine`] lets them ask for pods beside the decider. [`scale_conflict`] says how
-//! soon a scale that somebody undoes is written again, [`forwarding`] where a stat goes that reached another instance
-//! than its revision's owner.
+//! [`history::History`] keeps why each revision has the scale it has. [`engine`] lets the HorizontalPodAutoscaler's
+//! rules ([`hpa_core`]) ask for pods beside the decider. [`scale_conflict`] says how soon a scale that somebody undoes is
+//! written again, [`forwarding`] where a stat goes that reached another instance than its revision's owner.
 //!
 //! # Not here
 //!
@@ -28,7 +27,6 @@ pub mod decider;
 pub mod engine;
 pub mod forwarding;
 pub mod history;
-pub mod hpa;
 pub mod max_window;
 pub mod metrics;
 pub mod multiscaler;

@@ -12,7 +12,6 @@ use crate::scale::{Attention, Deciders, Initial, Surroundings};
 use autoscaler_core::bounds::Bounds;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Obstacle};
-use autoscaler_core::hpa::decision::{Limit, Stabilization};
 use autoscaler_core::scale_to_zero::Reason;
 use common::ownership::{Holder, bucket_names};
 use common::time::Timestamp;
@@ -20,6 +19,7 @@ use common_runtime::admin::Admin;
 use common_runtime::clock::Clock;
 use common_runtime::lease::Ownership;
 use common_runtime::telemetry::Metrics;
+use hpa_core::decision::{Limit, Stabilization};
 use tokio_util::sync::CancellationToken;
 
 fn multiscaler() -> Arc<Multiscaler> {

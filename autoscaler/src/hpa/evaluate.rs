@@ -1,6 +1,6 @@
 //! One pass over one autoscaler: the rules ask, the sources answer, until there is something to conclude.
 //!
-//! What drives this is [`autoscaler_core::hpa::reconcile`]; here is all that it takes to answer it. The status is the
+//! What drives this is [`hpa_core::reconcile`]; here is all that it takes to answer it. The status is the
 //! caller's to write, and the [`Finish`] to conclude with how that went.
 //!
 //! # Cancel safety
@@ -9,11 +9,11 @@
 //! the change. The next pass reads the scale anew.
 
 use super::sources::{ScaleObject, Sources, readings};
-use autoscaler_core::hpa::memory::Memory;
-use autoscaler_core::hpa::options::{Gates, Options};
-use autoscaler_core::hpa::reconcile::{Autoscaler, Finish, Step, WriteResult, WriteScale, start};
-use autoscaler_core::hpa::selectors::Selectors;
 use common::time::Timestamp;
+use hpa_core::memory::Memory;
+use hpa_core::options::{Gates, Options};
+use hpa_core::reconcile::{Autoscaler, Finish, Step, WriteResult, WriteScale, start};
+use hpa_core::selectors::Selectors;
 use parking_lot::Mutex;
 use std::time::Duration;
 

@@ -5,12 +5,12 @@
 //! bytes for each object; the oldest go first.
 
 use super::object::Shown;
-use autoscaler_core::hpa::reconcile::{Action, Conclusion};
-use autoscaler_core::hpa::status::Status;
 use bytes::Bytes;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::admin::{Page, json};
+use hpa_core::reconcile::{Action, Conclusion};
+use hpa_core::status::Status;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use parking_lot::RwLock;
@@ -70,7 +70,7 @@ impl Explanations {
         now: Timestamp,
     ) {
         let measured: Vec<_> = status.current_metrics.iter().map(|metric| Shown(metric).to_string()).collect();
-        let metric = |(i, run): (usize, &autoscaler_core::hpa::reconcile::MetricRun)| json!({"type": run.kind, "measured": measured.get(i), "proposed": run.proposed});
+        let metric = |(i, run): (usize, &hpa_core::reconcile::MetricRun)| json!({"type": run.kind, "measured": measured.get(i), "proposed": run.proposed});
         let conditions = status.conditions.iter().map(|condition| {
             json!({"type": condition.kind.as_str(), "status": condition.status, "reason": condition.reason,
                    "message": condition.message})

@@ -1,9 +1,9 @@
-//! HorizontalPodAutoscalers: the I/O around [`autoscaler_core::hpa`], which holds the rules.
+//! HorizontalPodAutoscalers: the I/O around [`hpa_core`], which holds the rules.
 //!
 //! ```text
 //! object ─▶ evaluate ─▶ outcome ─▶ status, events, metrics, explanation
 //!             │ sources: scale subresource, pods, metrics APIs
-//!             └ rules of autoscaler_core::hpa, one Memory for each object
+//!             └ rules of hpa_core, one Memory for each object
 //! ```
 //!
 //! | Who evaluates | Module | Where |
@@ -37,7 +37,7 @@
 //!
 //! # Superseded
 //!
-//! What older descriptions say of the I/O, and what holds; the rules' rows are in [`autoscaler_core::hpa`].
+//! What older descriptions say of the I/O, and what holds; the rules' rows are in [`hpa_core`].
 //!
 //! | Once | Now | Test |
 //! |---|---|---|

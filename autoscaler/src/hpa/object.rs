@@ -4,12 +4,12 @@
 //! leniently (what cannot be read is as good as absent) because the next pass rewrites them.
 
 use super::pods::timestamp;
-use autoscaler_core::hpa::condition::Condition;
-use autoscaler_core::hpa::quantity::Quantity;
-use autoscaler_core::hpa::selector::{Expression, LabelSelector};
-use autoscaler_core::hpa::spec::{Metric, ObjectReference, Spec};
-use autoscaler_core::hpa::status::{Current, MetricStatus, Status, quantity};
 use common::time::Timestamp;
+use hpa_core::condition::Condition;
+use hpa_core::quantity::Quantity;
+use hpa_core::selector::{Expression, LabelSelector};
+use hpa_core::spec::{Metric, ObjectReference, Spec};
+use hpa_core::status::{Current, MetricStatus, Status, quantity};
 use k8s_openapi::api::autoscaling::v2;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector as Selector, LabelSelectorRequirement, Time};

@@ -1,8 +1,8 @@
 //! What governs the HorizontalPodAutoscaler controller, by the flags of Kubernetes' controller manager.
 
-use autoscaler_core::hpa::options::{Gates, Options as Rules};
 use clap::{Args, ValueEnum};
 use common::golang;
+use hpa_core::options::{Gates, Options as Rules};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 

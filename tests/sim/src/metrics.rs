@@ -10,7 +10,7 @@ use crate::simulation::Simulation;
 use crate::summary::Without;
 use autoscaler_core::engine::blend::{Blend, Input};
 use autoscaler_core::engine::{Answer, LoadRole, Measured};
-use autoscaler_core::hpa::spec::{Behavior, ScalingRules};
+use hpa_core::spec::{Behavior, ScalingRules};
 use rand::Rng;
 use rand::RngExt;
 use std::time::Duration;

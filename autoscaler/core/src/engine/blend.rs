@@ -27,13 +27,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::plan::LoadRole;
-use crate::hpa::behavior::{self, Rules};
-use crate::hpa::combine::{Combined, Outcome};
-use crate::hpa::decision::{Demand, Limit, Stabilization};
-use crate::hpa::memory::Memory;
-use crate::hpa::spec::Behavior;
 use common::scaling::Bounds;
 use common::time::Timestamp;
+use hpa_core::behavior::{self, Rules};
+use hpa_core::combine::{Combined, Outcome};
+use hpa_core::decision::{Demand, Limit, Stabilization};
+use hpa_core::memory::Memory;
+use hpa_core::spec::Behavior;
 
 /// How long the highest recommendation holds, if a behavior does not say; upstream's.
 pub const DOWNSCALE_STABILIZATION: Duration = Duration::from_secs(300);

@@ -1,7 +1,7 @@
 //! The table of the [module](super), row by row, and what must hold for any input.
 
 use super::*;
-use crate::hpa::spec::{Policy, ScalingRules};
+use hpa_core::spec::{Policy, ScalingRules};
 use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -77,8 +77,8 @@ fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
 /// Goal: a look is what its metrics came to: the winner, and how many failed for what reason first.
 #[test]
 fn a_look_is_what_the_metrics_came_to() {
-    use crate::hpa::combine::{Combined, Outcome};
-    use crate::hpa::measure::Failure;
+    use hpa_core::combine::{Combined, Outcome};
+    use hpa_core::measure::Failure;
     let failure = |reason, inner: &str| Failure { reason, inner: inner.into(), outer: "all of it".into() };
     let combined = |outcome, failures| Combined { outcome, statuses: Vec::new(), failures, proposals: Vec::new() };
     let won = Outcome::Proposed { replicas: 3, metric: "cpu".into() };

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [`plan`] reads a PodAutoscaler of class KPA with `zeroscale.dev/metrics`, or of class HPA; [`blend`] makes one wish
-//! of all answers. How a metric turns into replicas, and what a behavior allows, are [`crate::hpa`]'s rules, unchanged.
+//! of all answers. How a metric turns into replicas, and what a behavior allows, are [`hpa_core`]'s rules, unchanged.
 //!
 //! # Not here
 //!

@@ -31,10 +31,10 @@ use common::field::FieldErrors;
 use common::golang;
 use serde::de::DeserializeOwned;
 
-use crate::hpa::defaults;
-use crate::hpa::quantity::{Format, Quantity};
-use crate::hpa::spec::{Behavior, Metric, MetricSpec, MetricTarget, PodsSource, ResourceSource, ScalingRules, Spec};
-use crate::hpa::validate::{self, Rule, Violation};
+use hpa_core::defaults;
+use hpa_core::quantity::{Format, Quantity};
+use hpa_core::spec::{Behavior, Metric, MetricSpec, MetricTarget, PodsSource, ResourceSource, ScalingRules, Spec};
+use hpa_core::validate::{self, Rule, Violation};
 
 /// Time between two looks, if nothing else is said; upstream's.
 pub const PERIOD_DEFAULT: Duration = Duration::from_secs(15);
@@ -207,8 +207,8 @@ fn within(key: Key, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpa::spec::Source;
     use common::annotations::{CLASS, CLASS_HPA};
+    use hpa_core::spec::Source;
 
     const CPU: &str = "- {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}";
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use crate::engine::Answer;
-use crate::hpa::decision::{Limit, Stabilization};
+use hpa_core::decision::{Limit, Stabilization};
 
 /// An answer in few bytes; the name is shared by all entries of its metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]

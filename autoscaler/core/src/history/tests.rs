@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::bounds::Bounds;
 use crate::decider::{Inputs, Recommendation};
-use crate::hpa::decision::{Limit, Stabilization};
 use crate::scale_to_zero::Reason;
+use hpa_core::decision::{Limit, Stabilization};
 
 fn scale(desired: i32, stable: f64) -> Decision {
     Decision::Scale(Recommendation {

@@ -332,7 +332,7 @@ fn each_outcome_says_why() {
 /// Goal: a wish that load and metrics made together names whose it was; every other reason stands above that.
 #[test]
 fn a_wish_of_load_and_metrics_says_whose_it_was() {
-    use crate::hpa::decision::{Limit, Stabilization};
+    use hpa_core::decision::{Limit, Stabilization};
     let answer = |held, measured| Answer {
         desired: Some(3),
         metric: "cpu".into(),

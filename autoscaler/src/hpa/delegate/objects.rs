@@ -12,11 +12,11 @@
 
 use crate::hpa::object;
 use crate::reconcile::kpa::objects::owner;
-use autoscaler_core::hpa::defaults;
-use autoscaler_core::hpa::quantity::{Format, Quantity};
 use common::annotations::{self, METRIC_CPU, METRIC_MEMORY, TARGET, WINDOW};
 use common::config::AutoscalerConfig;
 use common_api::PodAutoscaler;
+use hpa_core::defaults;
+use hpa_core::quantity::{Format, Quantity};
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior,
     HorizontalPodAutoscalerSpec, MetricIdentifier, MetricSpec, MetricTarget, PodsMetricSource, ResourceMetricSource,

@@ -4,10 +4,10 @@ use super::*;
 use crate::hpa::fixture::{Mock, Pods, scale, with_apps};
 use crate::hpa::object;
 use crate::hpa::sources::{Mapper, RestMetrics, RestScales};
-use autoscaler_core::hpa::pod::{Container, Phase, Pod, Readiness};
-use autoscaler_core::hpa::reconcile::{Action, Conclusion, ErrorLabel};
-use autoscaler_core::hpa::spec::Spec;
-use autoscaler_core::hpa::status::Status;
+use hpa_core::pod::{Container, Phase, Pod, Readiness};
+use hpa_core::reconcile::{Action, Conclusion, ErrorLabel};
+use hpa_core::spec::Spec;
+use hpa_core::status::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

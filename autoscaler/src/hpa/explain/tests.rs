@@ -1,10 +1,10 @@
 //! What is kept of passes, and how it is shown.
 
 use super::*;
-use autoscaler_core::hpa::condition::{Condition, ConditionType};
-use autoscaler_core::hpa::reconcile::{ErrorLabel, MetricRun};
-use autoscaler_core::hpa::status::{Current, Event, MetricStatus};
 use common_runtime::telemetry::Metrics;
+use hpa_core::condition::{Condition, ConditionType};
+use hpa_core::reconcile::{ErrorLabel, MetricRun};
+use hpa_core::status::{Current, Event, MetricStatus};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

@@ -2,9 +2,9 @@
 //!
 //! `desired_replicas` ends with its object; upstream's never does. Not here: the series of a work queue.
 
-use autoscaler_core::hpa::reconcile::{Action, Conclusion, ErrorLabel};
 use common::RevisionKey as Key;
 use common_runtime::telemetry::Metrics;
+use hpa_core::reconcile::{Action, Conclusion, ErrorLabel};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -3,10 +3,10 @@
 use super::controller::Held;
 use super::*;
 use crate::hpa::fixture::{Mock, scale, with_apps};
-use autoscaler_core::hpa::options::Gates;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
+use hpa_core::options::Gates;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Objects as users write them and as they are stored.
 
 use super::*;
-use autoscaler_core::hpa::spec::Policy;
+use hpa_core::spec::Policy;
 use serde_json::{Value, json};
 
 fn spec_of(value: Value) -> Result<Spec, String> {

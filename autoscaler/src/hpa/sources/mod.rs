@@ -28,12 +28,12 @@ pub use metrics::RestMetrics;
 pub use rest::PATIENCE;
 pub use scales::{RestScales, ScaleObject};
 
-use autoscaler_core::hpa::pod::Pod;
-use autoscaler_core::hpa::reconcile::{ScaleError, WriteResult};
-use autoscaler_core::hpa::request::{Reading, Request};
-use autoscaler_core::hpa::selector::Selector;
-use autoscaler_core::hpa::spec::ObjectReference;
 use futures::future::{BoxFuture, join_all};
+use hpa_core::pod::Pod;
+use hpa_core::reconcile::{ScaleError, WriteResult};
+use hpa_core::request::{Reading, Request};
+use hpa_core::selector::Selector;
+use hpa_core::spec::ObjectReference;
 use std::time::Duration;
 use tokio::time::Instant;
 

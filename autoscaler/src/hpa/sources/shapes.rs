@@ -4,10 +4,10 @@
 //! API is Go's text for a duration; the custom metrics API says whole seconds, as `windowSeconds` in v1beta2 and
 //! `window` in v1beta1.
 
-use autoscaler_core::hpa::quantity::Quantity;
-use autoscaler_core::hpa::usage::{PodUsage, PodValue};
 use common::golang;
 use common::time::Timestamp;
+use hpa_core::quantity::Quantity;
+use hpa_core::usage::{PodUsage, PodValue};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::hpa::fixture::{Mock, group, resource, resources, scale, with_apps};
-use autoscaler_core::hpa::reconcile::Scale;
-use autoscaler_core::hpa::usage::PodValue;
+use hpa_core::reconcile::Scale;
+use hpa_core::usage::PodValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use autoscaler_core::hpa::groups::Groups;
-use autoscaler_core::hpa::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
-use autoscaler_core::hpa::quantity::{Format, Quantity};
-use autoscaler_core::hpa::selector::Selector;
-use autoscaler_core::hpa::spec::MetricTarget;
-use autoscaler_core::hpa::tolerance::Tolerances;
-use autoscaler_core::hpa::usage::{PodUsage, PodValue};
 use common::time::Timestamp;
+use hpa_core::groups::Groups;
+use hpa_core::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
+use hpa_core::quantity::{Format, Quantity};
+use hpa_core::selector::Selector;
+use hpa_core::spec::MetricTarget;
+use hpa_core::tolerance::Tolerances;
+use hpa_core::usage::{PodUsage, PodValue};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 

@@ -1,8 +1,8 @@
 //! The controller's memory of one autoscaler, and its behavior, as cases write them.
 
-use autoscaler_core::hpa::memory::{Memory, Recommendation, ScaleEvent};
-use autoscaler_core::hpa::quantity::{Format, Quantity};
-use autoscaler_core::hpa::spec::{Behavior, Policy, ScalingRules};
+use hpa_core::memory::{Memory, Recommendation, ScaleEvent};
+use hpa_core::quantity::{Format, Quantity};
+use hpa_core::spec::{Behavior, Policy, ScalingRules};
 use serde::Deserialize;
 
 use super::hpa::{Time, nullable};
@@ -95,7 +95,7 @@ pub(super) fn defaulted(
 ) -> Result<Option<Behavior>, Mismatch> {
     let mut behavior: Option<Behavior> = behavior.map(Into::into);
     if let Some(behavior) = &mut behavior {
-        autoscaler_core::hpa::defaults::fill_behavior(behavior);
+        hpa_core::defaults::fill_behavior(behavior);
     }
     equal("behavior_defaulted", &wanted.map(Behavior::from), &behavior)?;
     Ok(behavior)

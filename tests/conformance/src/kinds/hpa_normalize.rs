@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use autoscaler_core::hpa::behavior::{self, Rules};
-use autoscaler_core::hpa::decision::Demand;
-use autoscaler_core::hpa::legacy;
+use hpa_core::behavior::{self, Rules};
+use hpa_core::decision::Demand;
+use hpa_core::legacy;
 use serde::Deserialize;
 use serde_json::Value;
 

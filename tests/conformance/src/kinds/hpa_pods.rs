@@ -1,11 +1,11 @@
 //! `hpa_pods`: replicas for a Pods metric.
 
-use autoscaler_core::hpa::calculator::{self, Situation};
-use autoscaler_core::hpa::groups::Judge;
-use autoscaler_core::hpa::options::Options;
-use autoscaler_core::hpa::request::Reading;
-use autoscaler_core::hpa::spec::MetricTarget;
-use autoscaler_core::hpa::usage;
+use hpa_core::calculator::{self, Situation};
+use hpa_core::groups::Judge;
+use hpa_core::options::Options;
+use hpa_core::request::Reading;
+use hpa_core::spec::MetricTarget;
+use hpa_core::usage;
 use serde::Deserialize;
 use serde_json::Value;
 

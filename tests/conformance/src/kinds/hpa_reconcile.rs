@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use autoscaler_core::hpa::options::{Gates, Options};
-use autoscaler_core::hpa::reconcile::{Autoscaler, Finish, Scale, ScaleError, Step, WriteResult, start};
-use autoscaler_core::hpa::request::{Reading, Request};
-use autoscaler_core::hpa::selector::Selector;
-use autoscaler_core::hpa::selectors::Selectors;
-use autoscaler_core::hpa::validate::validate;
+use hpa_core::options::{Gates, Options};
+use hpa_core::reconcile::{Autoscaler, Finish, Scale, ScaleError, Step, WriteResult, start};
+use hpa_core::request::{Reading, Request};
+use hpa_core::selector::Selector;
+use hpa_core::selectors::Selectors;
+use hpa_core::validate::validate;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use autoscaler_core::hpa::selector::{Expression, LabelSelector};
-use autoscaler_core::hpa::spec::{
+use hpa_core::selector::{Expression, LabelSelector};
+use hpa_core::spec::{
     ContainerResourceSource, ExternalSource, Metric, MetricSpec, ObjectReference, ObjectSource, PodsSource,
     ResourceSource, Spec,
 };

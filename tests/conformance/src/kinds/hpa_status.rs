@@ -1,8 +1,8 @@
 //! An autoscaler's status and events, as cases write them.
 
-use autoscaler_core::hpa::condition::{Condition, ConditionType};
-use autoscaler_core::hpa::spec::{Metric, ObjectReference};
-use autoscaler_core::hpa::status::{Current, Event, MetricStatus, Status};
+use hpa_core::condition::{Condition, ConditionType};
+use hpa_core::spec::{Metric, ObjectReference};
+use hpa_core::status::{Current, Event, MetricStatus, Status};
 use serde::Deserialize;
 
 use super::hpa::{Time, nullable, present};

@@ -1,10 +1,10 @@
 //! `hpa_object` and `hpa_external`: replicas for one value, or the sum of several.
 
-use autoscaler_core::hpa::calculator::{Situation, ValueAnswer};
-use autoscaler_core::hpa::request::Reading;
-use autoscaler_core::hpa::spec::MetricTarget;
-use autoscaler_core::hpa::tolerance::Tolerances;
-use autoscaler_core::hpa::totals;
+use hpa_core::calculator::{Situation, ValueAnswer};
+use hpa_core::request::Reading;
+use hpa_core::spec::MetricTarget;
+use hpa_core::tolerance::Tolerances;
+use hpa_core::totals;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -9,10 +9,10 @@
 mod columns;
 pub(super) mod v1;
 
-use autoscaler_core::hpa::options::Gates;
-use autoscaler_core::hpa::quantity::Quantity;
-use autoscaler_core::hpa::spec::Spec;
-use autoscaler_core::hpa::validate::{self, Rule};
+use hpa_core::options::Gates;
+use hpa_core::quantity::Quantity;
+use hpa_core::spec::Spec;
+use hpa_core::validate::{self, Rule};
 use k8s_openapi::api::autoscaling;
 use serde_json::{Value, json};
 

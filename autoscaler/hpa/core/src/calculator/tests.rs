@@ -6,9 +6,9 @@ use common::time::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use crate::hpa::options::Options;
-use crate::hpa::pod::{Container, Phase, Readiness};
-use crate::hpa::usage::{PodUsage, PodValue, of_pods, of_resource};
+use crate::options::Options;
+use crate::pod::{Container, Phase, Readiness};
+use crate::usage::{PodUsage, PodValue, of_pods, of_resource};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };

@@ -2,17 +2,17 @@
 
 use super::writing::{self, Plan};
 use super::{Action, ErrorLabel, Finish, MetricRun, Pass, Scale, Step};
-use crate::hpa::combine::{Combined, Outcome, combine};
-use crate::hpa::condition::ConditionType;
-use crate::hpa::decision::Demand;
-use crate::hpa::legacy;
-use crate::hpa::measure::Scene;
-use crate::hpa::pod::Pod;
-use crate::hpa::request::{self, Reading, Request};
-use crate::hpa::selector::Selector;
-use crate::hpa::selectors::Selectors;
-use crate::hpa::status::{Event, MetricStatus};
-use crate::hpa::tolerance::Tolerances;
+use crate::combine::{Combined, Outcome, combine};
+use crate::condition::ConditionType;
+use crate::decision::Demand;
+use crate::legacy;
+use crate::measure::Scene;
+use crate::pod::Pod;
+use crate::request::{self, Reading, Request};
+use crate::selector::Selector;
+use crate::selectors::Selectors;
+use crate::status::{Event, MetricStatus};
+use crate::tolerance::Tolerances;
 
 /// List the pods that [`SelectPods::selector`] finds in the autoscaler's namespace.
 #[derive(Debug)]

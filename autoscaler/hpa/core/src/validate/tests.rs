@@ -1,9 +1,9 @@
 //! Each row of the reference's validation table, with its path and its words.
 
 use super::*;
-use crate::hpa::defaults;
-use crate::hpa::quantity::Quantity;
-use crate::hpa::spec::{
+use crate::defaults;
+use crate::quantity::Quantity;
+use crate::spec::{
     Behavior, ContainerResourceSource, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectSource, PodsSource,
     Policy, ResourceSource, ScalingRules,
 };

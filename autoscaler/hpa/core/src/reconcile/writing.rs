@@ -1,9 +1,9 @@
 //! The last step: the scale is written, up to five times if others write it too.
 
 use super::{Action, Finish, Pass, Step};
-use crate::hpa::behavior;
-use crate::hpa::condition::ConditionType;
-use crate::hpa::status::{Event, MetricStatus};
+use crate::behavior;
+use crate::condition::ConditionType;
+use crate::status::{Event, MetricStatus};
 
 /// How often a write is tried that meets conflicts.
 const ATTEMPTS: u32 = 5;

@@ -2,11 +2,11 @@
 //! one here.
 
 use super::*;
-use crate::hpa::behavior::Rules;
-use crate::hpa::memory::Recommendation;
-use crate::hpa::selectors::Selectors;
-use crate::hpa::spec::{MetricSpec, Policy, ScalingRules};
-use crate::hpa::world::{NOW, World, bogus, cpu, external, object, pods_metric, world};
+use crate::behavior::Rules;
+use crate::memory::Recommendation;
+use crate::selectors::Selectors;
+use crate::spec::{MetricSpec, Policy, ScalingRules};
+use crate::world::{NOW, World, bogus, cpu, external, object, pods_metric, world};
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
@@ -319,7 +319,7 @@ fn a_pass_asks_for_its_own_and_names_it() {
     let ask = begin(&mut other);
     assert_eq!(ask.target(), &spec.scale_target);
     let Step::SelectPods(ask) = ask.answered(world.scale.clone()) else { panic!("pods") };
-    assert_eq!(ask.selector(), &crate::hpa::selector::Selector::parse("app=web").expect("readable"));
+    assert_eq!(ask.selector(), &crate::selector::Selector::parse("app=web").expect("readable"));
     let Step::Measure(ask) = ask.answered(Ok(world.objects()), &mut selectors) else { panic!("metrics") };
     let readings: Vec<_> = ask.requests().into_iter().map(|request| world.read(request)).collect();
     let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };

@@ -1,7 +1,7 @@
 //! `spec.metrics`.
 
 use super::{Core, Violations, reference, segment};
-use crate::hpa::spec::{Metric, MetricSpec, MetricTarget, Spec};
+use crate::spec::{Metric, MetricSpec, MetricTarget, Spec};
 
 const TYPES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 const TARGET_TYPES: [&str; 3] = ["Utilization", "Value", "AverageValue"];

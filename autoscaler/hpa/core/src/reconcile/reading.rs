@@ -3,9 +3,9 @@
 use super::measuring;
 use super::writing::{self, Plan};
 use super::{Finish, Pass, Step};
-use crate::hpa::condition::ConditionType;
-use crate::hpa::spec::ObjectReference;
-use crate::hpa::status::Event;
+use crate::condition::ConditionType;
+use crate::spec::ObjectReference;
+use crate::status::Event;
 
 /// A target's scale.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! What each kind of metric proposes, is called and reports; and how it fails.
 
 use super::*;
-use crate::hpa::request::{Request, request};
-use crate::hpa::selector::Expression;
-use crate::hpa::spec::ContainerResourceSource;
-use crate::hpa::world::{NOW, bogus, cpu, external, object, pods_metric, quantity, world};
+use crate::request::{Request, request};
+use crate::selector::Expression;
+use crate::spec::ContainerResourceSource;
+use crate::world::{NOW, bogus, cpu, external, object, pods_metric, quantity, world};
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
 
@@ -139,7 +139,7 @@ fn each_kind_of_metric_proposes_is_called_and_reports() {
 }
 
 fn metric(name: &str) -> Metric {
-    crate::hpa::world::metric(name)
+    crate::world::metric(name)
 }
 
 #[test]

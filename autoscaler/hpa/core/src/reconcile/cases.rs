@@ -1,8 +1,8 @@
 //! Rows of the reference's table of whole reconciles (8.8, 8.9), each by its name there, that the other tests do not
 //! hold.
 
-use crate::hpa::reconcile::WriteResult;
-use crate::hpa::world::{NOW, Seen, World, bogus, cpu, external, object, pods_metric, world};
+use crate::reconcile::WriteResult;
+use crate::world::{NOW, Seen, World, bogus, cpu, external, object, pods_metric, world};
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";

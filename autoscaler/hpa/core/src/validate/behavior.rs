@@ -1,7 +1,7 @@
 //! `spec.behavior`: windows up to an hour, periods up to half of one.
 
 use super::Violations;
-use crate::hpa::spec::{Behavior, Policy, ScalingRules};
+use crate::spec::{Behavior, Policy, ScalingRules};
 
 const LONGEST_WINDOW: i32 = 3600;
 const LONGEST_PERIOD: i32 = 1800;

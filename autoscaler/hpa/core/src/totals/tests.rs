@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::hpa::pod::{Phase, Pod, Readiness};
+use crate::pod::{Phase, Pod, Readiness};
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
 const NARROW: Tolerances = Tolerances { up: 0.01, down: 0.1 };

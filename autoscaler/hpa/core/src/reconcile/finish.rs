@@ -1,7 +1,7 @@
 //! The end of a pass: what to write, what to say, and what to count.
 
 use super::Pass;
-use crate::hpa::status::{Event, Status};
+use crate::status::{Event, Status};
 
 /// A pass that has decided. Write [`Finish::status`] if there is one, then [conclude](Finish::conclude).
 #[derive(Debug)]

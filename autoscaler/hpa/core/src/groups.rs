@@ -90,7 +90,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::hpa::pod::Readiness;
+    use crate::pod::Readiness;
 
     const NOW: i64 = 1_700_000_000;
 

@@ -79,9 +79,9 @@ pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpa::options::Options;
-    use crate::hpa::tolerance::Tolerances;
-    use crate::hpa::world::{NOW, bogus, external};
+    use crate::options::Options;
+    use crate::tolerance::Tolerances;
+    use crate::world::{NOW, bogus, external};
 
     /// External metrics, each with an average of 1 and this total in thousandths; none: its API fails.
     fn combined(spec_replicas: i32, totals: &[Option<i64>]) -> Combined {

@@ -143,7 +143,7 @@ fn is_namespace(object: &ObjectReference) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpa::spec::{ContainerResourceSource, ExternalSource, ObjectSource, PodsSource, ResourceSource};
+    use crate::spec::{ContainerResourceSource, ExternalSource, ObjectSource, PodsSource, ResourceSource};
 
     #[test]
     fn a_metric_of_a_namespace_is_asked_of_the_own_one() {
