@@ -187,7 +187,7 @@ impl ApiError {
     /// 422 with causes, for anything that has a group and a kind.
     pub(crate) fn invalid_kind(group: &str, kind: &str, name: &str, causes: Causes) -> Self {
         let qualified = if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") };
-        let lines: Vec<String> = causes.0.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let lines = causes.messages();
         let list = if lines.len() == 1 { lines[0].clone() } else { format!("[{}]", lines.join(", ")) };
         let mut details = Map::new();
         if !name.is_empty() {
@@ -244,6 +244,11 @@ impl Causes {
         self.0.is_empty()
     }
 
+    /// What was found, as `FIELD: MESSAGE`.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        self.0.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+    }
+
     fn push(&mut self, reason: &'static str, field: impl Into<String>, message: String) {
         self.0.push(Cause { reason, field: field.into(), message });
     }
@@ -269,11 +274,6 @@ impl Causes {
         let allowed: Vec<String> = allowed.iter().map(|a| format!("\"{a}\"")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
         self.push("FieldValueNotSupported", field, message);
-    }
-
-    /// As [`Causes::not_supported`], where the rule says what is allowed.
-    pub(crate) fn unsupported(&mut self, field: impl Into<String>, value: &Value, rule: &str) {
-        self.push("FieldValueNotSupported", field, format!("Unsupported value: {value}: {rule}"));
     }
 
     /// The value is there twice.

@@ -9,6 +9,7 @@ mod columns;
 mod core;
 mod hpa;
 mod pod;
+mod quantity;
 mod service;
 mod workload;
 

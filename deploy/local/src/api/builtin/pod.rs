@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::columns as print;
+use super::quantity::Quantity;
 use crate::api::meta::{child, default, object};
 use crate::api::resource::{Generation, Rules};
 use crate::api::status::Causes;
@@ -75,7 +76,9 @@ fn prepare_container(container: &mut Map<String, Value>) {
     let resources = child(container, "resources");
     for key in ["limits", "requests"] {
         for amount in resources.get_mut(key).and_then(Value::as_object_mut).into_iter().flatten() {
-            canonical(amount.1);
+            if let Some(shortest) = Quantity::read(amount.1) {
+                *amount.1 = shortest.to_string().into();
+            }
         }
     }
     if let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() {
@@ -117,21 +120,6 @@ fn prepare_http(action: Option<&mut Value>) {
         }
         default(action, "path", "/");
         default(action, "scheme", "HTTP");
-    }
-}
-
-/// A quantity in its shortest form: `0.5` is `500m`, `1000m` is `1`.
-fn canonical(amount: &mut Value) {
-    let Some(text) = amount.as_str() else { return };
-    let thousandths = match text.strip_suffix('m') {
-        Some(number) => number.parse::<i64>().ok(),
-        None if text.contains('.') => text.parse::<f64>().ok().map(|number| (number * 1000.0).ceil() as i64),
-        None => None,
-    };
-    match thousandths {
-        Some(thousandths) if thousandths % 1000 == 0 => *amount = (thousandths / 1000).to_string().into(),
-        Some(thousandths) => *amount = format!("{thousandths}m").into(),
-        None => {}
     }
 }
 

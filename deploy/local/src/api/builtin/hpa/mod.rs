@@ -1,43 +1,27 @@
 //! HorizontalPodAutoscalers: `autoscaling/v2`, and `autoscaling/v1` as a view of it ([`v1`]).
 //!
-//! Defaults and rules are those of `autoscaler-core`, which the controllers work by; here they are put into the
-//! server's words. The feature gates are Kubernetes 1.36's defaults, so `minReplicas: 0` is refused, except where it is
-//! stored already.
-//!
 //! Not here: the rule that an object metric's reference is not looked at again once a wrong one is stored.
 
 mod columns;
 pub(super) mod v1;
+mod validate;
 
-use hpa_core::options::Gates;
-use hpa_core::quantity::Quantity;
-use hpa_core::spec::Spec;
-use hpa_core::validate::{self, Rule};
 use k8s_openapi::api::autoscaling;
 use serde_json::{Value, json};
 
-use crate::api::meta::{child, default, number, object};
+use super::quantity::Quantity;
+use crate::api::meta::{child, default, object};
 use crate::api::resource::{Model, Rules};
-use crate::api::status::Causes;
 
 pub(super) const RULES: Rules =
-    Rules { status: true, prepare, validate: check, printer: Some(&columns::HPA), ..Rules::PLAIN };
+    Rules { status: true, prepare, validate: validate::check, printer: Some(&columns::HPA), ..Rules::PLAIN };
 
 /// How `autoscaling/v2` is read.
 pub(super) const V2: Model = Model::Typed(decode);
 
 fn decode(mut value: Value) -> Result<Value, String> {
     amounts(&mut value)?;
-    let value = super::decode::<autoscaling::v2::HorizontalPodAutoscaler>(value)?;
-    spec(&value)?;
-    Ok(value)
-}
-
-/// The spec as the rules read it.
-fn spec(value: &Value) -> Result<Spec, String> {
-    value
-        .get("spec")
-        .map_or(Ok(Spec::default()), |spec| serde_json::from_value(spec.clone()).map_err(|e| e.to_string()))
+    super::decode::<autoscaling::v2::HorizontalPodAutoscaler>(value)
 }
 
 /// Writes amounts in their canonical form, those that are numbers too.
@@ -63,8 +47,8 @@ fn amounts(value: &mut Value) -> Result<(), String> {
 
 fn amount(value: &mut Value) -> Result<(), String> {
     if value.is_string() || value.is_number() {
-        let amount: Quantity = serde_json::from_value(value.take()).map_err(|error| error.to_string())?;
-        *value = amount.to_string().into();
+        let read = Quantity::read(value).ok_or_else(|| format!("{value} is no quantity, such as 250m or 1.5Gi"))?;
+        *value = read.to_string().into();
     }
     Ok(())
 }
@@ -91,44 +75,10 @@ fn prepare(value: &mut Value, _old: Option<&Value>) {
     }
 }
 
-fn check(value: &Value, old: Option<&Value>, causes: &mut Causes) {
-    let read = |value: &Value| spec(value).ok();
-    let Some(spec) = read(value) else { return }; // Whatever cannot be read was refused before.
-    let before = old.and_then(read);
-    let was_zero = before.as_ref().is_some_and(|before| before.min_replicas == Some(0));
-    // An object that was stored with a wrong reference may keep it.
-    let kept = before.is_some_and(|before| {
-        let of = |spec: &Spec| (spec.scale_target.kind.clone(), spec.scale_target.api_version.clone());
-        of(&before) == of(&spec)
-    });
-    for found in validate::validate(&spec, Gates::default(), was_zero) {
-        if kept && found.path == "spec.scaleTargetRef.apiVersion" {
-            continue;
-        }
-        match found.rule {
-            Rule::Required => causes.required(found.path, &found.detail),
-            Rule::Forbidden => causes.forbidden(found.path, &found.detail),
-            Rule::Invalid(shown) => {
-                let shown = serde_json::from_str(&shown).unwrap_or(Value::String(shown));
-                causes.invalid(found.path, &shown, &found.detail);
-            }
-            Rule::Unsupported(shown) => {
-                let shown = serde_json::from_str(&shown).unwrap_or(Value::String(shown));
-                causes.unsupported(found.path, &shown, &found.detail);
-            }
-        }
-    }
-    for field in ["currentReplicas", "desiredReplicas"] {
-        let place = format!("/status/{field}");
-        if let Some(count) = number(value, &place).filter(|count| *count < 0) {
-            causes.invalid(format!("status.{field}"), &count.into(), "must be greater than or equal to 0");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::status::Causes;
 
     fn hpa(spec: Value) -> Value {
         json!({"metadata": {"name": "a"}, "spec": spec})
@@ -152,12 +102,12 @@ mod tests {
         assert!(decode(wrong).is_err_and(|error| error.contains("much")));
     }
 
-    /// Goal: the rules are those of the core, in the server's words; an update may keep what it could not bring.
+    /// Goal: an update may keep what it could not bring.
     #[test]
     fn what_is_stored_may_stay_though_it_could_not_come() {
         let found = |value: &Value, old: Option<&Value>| {
             let mut causes = Causes::default();
-            check(value, old, &mut causes);
+            validate::check(value, old, &mut causes);
             causes.is_empty()
         };
         let wrong = hpa(json!({"scaleTargetRef": {"kind": "Deployment", "name": "a"}, "maxReplicas": 2}));
