@@ -80,8 +80,8 @@ pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) 
 mod tests {
     use super::*;
     use crate::options::Options;
+    use crate::scenario::{NOW, bogus, external};
     use crate::tolerance::Tolerances;
-    use crate::world::{NOW, bogus, external};
 
     /// External metrics, each with an average of 1 and this total in thousandths; none: its API fails.
     fn combined(spec_replicas: i32, totals: &[Option<i64>]) -> Combined {

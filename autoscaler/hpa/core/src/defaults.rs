@@ -60,7 +60,6 @@ mod tests {
         assert_eq!((resource.name.as_str(), resource.target.average_utilization), ("cpu", Some(80)));
     }
 
-    /// The default rules (hpa, 8.15).
     /// Method: give one direction or a part of it, and see the rest appear.
     #[test]
     fn a_behavior_is_filled_field_by_field() {

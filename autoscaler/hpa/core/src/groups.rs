@@ -118,9 +118,8 @@ mod tests {
         }
     }
 
-    /// The table of groups (hpa, 8.6), and ours.
     #[test]
-    fn the_groups_of_the_reference() {
+    fn each_state_of_a_pod_has_its_group() {
         let started = |age: i64, ready: Option<(bool, i64)>| Pod {
             name: "p".into(),
             phase: Phase::Running,

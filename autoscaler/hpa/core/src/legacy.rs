@@ -66,9 +66,8 @@ mod tests {
         Memory { recommendations: history.iter().map(recommendation).collect(), ..Memory::default() }
     }
 
-    /// Bounds without a behavior (hpa, 8.11).
     #[test]
-    fn the_bounds_of_the_reference() {
+    fn bounds_limit_what_is_proposed() {
         for (current, proposed, min, max, replicas, limit) in [
             (5, 7, 3, 8, 7, Limit::WithinRange),
             (3, 1, 2, 8, 2, Limit::TooFew),
@@ -82,9 +81,8 @@ mod tests {
         }
     }
 
-    /// Stabilization without a behavior (hpa, 8.12).
     #[test]
-    fn the_windows_of_the_reference() {
+    fn recommendations_of_the_window_hold() {
         for (history, proposed, stabilized, length) in [
             (&[][..], 5, 5, 1),
             (&[(4, 120), (5, 60)], 3, 5, 3),
@@ -111,7 +109,6 @@ mod tests {
         }
     }
 
-    /// The last row of the floating-point edges (hpa, 8.14).
     /// The odd case: 40 was asked for once, and 6 is now.
     #[test]
     fn a_stale_recommendation_goes_on_growing_the_target() {

@@ -74,6 +74,6 @@ pub mod usage;
 pub mod validate;
 
 #[cfg(test)]
-mod superseded;
+mod scenario;
 #[cfg(test)]
-mod world;
+mod superseded;

@@ -96,8 +96,7 @@ mod tests {
         list.iter().map(|(change, age)| ScaleEvent { change: *change, at: ago(*age), outdated: false }).collect()
     }
 
-    /// The table of the reference (hpa, 8.13): a change of 5 after what is stored; the sum is of the last 60 s, before
-    /// storing.
+    /// Each row stores a change of 5 after what is there; the sum is of the last 60 s, before storing.
     #[test]
     fn a_change_takes_the_place_of_the_last_outdated_one() {
         for (before, longest, after, sum) in [

@@ -190,9 +190,8 @@ mod tests {
         }
     }
 
-    /// The table of requests (hpa, 8.7).
     #[test]
-    fn the_requests_of_the_reference() {
+    fn requests_of_containers_and_sidecars_are_added() {
         let both = [("c1", Some(100)), ("c2", Some(50))];
         let one = [("c1", None), ("c2", Some(50))];
         let missing = "missing request for cpu in container c1 of Pod p";
@@ -210,7 +209,6 @@ mod tests {
         }
     }
 
-    /// Its row of init containers (hpa, 8.7).
     #[test]
     fn sidecars_count_and_other_init_containers_do_not() {
         let init = |name, cpu, restarts| InitContainer { container: container(name, Some(cpu)), restarts };

@@ -219,7 +219,6 @@ mod tests {
         }
     }
 
-    /// Row R28 (hpa, 8.1), and the other APIs.
     #[test]
     fn an_answer_without_values_is_an_error() {
         let text = |e: FetchError| e.to_string();

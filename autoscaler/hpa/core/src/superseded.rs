@@ -8,24 +8,24 @@ use super::decision::{Limit, Stabilization};
 use super::memory::{Memory, Recommendation};
 use super::pod::{Container, InitContainer, Pod};
 use super::reconcile::{Scale, ScaleError, WriteResult};
+use super::scenario::{NOW, Scenario, bogus, cpu, external, object, scenario};
 use super::status::quantity;
 use super::tolerance::Tolerances;
-use super::world::{NOW, World, bogus, cpu, external, object, world};
 use super::{legacy, totals, usage};
 
-fn busy() -> World {
-    world((1, 6), 3, vec![cpu(30)]).using(&[300, 500, 700])
+fn busy() -> Scenario {
+    scenario((1, 6), 3, vec![cpu(30)]).using(&[300, 500, 700])
 }
 
-fn idle(min: i32) -> World {
-    world((min, 6), 3, vec![cpu(50)]).using(&[0, 0, 0])
+fn idle(min: i32) -> Scenario {
+    scenario((min, 6), 3, vec![cpu(50)]).using(&[0, 0, 0])
 }
 
 #[test]
 fn there_are_no_forbidden_windows() {
-    for (mut world, desired) in [(busy(), 5), (idle(1), 1)] {
-        world.status.last_scale_time = Some(NOW);
-        assert_eq!(world.pass().desired, desired, "scaled a moment ago");
+    for (mut scenario, desired) in [(busy(), 5), (idle(1), 1)] {
+        scenario.status.last_scale_time = Some(NOW);
+        assert_eq!(scenario.pass().desired, desired, "scaled a moment ago");
     }
     let mut remembered = idle(1);
     remembered.memory.recommendations = vec![Recommendation { replicas: 3, at: NOW - Duration::from_secs(299) }];
@@ -38,9 +38,9 @@ fn trouble_with_the_scale_is_able_to_scale_being_false() {
     unreadable.scale = Err(ScaleError::Read("down".into()));
     let mut unwritable = busy();
     unwritable.writes = vec![WriteResult::Failed("down".into())];
-    for (mut world, reason) in [(unreadable, "FailedGetScale"), (unwritable, "FailedUpdateScale")] {
-        world.pass();
-        let condition = &world.status.conditions[0];
+    for (mut scenario, reason) in [(unreadable, "FailedGetScale"), (unwritable, "FailedUpdateScale")] {
+        scenario.pass();
+        let condition = &scenario.status.conditions[0];
         assert_eq!((&condition.kind, condition.status), (&ConditionType::AbleToScale, Some(false)));
         assert_eq!(condition.reason, reason);
     }
@@ -64,12 +64,12 @@ fn waiting_is_able_to_scale_being_true() {
 
 #[test]
 fn what_computing_fails_at_is_scaling_active_being_false() {
-    for (mut world, reason) in [
-        (world((1, 6), 3, vec![bogus()]), "InvalidMetricSourceType"),
-        (world((1, 6), 0, vec![cpu(1)]), "ScalingDisabled"),
+    for (mut scenario, reason) in [
+        (scenario((1, 6), 3, vec![bogus()]), "InvalidMetricSourceType"),
+        (scenario((1, 6), 0, vec![cpu(1)]), "ScalingDisabled"),
     ] {
-        world.pass();
-        let condition = world.status.conditions.last().expect("it is set");
+        scenario.pass();
+        let condition = scenario.status.conditions.last().expect("it is set");
         assert_eq!((&condition.kind, condition.status), (&ConditionType::ScalingActive, Some(false)));
         assert_eq!(condition.reason, reason);
     }
@@ -89,24 +89,24 @@ fn being_capped_is_scaling_limited_being_true() {
 #[test]
 fn no_event_speaks_of_defaults_computations_or_conversions() {
     let gone = ["DefaultPolicy", "DesiredReplicasComputed", "FailedConvertHPA"];
-    for mut world in [busy(), idle(1), world((1, 6), 3, vec![bogus()]), world((1, 6), 3, Vec::new())] {
-        let events = world.pass().events;
+    for mut scenario in [busy(), idle(1), scenario((1, 6), 3, vec![bogus()]), scenario((1, 6), 3, Vec::new())] {
+        let events = scenario.pass().events;
         assert!(events.iter().all(|event| gone.iter().all(|reason| !event.starts_with(reason))), "{events:?}");
     }
 }
 
 #[test]
 fn the_current_replicas_are_those_of_the_spec() {
-    let mut world = world((1, 6), 3, vec![cpu(50)]).using(&[500; 3]);
-    world.scale = Ok(Scale { spec_replicas: 3, status_replicas: 6, selector: "app=web".into() });
-    let seen = world.pass();
-    assert_eq!((seen.desired, world.status.current_replicas, seen.attempts), (3, 3, 0));
+    let mut scenario = scenario((1, 6), 3, vec![cpu(50)]).using(&[500; 3]);
+    scenario.scale = Ok(Scale { spec_replicas: 3, status_replicas: 6, selector: "app=web".into() });
+    let seen = scenario.pass();
+    assert_eq!((seen.desired, scenario.status.current_replicas, seen.attempts), (3, 3, 0));
 }
 
 #[test]
 fn none_stays_none() {
-    let mut world = world((1, 6), 0, vec![cpu(50)]);
-    let seen = world.pass();
+    let mut scenario = scenario((1, 6), 0, vec![cpu(50)]);
+    let seen = scenario.pass();
     assert_eq!((seen.desired, seen.attempts), (0, 0));
 }
 
@@ -118,16 +118,16 @@ fn the_minimum_decides_whether_nothing_becomes_one() {
 
 #[test]
 fn growth_is_limited_by_policies_where_there_is_a_behavior() {
-    let unlimited = || world((1, 100), 3, vec![cpu(1)]).using(&[900; 3]);
+    let unlimited = || scenario((1, 100), 3, vec![cpu(1)]).using(&[900; 3]);
     assert_eq!(unlimited().pass().desired, 6, "twice");
     assert_eq!(unlimited().behaving(None, None).pass().desired, 7, "four more, by the default policies");
 }
 
 #[test]
 fn one_failing_metric_does_not_stop_the_others() {
-    let mut world = busy();
-    world.spec.metrics.insert(0, bogus());
-    assert_eq!(world.pass().desired, 5);
+    let mut scenario = busy();
+    scenario.spec.metrics.insert(0, bogus());
+    assert_eq!(scenario.pass().desired, 5);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_ratio_at_the_end_of_the_tolerance_holds() {
     assert!(tolerances.admits(ratio) && tolerances.admits(0.9));
 }
 
-/// Method: the case of the reference with a target of 300 %.
+/// Method: a target of 300 %, above what a pod can use.
 #[test]
 fn missing_pods_use_the_target_if_it_is_above_their_request() {
     let run = |percent, missing_value| {
@@ -147,15 +147,15 @@ fn missing_pods_use_the_target_if_it_is_above_their_request() {
         let samples = [("a", sample(200)), ("b", sample(missing_value))].into();
         usage::utilization(&samples, &requests, percent).expect("requests").ratio
     };
-    let mut world = world((1, 9), 2, vec![cpu(300)]);
-    world.pods = vec![('r', 200, 1000), ('r', -1, 1000)];
-    assert_eq!(world.pass().desired, 2);
+    let mut scenario = scenario((1, 9), 2, vec![cpu(300)]);
+    scenario.pods = vec![('r', 200, 1000), ('r', -1, 1000)];
+    assert_eq!(scenario.pass().desired, 2);
     assert!((run(300, 3000) * 2.0).ceil() > (run(300, 1000) * 2.0).ceil(), "by the request alone it would be one");
 }
 
 #[test]
 fn doubt_about_missing_pods_never_turns_shrinking_into_growing() {
-    let mut surge = world((1, 9), 2, vec![cpu(50)]);
+    let mut surge = scenario((1, 9), 2, vec![cpu(50)]);
     surge.pods = vec![('r', 100, 1000), ('r', 100, 1000), ('r', -1, 1000)];
     assert_eq!(surge.pass().desired, 2, "three pods, of which one is missing, for a scale of two");
 }
@@ -170,9 +170,9 @@ fn too_large_results_are_the_largest_integer() {
 
 #[test]
 fn a_conflict_is_tried_again() {
-    let mut world = busy();
-    world.writes = vec![WriteResult::Conflict("modified".into()); 4];
-    let seen = world.pass();
+    let mut scenario = busy();
+    scenario.writes = vec![WriteResult::Conflict("modified".into()); 4];
+    let seen = scenario.pass();
     assert_eq!((seen.desired, seen.attempts), (5, 5));
 }
 
@@ -197,7 +197,7 @@ fn sidecars_and_pods_as_a_whole_request_too() {
 
 #[test]
 fn the_gate_alone_does_not_wake_a_target_at_zero() {
-    let asleep = || world((0, 6), 0, vec![object("Value", 1000), external(1000, 0)]).total(5000).with_gate();
+    let asleep = || scenario((0, 6), 0, vec![object("Value", 1000), external(1000, 0)]).total(5000).with_gate();
     assert_eq!(asleep().pass().desired, 0);
     assert_eq!(asleep().marked().pass().desired, 4, "ours; the legacy rules go to four at once");
 }

@@ -126,7 +126,6 @@ mod tests {
         values.iter().map(|(pod, value)| (*pod, Sample { value: *value, ..Sample::default() })).collect()
     }
 
-    /// The ratio helper (below hpa, 8.7).
     #[test]
     fn a_utilization_counts_pods_with_usage_and_request() {
         let wanted = Utilization { ratio: 1.26, percent: 63, average: 63 };
@@ -143,14 +142,12 @@ mod tests {
         assert_eq!(measured_at(&[]), None);
     }
 
-    /// Plain values (below hpa, 8.7).
     #[test]
     fn an_average_counts_every_value() {
         assert_eq!(average(&samples(&[("a", 5000), ("b", 10000)])), 7500);
         assert_eq!(average(&samples(&[("a", -5), ("b", 0)])), -2, "towards zero");
     }
 
-    /// What the client makes of containers (below hpa, 8.7).
     #[test]
     fn a_pod_whose_containers_do_not_all_report_the_resource_has_no_value() {
         let usage = |pod: &str, containers: &[(&str, Option<i64>)]| PodUsage {

@@ -134,19 +134,24 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let mut memory = case.state.memory();
     for (i, step) in case.steps.into_iter().enumerate() {
         let at = |field: &str| format!("steps[{i}].want.{field}");
-        let mut world =
-            World { target_known: case.target_known, namespace: &namespace, step, writes: Vec::new(), scaled_to: None };
+        let mut answers = RecordedAnswers {
+            target_known: case.target_known,
+            namespace: &namespace,
+            step,
+            writes: Vec::new(),
+            scaled_to: None,
+        };
         let autoscaler = Autoscaler { namespace: &namespace, name: &name, spec: &spec, status: &status };
-        let first = start(autoscaler, &options, gates, &mut memory, world.step.at.0);
-        let finish = world.drive(first, &mut selectors)?;
-        let fails = world.step.status_update_fails;
+        let first = start(autoscaler, &options, gates, &mut memory, answers.step.at.0);
+        let finish = answers.drive(first, &mut selectors)?;
+        let fails = answers.step.status_update_fails;
         let written = finish.status().filter(|_| !fails).cloned();
         let conclusion = finish.conclude(if fails { Err("Internal error occurred: boom".into()) } else { Ok(()) });
 
-        let want = world.step.want;
+        let want = answers.step.want;
         equal(&at("error"), &want.error, &conclusion.error.is_some())?;
-        equal(&at("scale_updates"), &want.scale_updates, &world.writes)?;
-        equal(&at("scaled_to"), &want.scaled_to, &world.scaled_to)?;
+        equal(&at("scale_updates"), &want.scale_updates, &answers.writes)?;
+        equal(&at("scaled_to"), &want.scaled_to, &answers.scaled_to)?;
         match (&want.status, &written) {
             (Some(wanted), Some(got)) => wanted.compare(&at("status"), got)?,
             (None, None) => {}
@@ -163,7 +168,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
 }
 
 /// Answers a pass from one step of a case.
-struct World<'a> {
+struct RecordedAnswers<'a> {
     target_known: bool,
     namespace: &'a str,
     step: StepCase,
@@ -171,7 +176,7 @@ struct World<'a> {
     scaled_to: Option<i32>,
 }
 
-impl World<'_> {
+impl RecordedAnswers<'_> {
     fn drive(&mut self, mut step: Step<'_>, selectors: &mut Selectors) -> Result<Finish, Mismatch> {
         loop {
             step = match step {

@@ -1,4 +1,4 @@
-//! The numeric cases of the reference for behaviors (hpa, 8.11, 8.12, 8.14, 8.15), and properties.
+//! What a behavior makes of recommendations, case by case; and properties.
 
 use proptest::prelude::*;
 
@@ -42,9 +42,8 @@ fn events(list: &[(i32, u64)]) -> Vec<ScaleEvent> {
 
 type Ages<'a> = &'a [(i32, u64)];
 
-/// Rates (hpa, 8.11).
 #[test]
-fn the_rates_of_the_reference() {
+fn policies_limit_the_change_of_a_period() {
     use Limit::{ScaleDown, ScaleUp, TooFew, TooMany, WithinRange};
     const UP: Ages<'_> = &[(1, 100), (5, 60), (9, 20)];
     const DOWN: Ages<'_> = &[(1, 100), (5, 60), (9, 20)];
@@ -96,7 +95,6 @@ fn the_rates_of_the_reference() {
     }
 }
 
-/// "Limit only", the last row of 8.11, and ours.
 #[test]
 fn the_select_policy_picks_the_change() {
     let memory = Memory::default();
@@ -113,9 +111,8 @@ fn the_select_policy_picks_the_change() {
     assert_eq!((bound(9), bound(3)), ((7, Limit::ScaleUp), (7, Limit::ScaleDown)));
 }
 
-/// Stabilization (hpa, 8.12).
 #[test]
-fn the_windows_of_the_reference() {
+fn recommendations_of_the_window_hold() {
     // (history, current, proposed, (up window, down window), stabilized, history after)
     for (history, current, proposed, windows, stabilized, after) in [
         (&[][..], 100, 5, (0, 0), 5, &[5][..]),
@@ -144,7 +141,7 @@ fn the_windows_of_the_reference() {
 
 /// Goal: the order of floating-point operations is upstream's.
 #[test]
-fn the_floating_point_edges_of_the_reference() {
+fn floating_point_operations_keep_upstreams_order() {
     let memory = Memory::default();
     for (current, percent, replicas) in [(100, 10, 111), (50, 10, 56), (1000, 14, 1141)] {
         let rules = rules(&format!("%{percent}/60"), "", (0, 0), None);
@@ -170,9 +167,8 @@ fn course(rules: &Rules, start: i32, proposed: i32, interval: u64, steps: u64) -
     (0..steps).map(step).collect()
 }
 
-/// Steps (hpa, 8.14 and 8.15).
 #[test]
-fn an_unlimited_demand_takes_the_steps_of_the_reference() {
+fn an_unlimited_demand_grows_step_by_step() {
     let defaults = rules("", "", (0, 0), None);
     assert_eq!(course(&defaults, 1, i32::MAX, 15, 6), [5, 10, 20, 40, 80, 160]);
     assert_eq!(course(&defaults, 3, i32::MAX, 15, 3), [7, 14, 28]);

@@ -1,4 +1,4 @@
-//! The numeric cases of the reference for values of pods (hpa, 8.1 to 8.4, 8.14), and properties.
+//! What values of pods ask for, case by case; and properties.
 
 use std::time::Duration;
 
@@ -77,9 +77,8 @@ impl Case<'_> {
     }
 }
 
-/// Rows R1 to R26 (hpa, 8.1); the last two are ours.
 #[test]
-fn the_utilizations_of_the_reference() {
+fn utilization_counts_pods_by_their_state() {
     const R8: &[i64] = &[200, 600, 1000, 500, 500];
     const R25: &[i64] = &[800, 400, 620, 580, 604, 596, 602, 598, 600, 600];
     // (row, current, pods, values, requests, target, percent, average, replicas)
@@ -120,9 +119,8 @@ fn the_utilizations_of_the_reference() {
     }
 }
 
-/// Rows R27 and R29 (hpa, 8.1), and ours. R28, no items, stands beside the requests.
 #[test]
-fn a_utilization_fails_for_the_reasons_of_the_reference() {
+fn a_utilization_that_cannot_be_computed_says_why() {
     for (states, values, requests, error) in [
         ("r", &[-1, 100][..], &[2000][..], "no metrics returned matched known pods"),
         ("r", &[400], &[], "missing request for cpu in container app of Pod p0"),
@@ -134,9 +132,9 @@ fn a_utilization_fails_for_the_reasons_of_the_reference() {
     }
 }
 
-/// Containers (hpa, 8.2).
+/// One container of each pod is measured, and its request alone counts.
 #[test]
-fn the_containers_of_the_reference() {
+fn one_container_of_each_pod_can_be_measured() {
     for (current, states, values, target, percent, average, replicas) in [
         (3, "rrr", &[300, 500, 700][..], 30, 50, 500, 5),
         (3, "hrr", &[300, 500, 700], 30, 60, 600, 4),
@@ -152,9 +150,8 @@ fn the_containers_of_the_reference() {
     }
 }
 
-/// Tolerances (hpa, 8.3); its rows of Pods, Object and External stand with those kinds.
 #[test]
-fn the_tolerances_of_the_reference() {
+fn up_and_down_have_tolerances_of_their_own() {
     for (values, down, up, percent, replicas) in [
         ([1818, 2020, 2222], 0.0, 0.0, 101, 4),
         ([3780, 3820, 3800], 0.1, 2.0, 190, 3),
@@ -171,7 +168,7 @@ fn the_tolerances_of_the_reference() {
 
 /// Goal: the order of floating-point operations is upstream's. Exact arithmetic would give one less.
 #[test]
-fn the_floating_point_edges_of_the_reference() {
+fn floating_point_operations_keep_upstreams_order() {
     for (pods, percent, target, replicas) in [
         (25, 56, 50, 29),
         (25, 14, 50, 8),
@@ -229,9 +226,8 @@ fn plain(current: i32, states: &str, values: &[i64], target: i64, tolerances: To
     (answer.value, answer.replicas)
 }
 
-/// Metrics of pods (hpa, 8.4, and their row of 8.3).
 #[test]
-fn the_pods_metrics_of_the_reference() {
+fn metrics_of_pods_are_plain_values() {
     for (current, states, values, target, average, replicas) in [
         (3, "rrr", &[20000, 10000, 30000][..], 15000, 20000, 4),
         (3, "rrh", &[50000, 10000, 30000], 15000, 30000, 6),

@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::request::{Request, request};
+use crate::scenario::{NOW, bogus, cpu, external, object, pods_metric, quantity, scenario};
 use crate::selector::Expression;
 use crate::spec::ContainerResourceSource;
-use crate::world::{NOW, bogus, cpu, external, object, pods_metric, quantity, world};
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
 
 /// Measures one metric of two ready pods, which request 1000 and use 500 and 700.
 fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
-    let pods = world((1, 9), 2, Vec::new()).using(&[500, 700]).objects();
+    let pods = scenario((1, 9), 2, Vec::new()).using(&[500, 700]).objects();
     let pods: Vec<&Pod> = pods.iter().collect();
     let options = Options::default();
     let (spec_replicas, status_replicas) = (2, 2);
@@ -28,7 +28,7 @@ fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure>
 
 /// The pods' usage, as the API answers.
 fn usage() -> Reading {
-    world((1, 9), 2, Vec::new()).using(&[500, 700]).read(Some(Request::Usage { selector: String::new() }))
+    scenario((1, 9), 2, Vec::new()).using(&[500, 700]).read(Some(Request::Usage { selector: String::new() }))
 }
 
 /// `cpu` at an average value.
@@ -58,12 +58,12 @@ fn each_kind_of_metric_proposes_is_called_and_reports() {
     let percent = Current { average_value: Some(600), average_utilization: Some(60), value: None };
     let (hits, queue, qps) = (|| metric("hits"), || metric("queue"), || metric("qps"));
     let described_object = || object("Value", 1).object.expect("an object metric").described_object;
-    let values = world((1, 9), 2, Vec::new());
+    let values = scenario((1, 9), 2, Vec::new());
     let pods = |each: i64| {
-        let mut world = world((1, 9), 2, Vec::new());
-        world.values = Ok(vec![each; 2]);
+        let mut scenario = scenario((1, 9), 2, Vec::new());
+        scenario.values = Ok(vec![each; 2]);
         let (metric, selector, metric_selector) = Default::default();
-        world.read(Some(Request::Pods { metric, selector, metric_selector }))
+        scenario.read(Some(Request::Pods { metric, selector, metric_selector }))
     };
     assert_eq!(values.pods.len(), 2);
     let one = |total| Reading::Object(Ok(vec![total]));
@@ -139,7 +139,7 @@ fn each_kind_of_metric_proposes_is_called_and_reports() {
 }
 
 fn metric(name: &str) -> Metric {
-    crate::world::metric(name)
+    crate::scenario::metric(name)
 }
 
 #[test]

@@ -1,103 +1,108 @@
-//! Rows of the reference's table of whole reconciles (8.8, 8.9), each by its name there, that the other tests do not
-//! hold.
+//! Whole passes in one table: pods in all their states, other kinds of metrics, and what the last scaling changes.
 
 use crate::reconcile::WriteResult;
-use crate::world::{NOW, Seen, World, bogus, cpu, external, object, pods_metric, world};
+use crate::scenario::{NOW, Scenario, Seen, bogus, cpu, external, object, pods_metric, scenario};
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
 const JUMP: &str = "+SucceededRescale";
 
 /// Pods by their letters and usage, each requesting so much.
-fn pods(mut world: World, letters: &str, usage: &[i64], request: i64) -> World {
-    world.pods = letters.chars().zip(usage).map(|(letter, usage)| (letter, *usage, request)).collect();
-    world
+fn pods(mut scenario: Scenario, letters: &str, usage: &[i64], request: i64) -> Scenario {
+    scenario.pods = letters.chars().zip(usage).map(|(letter, usage)| (letter, *usage, request)).collect();
+    scenario
 }
 
 /// Scaled a moment ago, says the stored status.
-fn just_scaled(mut world: World) -> World {
-    world.status.last_scale_time = Some(NOW);
-    world
+fn just_scaled(mut scenario: Scenario) -> Scenario {
+    scenario.status.last_scale_time = Some(NOW);
+    scenario
 }
 
-fn metric_world(bounds: (i32, i32), values: &[i64]) -> World {
-    let mut world = world(bounds, 3, vec![pods_metric(15_000)]);
-    world.values = Ok(values.to_vec());
-    world
+fn metric_scenario(bounds: (i32, i32), values: &[i64]) -> Scenario {
+    let mut scenario = scenario(bounds, 3, vec![pods_metric(15_000)]);
+    scenario.values = Ok(values.to_vec());
+    scenario
 }
 
 #[test]
-fn whole_reconciles_of_the_reference() {
+fn whole_passes_come_to_what_upstreams_come_to() {
     const LOW: &[i64] = &[100, 300, 500, 250, 250];
     const SURPLUS: &[i64] = &[4000, 9500, 3000, 7000, 3200, 2000];
-    let busy = || world((2, 6), 3, vec![cpu(30)]);
+    let busy = || scenario((2, 6), 3, vec![cpu(30)]);
     let capped = "+SucceededRescale +ValidMetricFound +TooManyReplicas";
-    for (case, mut world, desired, conditions, labels) in [
+    for (case, mut scenario, desired, conditions, labels) in [
         ("one hot", pods(busy(), "hrr", &[300, 500, 700], 1000), 4, OK, "scale_up,none"),
         ("two hot", pods(busy(), "rhh", &[400, 500, 700], 1000), 3, HELD, "none,none"),
         (
             "terminating ignored",
-            pods(world((2, 6), 2, vec![cpu(30)]), "rrdd", &[500, 700, 9, 9], 1000),
+            pods(scenario((2, 6), 2, vec![cpu(30)]), "rrdd", &[500, 700, 9, 9], 1000),
             4,
             OK,
             "scale_up,none",
         ),
-        ("same, last two unready", pods(world((2, 6), 5, vec![cpu(50)]), "rrruu", LOW, 1000), 2, OK, "scale_down,none"),
-        ("same, last two hot", pods(world((2, 6), 5, vec![cpu(50)]), "rrrhh", LOW, 1000), 2, OK, "scale_down,none"),
+        (
+            "same, last two unready",
+            pods(scenario((2, 6), 5, vec![cpu(50)]), "rrruu", LOW, 1000),
+            2,
+            OK,
+            "scale_down,none",
+        ),
+        ("same, last two hot", pods(scenario((2, 6), 5, vec![cpu(50)]), "rrrhh", LOW, 1000), 2, OK, "scale_down,none"),
         (
             "superfluous series",
-            pods(world((2, 6), 4, vec![cpu(100)]), "rrrrgg", SURPLUS, 1000),
+            pods(scenario((2, 6), 4, vec![cpu(100)]), "rrrrgg", SURPLUS, 1000),
             6,
             capped,
             "scale_up,none",
         ),
-        ("lastScaleTime, below min", just_scaled(world((2, 6), 1, vec![cpu(30)])), 2, JUMP, "scale_up,none"),
-        ("lastScaleTime, above max", just_scaled(world((2, 5), 6, vec![cpu(30)])), 5, JUMP, "scale_down,none"),
+        ("lastScaleTime, below min", just_scaled(scenario((2, 6), 1, vec![cpu(30)])), 2, JUMP, "scale_up,none"),
+        ("lastScaleTime, above max", just_scaled(scenario((2, 5), 6, vec![cpu(30)])), 5, JUMP, "scale_down,none"),
         (
             "lastScaleTime, metrics",
-            just_scaled(metric_world((1, 5), &[20_000, 10_000, 30_000])),
+            just_scaled(metric_scenario((1, 5), &[20_000, 10_000, 30_000])),
             4,
             OK,
             "scale_up,none",
         ),
         (
             "Object Value down",
-            pods(world((2, 6), 5, vec![object("Value", 20_000)]), "rrrrr", &[0; 5], 1000).total(12_000),
+            pods(scenario((2, 6), 5, vec![object("Value", 20_000)]), "rrrrr", &[0; 5], 1000).total(12_000),
             3,
             OK,
             "scale_down,none",
         ),
-        ("External Value up", world((2, 6), 3, vec![external(6_666, 0)]).total(8_600), 4, OK, "scale_up,none"),
+        ("External Value up", scenario((2, 6), 3, vec![external(6_666, 0)]).total(8_600), 4, OK, "scale_up,none"),
         (
             "0, no marker, gate on",
-            world((0, 6), 0, vec![cpu(50), bogus()]).with_gate(),
+            scenario((0, 6), 0, vec![cpu(50), bogus()]).with_gate(),
             0,
             "+SucceededGetScale -ScalingDisabled",
             "none,none",
         ),
         (
             "no event when size unchanged",
-            pods(world((1, 5), 2, vec![cpu(50)]), "rr", &[200, 200], 400),
+            pods(scenario((1, 5), 2, vec![cpu(50)]), "rr", &[200, 200], 400),
             2,
             HELD,
             "none,none",
         ),
     ] {
-        let Seen { desired: got, conditions: seen, action, error, events, .. } = world.pass();
+        let Seen { desired: got, conditions: seen, action, error, events, .. } = scenario.pass();
         assert_eq!((got, seen.join(" ").as_str()), (desired, conditions), "{case}");
         assert_eq!(format!("{action},{error}"), labels, "{case}");
         assert_eq!(events.is_empty(), action == "none", "{case}: {events:?}");
     }
 }
 
-/// "scale PUT error": what was computed is reported, the wish stays what it was.
+/// What was computed is reported, the wish stays what it was.
 #[test]
 fn a_scale_that_cannot_be_written() {
-    let mut world = pods(world((1, 5), 3, vec![cpu(100)]), "rrr", &[150; 3], 100);
-    world.writes = vec![WriteResult::Failed("the etcd is on fire".into())];
-    let seen = world.pass();
+    let mut scenario = pods(scenario((1, 5), 3, vec![cpu(100)]), "rrr", &[150; 3], 100);
+    scenario.writes = vec![WriteResult::Failed("the etcd is on fire".into())];
+    let seen = scenario.pass();
     assert_eq!((seen.desired, seen.action, seen.error), (3, "none", "internal"));
     assert_eq!(seen.conditions, ["-FailedUpdateScale", "+ValidMetricFound", "-DesiredWithinRange"]);
     assert!(seen.events[0].contains("New size: 5;"), "{:?}", seen.events);
-    assert_eq!(world.status.current_metrics.len(), 1);
+    assert_eq!(scenario.status.current_metrics.len(), 1);
 }

@@ -1,12 +1,11 @@
-//! Whole passes: the tables of the reference (hpa, 8.8 to 8.10). The limit that legacy rules put on growth is the real
-//! one here.
+//! Whole passes. The limit that legacy rules put on growth is the real one here.
 
 use super::*;
 use crate::behavior::Rules;
 use crate::memory::Recommendation;
+use crate::scenario::{NOW, Scenario, bogus, cpu, external, object, pods_metric, scenario};
 use crate::selectors::Selectors;
 use crate::spec::{MetricSpec, Policy, ScalingRules};
-use crate::world::{NOW, World, bogus, cpu, external, object, pods_metric, world};
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
@@ -14,8 +13,8 @@ const JUMP: &str = "+SucceededRescale";
 
 /// Checks the desired replicas, the conditions, and the labels.
 #[track_caller]
-fn expect(mut world: World, desired: i32, conditions: &str, labels: &str) {
-    let seen = world.pass();
+fn expect(mut scenario: Scenario, desired: i32, conditions: &str, labels: &str) {
+    let seen = scenario.pass();
     assert_eq!(
         (seen.desired, seen.conditions.join(" ").as_str(), format!("{},{}", seen.action, seen.error).as_str()),
         (desired, conditions, labels)
@@ -25,38 +24,38 @@ fn expect(mut world: World, desired: i32, conditions: &str, labels: &str) {
 #[test]
 fn metrics_scale_up() {
     let unready = |usage: [i64; 3], states: [char; 3]| {
-        let mut world = world((2, 6), 3, vec![cpu(30)]);
-        world.pods = states.into_iter().zip(usage).map(|(state, usage)| (state, usage, 1000)).collect();
-        world
+        let mut scenario = scenario((2, 6), 3, vec![cpu(30)]);
+        scenario.pods = states.into_iter().zip(usage).map(|(state, usage)| (state, usage, 1000)).collect();
+        scenario
     };
     expect(unready([300, 500, 700], ['r', 'r', 'r']), 5, OK, "scale_up,none");
     expect(unready([300, 500, 700], ['u', 'r', 'r']), 4, OK, "scale_up,none");
     expect(unready([400, 500, 700], ['r', 'u', 'u']), 3, HELD, "none,none");
-    let mut dead = world((2, 6), 2, vec![cpu(30)]);
+    let mut dead = scenario((2, 6), 2, vec![cpu(30)]);
     dead.pods = vec![('r', 500, 1000), ('r', 700, 1000), ('f', 9, 1000), ('f', 9, 1000)];
     expect(dead, 4, OK, "scale_up,none");
-    let mut pods = world((2, 6), 3, vec![pods_metric(15_000)]);
+    let mut pods = scenario((2, 6), 3, vec![pods_metric(15_000)]);
     pods.values = Ok(vec![50_000, 15_000, 30_000]);
     expect(pods, 6, "+SucceededRescale +ValidMetricFound +TooManyReplicas", "scale_up,none");
-    expect(world((2, 6), 3, vec![object("AverageValue", 10_000)]).total(40_000), 4, OK, "scale_up,none");
-    expect(world((2, 6), 3, vec![external(6_666, 0)]).total(8_600), 4, OK, "scale_up,none");
-    expect(world((2, 6), 3, vec![external(0, 2_222)]).total(8_600), 4, OK, "scale_up,none");
+    expect(scenario((2, 6), 3, vec![object("AverageValue", 10_000)]).total(40_000), 4, OK, "scale_up,none");
+    expect(scenario((2, 6), 3, vec![external(6_666, 0)]).total(8_600), 4, OK, "scale_up,none");
+    expect(scenario((2, 6), 3, vec![external(0, 2_222)]).total(8_600), 4, OK, "scale_up,none");
 }
 
 #[test]
 fn metrics_scale_down_unless_the_past_disagrees() {
     let low = [100, 300, 500, 250, 250];
-    expect(world((2, 6), 5, vec![cpu(50)]).using(&low), 3, OK, "scale_down,none");
-    let mut fresh = world((2, 6), 5, vec![cpu(50)]).using(&low);
+    expect(scenario((2, 6), 5, vec![cpu(50)]).using(&low), 3, OK, "scale_down,none");
+    let mut fresh = scenario((2, 6), 5, vec![cpu(50)]).using(&low);
     fresh.memory = Memory::default();
     expect(fresh, 5, "+ScaleDownStabilized +ValidMetricFound -DesiredWithinRange", "none,none");
     let up = ScalingRules { stabilization_window_seconds: Some(30), ..ScalingRules::default() };
-    expect(world((2, 6), 5, vec![cpu(50)]).using(&low).behaving(Some(up), None), 3, OK, "scale_down,none");
-    expect(world((2, 6), 5, vec![object("Value", 20_000)]).total(12_000), 3, OK, "scale_down,none");
-    expect(world((2, 6), 5, vec![object("AverageValue", 20_000)]).total(60_000), 3, OK, "scale_down,none");
-    expect(world((2, 6), 5, vec![external(14_400, 0)]).total(8_600), 3, OK, "scale_down,none");
-    expect(world((2, 6), 5, vec![external(0, 3_000)]).total(8_600), 3, OK, "scale_down,none");
-    let mut mixed = world((1, 5), 4, vec![cpu(100)]);
+    expect(scenario((2, 6), 5, vec![cpu(50)]).using(&low).behaving(Some(up), None), 3, OK, "scale_down,none");
+    expect(scenario((2, 6), 5, vec![object("Value", 20_000)]).total(12_000), 3, OK, "scale_down,none");
+    expect(scenario((2, 6), 5, vec![object("AverageValue", 20_000)]).total(60_000), 3, OK, "scale_down,none");
+    expect(scenario((2, 6), 5, vec![external(14_400, 0)]).total(8_600), 3, OK, "scale_down,none");
+    expect(scenario((2, 6), 5, vec![external(0, 3_000)]).total(8_600), 3, OK, "scale_down,none");
+    let mut mixed = scenario((1, 5), 4, vec![cpu(100)]);
     mixed.pods = vec![('r', 50, 100); 3];
     let at = |replicas, age| Recommendation { replicas, at: NOW - std::time::Duration::from_secs(age) };
     mixed.memory.recommendations = vec![at(10, 600), at(4, 60)];
@@ -66,9 +65,9 @@ fn metrics_scale_down_unless_the_past_disagrees() {
 #[test]
 fn within_tolerance_the_scale_holds() {
     let busy = || {
-        let mut world = world((1, 5), 3, vec![cpu(100)]);
-        world.pods = vec![('r', 1010, 900), ('r', 1030, 1000), ('r', 1020, 1100)];
-        world
+        let mut scenario = scenario((1, 5), 3, vec![cpu(100)]);
+        scenario.pods = vec![('r', 1010, 900), ('r', 1030, 1000), ('r', 1020, 1100)];
+        scenario
     };
     let tolerating = |text: &str| ScalingRules { tolerance: text.parse().ok(), ..ScalingRules::default() };
     expect(busy(), 3, HELD, "none,none");
@@ -76,12 +75,12 @@ fn within_tolerance_the_scale_holds() {
     let mut closed = busy().behaving(Some(tolerating("0.01")), None);
     closed.gates.configurable_tolerance = false;
     expect(closed, 3, HELD, "none,none");
-    let idle = world((1, 5), 3, vec![cpu(100)]).using(&[300; 3]);
+    let idle = scenario((1, 5), 3, vec![cpu(100)]).using(&[300; 3]);
     expect(idle.behaving(None, Some(tolerating("0.9"))), 3, HELD, "none,none");
-    expect(world((2, 6), 4, vec![external(8_666, 0)]).total(8_600), 4, HELD, "none,none");
-    expect(world((2, 6), 4, vec![external(0, 2_200)]).total(8_600), 4, HELD, "none,none");
-    expect(world((2, 6), 4, vec![object("AverageValue", 2_200)]).total(8_600), 4, HELD, "none,none");
-    let mut surge = world((1, 8), 4, vec![cpu(50)]).using(&[500; 5]);
+    expect(scenario((2, 6), 4, vec![external(8_666, 0)]).total(8_600), 4, HELD, "none,none");
+    expect(scenario((2, 6), 4, vec![external(0, 2_200)]).total(8_600), 4, HELD, "none,none");
+    expect(scenario((2, 6), 4, vec![object("AverageValue", 2_200)]).total(8_600), 4, HELD, "none,none");
+    let mut surge = scenario((1, 8), 4, vec![cpu(50)]).using(&[500; 5]);
     surge.scale = surge.scale.map(|scale| Scale { status_replicas: 5, ..scale });
     expect(surge, 4, HELD, "none,none");
 }
@@ -90,18 +89,18 @@ fn within_tolerance_the_scale_holds() {
 fn bounds_are_kept_with_and_without_metrics() {
     for usage in [[10, 95, 10], [0, 0, 0]] {
         let conditions = "+SucceededRescale +ValidMetricFound +TooFewReplicas";
-        expect(world((2, 5), 3, vec![cpu(90)]).using(&usage), 2, conditions, "scale_down,none");
+        expect(scenario((2, 5), 3, vec![cpu(90)]).using(&usage), 2, conditions, "scale_down,none");
     }
-    expect(world((0, 5), 3, vec![cpu(90)]).using(&[0; 3]), 0, OK, "scale_down,none");
-    let mut most = world((2, 5), 3, vec![cpu(90)]);
+    expect(scenario((0, 5), 3, vec![cpu(90)]).using(&[0; 3]), 0, OK, "scale_down,none");
+    let mut most = scenario((2, 5), 3, vec![cpu(90)]);
     most.pods = vec![('r', 8000, 900), ('r', 9500, 1000), ('r', 1000, 1100)];
     expect(most, 5, "+SucceededRescale +ValidMetricFound +TooManyReplicas", "scale_up,none");
-    expect(world((3, 5), 0, vec![cpu(90)]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
-    expect(world((3, 5), 2, vec![cpu(90)]), 3, JUMP, "scale_up,none");
-    expect(world((3, 5), 10, vec![cpu(90)]), 5, JUMP, "scale_down,none");
-    let missing = world((2, 6), 4, vec![cpu(100)]).using(&[400, 95, -1, -1]);
+    expect(scenario((3, 5), 0, vec![cpu(90)]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
+    expect(scenario((3, 5), 2, vec![cpu(90)]), 3, JUMP, "scale_up,none");
+    expect(scenario((3, 5), 10, vec![cpu(90)]), 5, JUMP, "scale_down,none");
+    let missing = scenario((2, 6), 4, vec![cpu(100)]).using(&[400, 95, -1, -1]);
     expect(missing, 3, OK, "scale_down,none");
-    let mut few = world((1, 5), 4, vec![cpu(50)]);
+    let mut few = scenario((1, 5), 4, vec![cpu(50)]);
     few.pods = vec![('r', 200, 200)];
     expect(few, 2, OK, "scale_down,none");
 }
@@ -111,22 +110,22 @@ fn policies_limit_growth() {
     let limited = |max, reason: &str| {
         let policies = Some(vec![Policy::new("Percent", 700, 60)]);
         let up = ScalingRules { policies, ..ScalingRules::default() };
-        let mut world = world((1, max), 3, vec![cpu(10)]).behaving(Some(up), None);
-        world.pods = vec![('r', 1000, 100), ('r', 2000, 100), ('r', 3000, 100)];
-        (world, format!("+SucceededRescale +ValidMetricFound +{reason}"))
+        let mut scenario = scenario((1, max), 3, vec![cpu(10)]).behaving(Some(up), None);
+        scenario.pods = vec![('r', 1000, 100), ('r', 2000, 100), ('r', 3000, 100)];
+        (scenario, format!("+SucceededRescale +ValidMetricFound +{reason}"))
     };
-    let (world, conditions) = limited(100, "ScaleUpLimit");
-    expect(world, 24, &conditions, "scale_up,none");
-    let (world, conditions) = limited(20, "TooManyReplicas");
-    expect(world, 20, &conditions, "scale_up,none");
+    let (scenario, conditions) = limited(100, "ScaleUpLimit");
+    expect(scenario, 24, &conditions, "scale_up,none");
+    let (scenario, conditions) = limited(20, "TooManyReplicas");
+    expect(scenario, 20, &conditions, "scale_up,none");
 }
 
 #[test]
 fn a_jump_into_the_bounds_is_remembered_with_a_behavior() {
-    let mut world = world((3, 5), 10, vec![cpu(90)]).behaving(None, None);
-    assert_eq!(world.pass().desired, 5);
-    assert_eq!(world.memory.scale_downs.iter().map(|e| e.change).collect::<Vec<_>>(), [5]);
-    assert_eq!(world.memory.recommendations.len(), 1, "no recommendation was made");
+    let mut scenario = scenario((3, 5), 10, vec![cpu(90)]).behaving(None, None);
+    assert_eq!(scenario.pass().desired, 5);
+    assert_eq!(scenario.memory.scale_downs.iter().map(|e| e.change).collect::<Vec<_>>(), [5]);
+    assert_eq!(scenario.memory.recommendations.len(), 1, "no recommendation was made");
 }
 
 #[test]
@@ -139,53 +138,53 @@ fn metrics_that_fail_leave_everything_as_it_is() {
         (external(1000, 0), "FailedGetExternalMetric"),
         (bogus(), "InvalidMetricSourceType"),
     ] {
-        let mut world = world((1, 100), 3, vec![metric]);
-        (world.values, world.total) = (Err("down".into()), Err("down".into()));
-        expect(world, 3, &failed(reason), "none,internal");
+        let mut scenario = scenario((1, 100), 3, vec![metric]);
+        (scenario.values, scenario.total) = (Err("down".into()), Err("down".into()));
+        expect(scenario, 3, &failed(reason), "none,internal");
     }
-    let mut empty = world((2, 6), 4, vec![cpu(50)]);
+    let mut empty = scenario((2, 6), 4, vec![cpu(50)]);
     empty.pods = vec![('r', -1, 1000); 4];
     expect(empty, 4, &failed("FailedGetResourceMetric"), "none,internal");
-    let mut unrequested = world((1, 5), 1, vec![cpu(50)]);
+    let mut unrequested = scenario((1, 5), 1, vec![cpu(50)]);
     unrequested.pods = vec![('r', 200, 0)];
     expect(unrequested, 1, &failed("FailedGetResourceMetric"), "none,internal");
 }
 
-/// The table of partial failures (hpa, 8.9), and "cpu and Pods both" of 8.8.
+/// Some metrics fail, and the others may still scale up.
 #[test]
 fn a_partial_failure_blocks_scaling_down_and_nothing_else() {
     let up = |other: MetricSpec| {
-        let mut world = world((2, 6), 3, vec![cpu(30), other]).using(&[300, 400, 500]);
-        world.total = Err("down".into());
-        world
+        let mut scenario = scenario((2, 6), 3, vec![cpu(30), other]).using(&[300, 400, 500]);
+        scenario.total = Err("down".into());
+        scenario
     };
     expect(up(bogus()), 4, OK, "scale_up,internal");
     expect(up(external(1000, 0)), 4, OK, "scale_up,internal");
     let down = |other: MetricSpec| {
-        let mut world = world((2, 6), 5, vec![cpu(50), other]).using(&[100, 300, 500, 250, 250]);
-        world.total = Err("down".into());
-        world
+        let mut scenario = scenario((2, 6), 5, vec![cpu(50), other]).using(&[100, 300, 500, 250, 250]);
+        scenario.total = Err("down".into());
+        scenario
     };
     expect(down(bogus()), 5, "+SucceededGetScale -InvalidMetricSourceType", "none,internal");
     expect(down(external(1000, 0)), 5, "+SucceededGetScale -FailedGetExternalMetric", "none,internal");
-    expect(world((0, 6), 0, vec![cpu(50), bogus()]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
-    let mut both = world((1, 5), 3, vec![cpu(10), pods_metric(15_000)]).using(&[100, 200, 300]);
+    expect(scenario((0, 6), 0, vec![cpu(50), bogus()]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
+    let mut both = scenario((1, 5), 3, vec![cpu(10), pods_metric(15_000)]).using(&[100, 200, 300]);
     both.values = Ok(vec![20_000, 10_000, 30_000]);
     expect(both, 5, "+SucceededRescale +ValidMetricFound +TooManyReplicas", "scale_up,none");
 }
 
 #[test]
 fn how_each_metric_went_is_counted() {
-    let mut world = world((2, 6), 3, vec![cpu(30), bogus(), external(1000, 0)]).using(&[300, 400, 500]);
-    world.total = Err("down".into());
-    let (spec, status, options) = (world.spec.clone(), world.status.clone(), Options::default());
-    let mut memory = std::mem::take(&mut world.memory);
+    let mut scenario = scenario((2, 6), 3, vec![cpu(30), bogus(), external(1000, 0)]).using(&[300, 400, 500]);
+    scenario.total = Err("down".into());
+    let (spec, status, options) = (scenario.spec.clone(), scenario.status.clone(), Options::default());
+    let mut memory = std::mem::take(&mut scenario.memory);
     let mut selectors = Selectors::default();
     let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
-    let Step::ReadScale(ask) = start(autoscaler, &options, world.gates, &mut memory, NOW) else { panic!("scale") };
-    let Step::SelectPods(ask) = ask.answered(world.scale.clone()) else { panic!("pods") };
-    let Step::Measure(ask) = ask.answered(Ok(world.objects()), &mut selectors) else { panic!("metrics") };
-    let readings: Vec<_> = ask.requests().into_iter().map(|request| world.read(request)).collect();
+    let Step::ReadScale(ask) = start(autoscaler, &options, scenario.gates, &mut memory, NOW) else { panic!("scale") };
+    let Step::SelectPods(ask) = ask.answered(scenario.scale.clone()) else { panic!("pods") };
+    let Step::Measure(ask) = ask.answered(Ok(scenario.objects()), &mut selectors) else { panic!("metrics") };
+    let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
     let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
     let Step::Finish(finish) = ask.answered(WriteResult::Written) else { panic!("the end") };
     let runs = finish.conclude(Ok(())).metrics;
@@ -196,9 +195,9 @@ fn how_each_metric_went_is_counted() {
 #[test]
 fn a_selector_must_be_there_be_readable_and_be_ones_own() {
     let selecting = |selector: &str| {
-        let mut world = world((1, 100), 3, vec![cpu(30)]).using(&[300, 500, 700]);
-        world.scale = world.scale.map(|scale| Scale { selector: selector.into(), ..scale });
-        world
+        let mut scenario = scenario((1, 100), 3, vec![cpu(30)]).using(&[300, 500, 700]);
+        scenario.scale = scenario.scale.map(|scale| Scale { selector: selector.into(), ..scale });
+        scenario
     };
     let invalid = "+SucceededGetScale -InvalidSelector";
     expect(selecting(""), 3, invalid, "none,internal");
@@ -207,7 +206,7 @@ fn a_selector_must_be_there_be_readable_and_be_ones_own() {
         selecting("").pass().events,
         ["SelectorRequired: selector is required", "FailedComputeMetricsReplicas: selector is required",]
     );
-    let beside = |rival| World { rival: Some(rival), ..selecting("app=web") };
+    let beside = |rival| Scenario { rival: Some(rival), ..selecting("app=web") };
     expect(beside("app=other"), 5, OK, "scale_up,none");
     for rival in ["app=web", "app in (web,other)"] {
         expect(beside(rival), 3, "+SucceededGetScale -AmbiguousSelector", "none,internal");
@@ -219,14 +218,14 @@ fn a_selector_must_be_there_be_readable_and_be_ones_own() {
 #[test]
 fn a_scale_that_cannot_be_read_changes_its_condition_alone() {
     for error in [ScaleError::Read("down".into()), ScaleError::Kind("down".into())] {
-        let mut world = world((1, 100), 3, vec![cpu(30)]);
-        world.status.desired_replicas = 7;
-        world.scale = Err(error);
-        let seen = world.pass();
+        let mut scenario = scenario((1, 100), 3, vec![cpu(30)]);
+        scenario.status.desired_replicas = 7;
+        scenario.scale = Err(error);
+        let seen = scenario.pass();
         assert_eq!((seen.desired, seen.conditions.join(" ")), (7, "-FailedGetScale".into()));
         assert_eq!((seen.events, seen.error), (vec!["FailedGetScale: down".to_owned()], "internal"));
     }
-    let mut malformed = world((1, 100), 3, vec![cpu(30)]);
+    let mut malformed = scenario((1, 100), 3, vec![cpu(30)]);
     malformed.spec.scale_target.api_version = "a/b/c".into();
     let seen = malformed.pass();
     assert_eq!((seen.conditions.join(" ").as_str(), seen.error), ("-FailedGetScale", "spec"));
@@ -235,9 +234,9 @@ fn a_scale_that_cannot_be_read_changes_its_condition_alone() {
 #[test]
 fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
     let busy = |writes: Vec<WriteResult>| {
-        let mut world = world((1, 6), 3, vec![cpu(50)]).using(&[600, 700, 800]);
-        world.writes = writes;
-        world.pass()
+        let mut scenario = scenario((1, 6), 3, vec![cpu(50)]).using(&[600, 700, 800]);
+        scenario.writes = writes;
+        scenario.pass()
     };
     let conflict = || WriteResult::Conflict("modified".into());
     let seen = busy(vec![conflict()]);
@@ -255,31 +254,32 @@ fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
 
 #[test]
 fn a_status_that_would_not_change_is_not_written() {
-    let mut world = world((2, 6), 2, vec![cpu(50)]).using(&[500, 500]);
-    assert!(world.pass().written);
-    world.now = NOW + std::time::Duration::from_secs(15);
-    let seen = world.pass();
+    let mut scenario = scenario((2, 6), 2, vec![cpu(50)]).using(&[500, 500]);
+    assert!(scenario.pass().written);
+    scenario.now = NOW + std::time::Duration::from_secs(15);
+    let seen = scenario.pass();
     assert!(!seen.written && seen.events.is_empty(), "{seen:?}");
 }
 
 #[test]
 fn an_event_names_the_size_and_the_reason() {
-    let mut world = world((1, 5), 1, vec![cpu(50)]);
-    world.pods = vec![('r', 200, 200)];
+    let mut scenario = scenario((1, 5), 1, vec![cpu(50)]);
+    scenario.pods = vec![('r', 200, 200)];
     let text = "SuccessfulRescale: New size: 2; reason: cpu resource utilization (percentage of request) above target";
-    assert_eq!(world.pass().events, [text]);
+    assert_eq!(scenario.pass().events, [text]);
 }
 
 /// Goal: an event says what moved the scale, also where no metric did.
 #[test]
 fn each_way_to_another_size_has_a_reason() {
-    let value = |min: i32, current, target, total| world((min, 5), current, vec![object("Value", target)]).total(total);
+    let value =
+        |min: i32, current, target, total| scenario((min, 5), current, vec![object("Value", target)]).total(total);
     let above = "Service metric hits above target";
-    for (mut world, size, reason) in [
+    for (mut scenario, size, reason) in [
         (value(1, 2, 10_000, 20_000), 4, above),
         (value(1, 4, 20_000, 10_000), 2, "All metrics below target"),
-        (world((3, 5), 2, vec![cpu(90)]), 3, "Current number of replicas below Spec.MinReplicas"),
-        (world((3, 5), 10, vec![cpu(90)]), 5, "Current number of replicas above Spec.MaxReplicas"),
+        (scenario((3, 5), 2, vec![cpu(90)]), 3, "Current number of replicas below Spec.MinReplicas"),
+        (scenario((3, 5), 10, vec![cpu(90)]), 5, "Current number of replicas above Spec.MaxReplicas"),
         // From zero: the metric's own wish above the minimum, and the minimum where it wishes for nothing.
         (value(2, 0, 10_000, 40_000).with_gate().marked(), 4, above),
         (
@@ -290,7 +290,7 @@ fn each_way_to_another_size_has_a_reason() {
         // Upstream's: the legacy limits raise it first, and leave the reason as empty as the wish was.
         (value(2, 0, 10_000, 0).with_gate().marked(), 2, ""),
     ] {
-        let seen = world.pass();
+        let seen = scenario.pass();
         assert_eq!(seen.events, [format!("SuccessfulRescale: New size: {size}; reason: {reason}")]);
         assert_eq!(seen.desired, size);
     }
@@ -299,8 +299,8 @@ fn each_way_to_another_size_has_a_reason() {
 /// Goal: what a pass asks the shell for is the autoscaler's own, and what goes wrong names it.
 #[test]
 fn a_pass_asks_for_its_own_and_names_it() {
-    let world = world((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);
-    let (spec, status, options) = (world.spec.clone(), world.status.clone(), Options::default());
+    let scenario = scenario((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);
+    let (spec, status, options) = (scenario.spec.clone(), scenario.status.clone(), Options::default());
     let (mut memory, mut other, mut selectors) = (Memory::default(), Memory::default(), Selectors::default());
     let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
     let begin = |memory| match start(autoscaler, &options, Gates::default(), memory, NOW) {
@@ -318,10 +318,10 @@ fn a_pass_asks_for_its_own_and_names_it() {
 
     let ask = begin(&mut other);
     assert_eq!(ask.target(), &spec.scale_target);
-    let Step::SelectPods(ask) = ask.answered(world.scale.clone()) else { panic!("pods") };
+    let Step::SelectPods(ask) = ask.answered(scenario.scale.clone()) else { panic!("pods") };
     assert_eq!(ask.selector(), &crate::selector::Selector::parse("app=web").expect("readable"));
-    let Step::Measure(ask) = ask.answered(Ok(world.objects()), &mut selectors) else { panic!("metrics") };
-    let readings: Vec<_> = ask.requests().into_iter().map(|request| world.read(request)).collect();
+    let Step::Measure(ask) = ask.answered(Ok(scenario.objects()), &mut selectors) else { panic!("metrics") };
+    let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
     let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
     assert_eq!((ask.replicas(), ask.attempt()), (5, 1));
     let Step::Finish(finish) = ask.answered(WriteResult::Written) else { panic!("the end") };
@@ -330,10 +330,11 @@ fn a_pass_asks_for_its_own_and_names_it() {
     assert_eq!((conclusion.desired_replicas, conclusion.error_label), (Some(5), ErrorLabel::Internal));
 }
 
-/// The table of zero (hpa, 8.10): the gate, the marker, and what has a say there.
+/// At zero: the gate, the marker, and which metrics have a say.
 #[test]
 fn zero_is_left_only_by_who_put_the_target_there() {
-    let value = |min: i32, current, target, total| world((min, 5), current, vec![object("Value", target)]).total(total);
+    let value =
+        |min: i32, current, target, total| scenario((min, 5), current, vec![object("Value", target)]).total(total);
     let awake = "-NotScaledToZero +SucceededRescale +ValidMetricFound";
     let within = format!("{awake} -DesiredWithinRange");
     expect(value(0, 0, 15_000, 20_000).with_gate().marked(), 2, &within, "scale_up,none");
@@ -341,21 +342,21 @@ fn zero_is_left_only_by_who_put_the_target_there() {
     expect(value(2, 0, 15_000, 10_000).with_gate().marked(), 2, &format!("{awake} +TooFewReplicas"), "scale_up,none");
     let disabled = "+SucceededGetScale -ScalingDisabled";
     expect(value(0, 0, 15_000, 20_000).with_gate(), 0, disabled, "none,none");
-    expect(world((1, 5), 0, vec![cpu(50)]).with_gate(), 0, disabled, "none,none");
-    expect(world((1, 5), 0, vec![cpu(50)]), 0, disabled, "none,none");
+    expect(scenario((1, 5), 0, vec![cpu(50)]).with_gate(), 0, disabled, "none,none");
+    expect(scenario((1, 5), 0, vec![cpu(50)]), 0, disabled, "none,none");
     for min in [0, 2] {
         expect(value(min, 0, 15_000, 20_000).marked(), 0, disabled, "none,none");
     }
     // A metric of pods has no say at zero; with a minimum it is asked, and fails for want of pods.
-    let of_pods = |min| world((min, 5), 0, vec![cpu(50)]).with_gate().marked();
+    let of_pods = |min| scenario((min, 5), 0, vec![cpu(50)]).with_gate().marked();
     expect(of_pods(0), 0, "+ScaledToZero +SucceededGetScale -ScalingDisabled", "none,none");
     expect(of_pods(2), 0, "+ScaledToZero +SucceededGetScale -FailedGetResourceMetric", "none,internal");
     let asleep = format!("{OK} +ScaledToZero");
     expect(value(0, 5, 20_000, 0).with_gate(), 0, &asleep, "scale_down,none");
-    let queue = world((0, 5), 5, vec![external(14_400, 0)]).total(0);
+    let queue = scenario((0, 5), 5, vec![external(14_400, 0)]).total(0);
     expect(queue.with_gate(), 0, &asleep, "scale_down,none");
     expect(value(0, 5, 20_000, 0), 0, OK, "scale_down,none");
-    let growing = || world((1, 5), 3, vec![cpu(30)]).using(&[300, 500, 700]).marked();
+    let growing = || scenario((1, 5), 3, vec![cpu(30)]).using(&[300, 500, 700]).marked();
     expect(growing().with_gate(), 5, &format!("-NotScaledToZero {OK}"), "scale_up,none");
     expect(growing(), 5, OK, "scale_up,none");
 }
@@ -365,9 +366,9 @@ fn zero_is_left_only_by_who_put_the_target_there() {
 fn waking_goes_to_the_minimum_at_once() {
     let policies = Some(vec![Policy::new("Percent", 100, 60)]);
     let up = ScalingRules { policies, ..ScalingRules::default() };
-    let mut world = world((2, 5), 0, vec![object("Value", 1_000)]).total(9_000).with_gate().marked();
-    world = world.behaving(Some(up), None);
-    let rules = world.spec.behavior.as_ref().map(|b| Rules::of(b, std::time::Duration::ZERO));
+    let mut scenario = scenario((2, 5), 0, vec![object("Value", 1_000)]).total(9_000).with_gate().marked();
+    scenario = scenario.behaving(Some(up), None);
+    let rules = scenario.spec.behavior.as_ref().map(|b| Rules::of(b, std::time::Duration::ZERO));
     assert_eq!(rules.map(|rules| rules.scale_up_limit(&Memory::default(), 0, NOW)), Some(0));
-    assert_eq!(world.pass().desired, 2);
+    assert_eq!(scenario.pass().desired, 2);
 }

@@ -1,4 +1,4 @@
-//! The numeric cases of the reference for values for all (hpa, 8.5, and their rows of 8.3), and properties.
+//! What values for all ask for, case by case; and properties.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn external_average(replicas: i32, values: &[i64], target: i64) -> (i64, i32) {
 }
 
 #[test]
-fn the_values_of_the_reference() {
+fn a_value_is_shared_by_the_ready_pods() {
     // (current, ready pods, unready pods, total, target, replicas)
     for (current, ready, others, total, target, replicas) in [
         (3, 3, 0, 20000, 15000, 4),
@@ -58,7 +58,7 @@ fn the_values_of_the_reference() {
 }
 
 #[test]
-fn the_averages_of_the_reference() {
+fn an_average_is_divided_by_all_replicas() {
     for (replicas, total, target, average, wanted) in
         [(3, 20000, 5000, 6667, 4), (5, 6000, 2000, 1200, 3), (4, 20166, 5000, 5042, 4)]
     {

@@ -1,4 +1,4 @@
-//! Each row of the reference's validation table, with its path and its words.
+//! Each rule, with its path and its words.
 
 use super::*;
 use crate::defaults;

@@ -2,46 +2,46 @@
 
 use common::time::Timestamp;
 
-use super::condition::{Condition, ConditionType};
-use super::defaults;
-use super::memory::{Memory, Recommendation};
-use super::options::{Gates, Options};
-use super::pod::{Container, Phase, Pod, Readiness};
-use super::quantity::{Format, Quantity};
-use super::reconcile::{Autoscaler, Scale, ScaleError, Step, WriteResult, start};
-use super::request::{Reading, Request};
-use super::selector::Selector;
-use super::selectors::Selectors;
-use super::spec::{
+use crate::condition::{Condition, ConditionType};
+use crate::defaults;
+use crate::memory::{Memory, Recommendation};
+use crate::options::{Gates, Options};
+use crate::pod::{Container, Phase, Pod, Readiness};
+use crate::quantity::{Format, Quantity};
+use crate::reconcile::{Autoscaler, Scale, ScaleError, Step, WriteResult, start};
+use crate::request::{Reading, Request};
+use crate::selector::Selector;
+use crate::selectors::Selectors;
+use crate::spec::{
     Behavior, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectReference, ObjectSource, PodsSource,
     ResourceSource, ScalingRules, Spec,
 };
-use super::status::Status;
-use super::usage::{PodUsage, PodValue};
+use crate::status::Status;
+use crate::usage::{PodUsage, PodValue};
 
-pub(super) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-pub(super) fn quantity(milli: i64) -> Option<Quantity> {
+pub(crate) fn quantity(milli: i64) -> Option<Quantity> {
     Some(Quantity::from_milli(milli, Format::Decimal))
 }
 
-pub(super) fn metric(name: &str) -> Metric {
+pub(crate) fn metric(name: &str) -> Metric {
     Metric { name: name.into(), selector: None }
 }
 
-pub(super) fn cpu(percent: i32) -> MetricSpec {
+pub(crate) fn cpu(percent: i32) -> MetricSpec {
     let target = MetricTarget { average_utilization: Some(percent), ..MetricTarget::default() };
     let resource = Some(ResourceSource { name: "cpu".into(), target });
     MetricSpec { kind: "Resource".into(), resource, ..MetricSpec::default() }
 }
 
-pub(super) fn pods_metric(milli: i64) -> MetricSpec {
+pub(crate) fn pods_metric(milli: i64) -> MetricSpec {
     let target = MetricTarget { average_value: quantity(milli), ..MetricTarget::default() };
     let pods = Some(PodsSource { metric: metric("qps"), target });
     MetricSpec { kind: "Pods".into(), pods, ..MetricSpec::default() }
 }
 
-pub(super) fn object(kind: &str, milli: i64) -> MetricSpec {
+pub(crate) fn object(kind: &str, milli: i64) -> MetricSpec {
     let target = MetricTarget {
         kind: kind.into(),
         value: quantity(milli),
@@ -53,53 +53,53 @@ pub(super) fn object(kind: &str, milli: i64) -> MetricSpec {
     MetricSpec { kind: "Object".into(), object, ..MetricSpec::default() }
 }
 
-pub(super) fn external(value: i64, average: i64) -> MetricSpec {
+pub(crate) fn external(value: i64, average: i64) -> MetricSpec {
     let of = |milli| if milli > 0 { quantity(milli) } else { None };
     let target = MetricTarget { value: of(value), average_value: of(average), ..MetricTarget::default() };
     let external = Some(ExternalSource { metric: metric("queue"), target });
     MetricSpec { kind: "External".into(), external, ..MetricSpec::default() }
 }
 
-pub(super) fn bogus() -> MetricSpec {
+pub(crate) fn bogus() -> MetricSpec {
     MetricSpec { kind: "Bogus".into(), ..MetricSpec::default() }
 }
 
 /// A cluster with one autoscaler, and what its pass came to.
-pub(super) struct World {
-    pub(super) spec: Spec,
-    pub(super) status: Status,
-    pub(super) gates: Gates,
-    pub(super) memory: Memory,
-    pub(super) now: Timestamp,
-    pub(super) scale: Result<Scale, ScaleError>,
+pub(crate) struct Scenario {
+    pub(crate) spec: Spec,
+    pub(crate) status: Status,
+    pub(crate) gates: Gates,
+    pub(crate) memory: Memory,
+    pub(crate) now: Timestamp,
+    pub(crate) scale: Result<Scale, ScaleError>,
     /// Usage and request of each pod, and its letter: ready, unready, hot (started a moment ago), deleted or failed; or
     /// gone, which leaves its usage.
-    pub(super) pods: Vec<(char, i64, i64)>,
-    pub(super) values: Result<Vec<i64>, String>,
-    pub(super) total: Result<i64, String>,
-    pub(super) rival: Option<&'static str>,
-    pub(super) writes: Vec<WriteResult>,
+    pub(crate) pods: Vec<(char, i64, i64)>,
+    pub(crate) values: Result<Vec<i64>, String>,
+    pub(crate) total: Result<i64, String>,
+    pub(crate) rival: Option<&'static str>,
+    pub(crate) writes: Vec<WriteResult>,
 }
 
 /// What is looked at.
 #[derive(Debug, PartialEq)]
-pub(super) struct Seen {
-    pub(super) desired: i32,
+pub(crate) struct Seen {
+    pub(crate) desired: i32,
     /// Type, whether True, reason.
-    pub(super) conditions: Vec<String>,
-    pub(super) action: &'static str,
-    pub(super) error: &'static str,
-    pub(super) events: Vec<String>,
-    pub(super) attempts: usize,
-    pub(super) written: bool,
+    pub(crate) conditions: Vec<String>,
+    pub(crate) action: &'static str,
+    pub(crate) error: &'static str,
+    pub(crate) events: Vec<String>,
+    pub(crate) attempts: usize,
+    pub(crate) written: bool,
 }
 
 /// An autoscaler with a memory that knows nothing, as the tables assume unless they say so.
-pub(super) fn world((min, max): (i32, i32), current: i32, metrics: Vec<MetricSpec>) -> World {
+pub(crate) fn scenario((min, max): (i32, i32), current: i32, metrics: Vec<MetricSpec>) -> Scenario {
     let target = ObjectReference { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() };
     let spec = Spec { scale_target: target, min_replicas: Some(min), max_replicas: max, metrics, behavior: None };
     let old = Recommendation { replicas: 0, at: NOW - std::time::Duration::from_secs(9_000) };
-    World {
+    Scenario {
         spec,
         status: Status { current_replicas: current, desired_replicas: current, ..Status::default() },
         gates: Gates::default(),
@@ -114,31 +114,31 @@ pub(super) fn world((min, max): (i32, i32), current: i32, metrics: Vec<MetricSpe
     }
 }
 
-impl World {
-    pub(super) fn using(mut self, usage: &[i64]) -> Self {
+impl Scenario {
+    pub(crate) fn using(mut self, usage: &[i64]) -> Self {
         self.pods = usage.iter().map(|usage| ('r', *usage, 1000)).collect();
         self
     }
 
-    pub(super) fn total(mut self, total: i64) -> Self {
+    pub(crate) fn total(mut self, total: i64) -> Self {
         self.total = Ok(total);
         self
     }
 
-    pub(super) fn behaving(mut self, up: Option<ScalingRules>, down: Option<ScalingRules>) -> Self {
+    pub(crate) fn behaving(mut self, up: Option<ScalingRules>, down: Option<ScalingRules>) -> Self {
         let mut behavior = Behavior { scale_up: up, scale_down: down };
         defaults::fill_behavior(&mut behavior);
         self.spec.behavior = Some(behavior);
         self
     }
 
-    pub(super) fn with_gate(mut self) -> Self {
+    pub(crate) fn with_gate(mut self) -> Self {
         self.gates.scale_to_zero = true;
         self
     }
 
     /// This controller scaled to zero, says the stored status.
-    pub(super) fn marked(mut self) -> Self {
+    pub(crate) fn marked(mut self) -> Self {
         let (reason, message) = ("ScaledToZero".to_owned(), String::new());
         let kind = ConditionType::ScaledToZero;
         self.status.conditions.push(Condition {
@@ -151,7 +151,7 @@ impl World {
         self
     }
 
-    pub(super) fn objects(&self) -> Vec<Pod> {
+    pub(crate) fn objects(&self) -> Vec<Pod> {
         let since = |state| if state == 'h' { NOW } else { NOW - std::time::Duration::from_secs(3600) };
         let pod = |(i, (state, _, request)): (usize, &(char, i64, i64))| Pod {
             name: format!("p{i}"),
@@ -169,7 +169,7 @@ impl World {
         self.pods.iter().enumerate().filter(|(_, pod)| pod.0 != 'g').map(pod).collect()
     }
 
-    pub(super) fn read(&self, request: Option<Request>) -> Reading {
+    pub(crate) fn read(&self, request: Option<Request>) -> Reading {
         let usage = |(i, (_, usage, _)): (usize, &(char, i64, i64))| PodUsage {
             pod: format!("p{i}"),
             timestamp: NOW,
@@ -192,7 +192,7 @@ impl World {
     }
 
     /// One pass; its status is stored.
-    pub(super) fn pass(&mut self) -> Seen {
+    pub(crate) fn pass(&mut self) -> Seen {
         let mut selectors = Selectors::default();
         selectors.register("shop", "web");
         if let Some(rival) = self.rival {
