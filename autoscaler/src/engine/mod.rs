@@ -13,6 +13,7 @@
 //!
 //! The rules (`autoscaler_core::engine`), the metrics APIs ([`crate::hpa::sources`]), and writing.
 
+pub(crate) mod annotations;
 mod look;
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ fn subject(period: &str) -> Subject {
         ("zeroscale.dev/period", period),
     ];
     let annotations = annotations.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let plan = plan::read(&annotations).expect("valid").expect("a plan");
+    let plan = annotations::read(&annotations).expect("valid").expect("a plan");
     Subject { plan: Arc::new(plan), selector: "app=hello".into() }
 }
 

@@ -6,7 +6,7 @@ use super::world::{Queues, World};
 use crate::engine::Engine;
 use crate::scale::{OnScale, Ports};
 use crate::standalone::unserved::NOT_SERVED;
-use autoscaler_core::engine::{self, Plan};
+use autoscaler_core::engine::Plan;
 use autoscaler_core::scale_conflict::ScaleConflict;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
@@ -169,7 +169,7 @@ impl Context {
         if self.engine.is_none() {
             return Ok(None);
         }
-        let plan = engine::plan::read(object.annotations()).map_err(|found| {
+        let plan = crate::engine::annotations::read(object.annotations()).map_err(|found| {
             let mut errors = FieldErrors::new();
             errors.extend("metadata.annotations.", found);
             errors

@@ -29,8 +29,6 @@ use common::annotations::{
 };
 use common::field::FieldErrors;
 use common::golang;
-use serde::de::DeserializeOwned;
-
 use hpa_core::defaults;
 use hpa_core::quantity::{Format, Quantity};
 use hpa_core::spec::{Behavior, Metric, MetricSpec, MetricTarget, PodsSource, ResourceSource, ScalingRules, Spec};
@@ -65,14 +63,22 @@ pub enum LoadRole {
     Activity,
 }
 
-/// Reads the annotations of a PodAutoscaler. None: its load alone scales it, as ever.
+/// What stands in the two annotations that hold YAML, read by the shell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Of `zeroscale.dev/metrics`; none: it is absent, or could not be read.
+    pub metrics: Option<Vec<MetricSpec>>,
+    /// Of `zeroscale.dev/behavior`, likewise.
+    pub behavior: Option<Behavior>,
+}
+
+/// What the annotations of a PodAutoscaler ask for. None: its load alone scales it, as ever. `errors`: what could not be
+/// read of `written`.
 ///
 /// # Errors
-/// Every violation, with the annotation and the path within it.
-pub fn read(annotations: &Annotations) -> Result<Option<Plan>, FieldErrors> {
-    let mut errors = FieldErrors::new();
-    let written: Option<Vec<MetricSpec>> = yaml(annotations, METRICS, &mut errors);
-    let mut behavior: Option<Behavior> = yaml(annotations, BEHAVIOR, &mut errors);
+/// Those, and every violation, with the annotation and the path within it.
+pub fn plan(annotations: &Annotations, written: Written, mut errors: FieldErrors) -> Result<Option<Plan>, FieldErrors> {
+    let Written { metrics: written, mut behavior } = written;
     if let Some(metrics) = &written {
         refuse(METRICS, validate::metrics("", metrics), &mut errors);
     }
@@ -172,19 +178,6 @@ fn period(annotations: &Annotations, errors: &mut FieldErrors) -> Duration {
     })
 }
 
-/// An annotation that holds YAML.
-fn yaml<T: DeserializeOwned>(annotations: &Annotations, key: Key, errors: &mut FieldErrors) -> Option<T> {
-    let text = key.text(annotations)?;
-    match serde_path_to_error::deserialize(serde_yaml_ng::Deserializer::from_str(text)) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            let path = Some(error.path().to_string()).filter(|path| path != ".").unwrap_or_default();
-            errors.push(format!("cannot be read: {}", error.inner()), within(key, &path), "");
-            None
-        }
-    }
-}
-
 fn refuse(key: Key, violations: Vec<Violation>, errors: &mut FieldErrors) {
     for Violation { path, rule, detail } in violations {
         let message = match rule {
@@ -198,7 +191,7 @@ fn refuse(key: Key, violations: Vec<Violation>, errors: &mut FieldErrors) {
 }
 
 /// A field within an annotation: `zeroscale.dev/metrics[0].type`, `zeroscale.dev/behavior.scaleUp.policies`.
-fn within(key: Key, path: &str) -> String {
+pub fn within(key: Key, path: &str) -> String {
     let path = path.trim_start_matches('.');
     let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
     format!("{}{dot}{path}", key.name)
@@ -210,10 +203,15 @@ mod tests {
     use common::annotations::{CLASS, CLASS_HPA};
     use hpa_core::spec::Source;
 
-    const CPU: &str = "- {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}";
+    const CPU: &str = r#"[{"type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]"#;
 
-    fn plan(pairs: &[(&str, &str)]) -> Result<Option<Plan>, FieldErrors> {
-        read(&map(pairs))
+    /// The annotations that hold structures have them as JSON here.
+    fn of(pairs: &[(&str, &str)]) -> Result<Option<Plan>, FieldErrors> {
+        let text = |key: Key| pairs.iter().find(|(name, _)| *name == key.name).map(|(_, text)| *text);
+        let metrics = text(METRICS).map(|text| serde_json::from_str(text).expect(text));
+        let behavior = text(BEHAVIOR).map(|text| serde_json::from_str(text).expect(text));
+        plan(&map(pairs), Written { metrics, behavior }, FieldErrors::new())
     }
 
     fn map(pairs: &[(&str, &str)]) -> Annotations {
@@ -221,24 +219,24 @@ mod tests {
     }
 
     fn sure(pairs: &[(&str, &str)]) -> Plan {
-        plan(pairs).expect("valid").expect("a plan")
+        of(pairs).expect("valid").expect("a plan")
     }
 
     #[test]
     fn class_kpa_has_a_plan_only_if_it_asks_for_one() {
-        assert_eq!(plan(&[]), Ok(None));
-        assert_eq!(plan(&[(TARGET.name, "10"), (METRIC.name, "rps")]), Ok(None));
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&[(TARGET.name, "10"), (METRIC.name, "rps")]), Ok(None));
         let asked = sure(&[(METRICS.name, CPU), (PERIOD.name, "1s")]);
         assert_eq!((asked.metrics.len(), asked.behavior.as_ref(), asked.load), (1, None, LoadRole::Counts));
         assert_eq!(asked.period, PERIOD_MIN);
-        let behaving = sure(&[(BEHAVIOR.name, "scaleDown: {stabilizationWindowSeconds: 5}")]);
+        let behaving = sure(&[(BEHAVIOR.name, r#"{"scaleDown": {"stabilizationWindowSeconds": 5}}"#)]);
         let behavior = behaving.behavior.expect("a behavior");
         assert_eq!(behaving.metrics, []);
         assert_eq!(behaving.period, PERIOD_DEFAULT);
         assert!(behavior.scale_up.is_some_and(|up| up.policies.is_some_and(|p| p.len() == 2)), "filled in");
     }
 
-    /// The table of the reference, of what an HPA object would say.
+    /// Goal: what the HorizontalPodAutoscaler that Knative makes would say.
     #[test]
     fn class_hpa_maps_metric_and_target_as_knative_does() {
         let hpa = (CLASS.name, CLASS_HPA);
@@ -297,30 +295,29 @@ mod tests {
     #[test]
     fn violations_name_annotation_and_path() {
         for (key, text, wanted) in [
-            (METRICS, "- {type: Resource}", "required value: zeroscale.dev/metrics[0].resource (must populate"),
-            (METRICS, "- {type: Nope}", "unsupported value: \"Nope\": zeroscale.dev/metrics[0].type (supported"),
-            (METRICS, "- {kind: Resource}", "at line 1 column 4: zeroscale.dev/metrics[0].kind"),
-            (METRICS, "- {type: Pods, pods: {target: {averageValue: much}}}", ": zeroscale.dev/metrics[0].pods.target"),
-            (METRICS, "{}", "cannot be read: invalid type: map, expected a sequence"),
-            (METRICS, "[", "cannot be read: "),
+            (METRICS, r#"[{"type": "Resource"}]"#, "required value: zeroscale.dev/metrics[0].resource (must populate"),
+            (METRICS, r#"[{"type": "Nope"}]"#, "unsupported value: \"Nope\": zeroscale.dev/metrics[0].type (supported"),
             (
                 BEHAVIOR,
-                "scaleUp: {stabilizationWindowSeconds: 9999}",
+                r#"{"scaleUp": {"stabilizationWindowSeconds": 9999}}"#,
                 "invalid value: 9999: zeroscale.dev/behavior.scaleUp.stabilizationWindowSeconds (must be less",
             ),
-            (BEHAVIOR, "scaleUp: {policies: []}", "required value: zeroscale.dev/behavior.scaleUp.policies"),
+            (BEHAVIOR, r#"{"scaleUp": {"policies": []}}"#, "required value: zeroscale.dev/behavior.scaleUp.policies"),
             (PERIOD, "999ms", "invalid value: 999ms: zeroscale.dev/period (a duration from 1s to 1h"),
             (PERIOD, "soon", "invalid value: soon: zeroscale.dev/period"),
         ] {
-            let errors = plan(&[(key.name, text)]).expect_err(text).to_string();
+            let errors = of(&[(key.name, text)]).expect_err(text).to_string();
             assert!(errors.contains(wanted), "{text}: {errors}");
         }
     }
 
     #[test]
     fn all_violations_are_found_at_once() {
-        let errors = plan(&[(METRICS.name, "- {}"), (BEHAVIOR.name, "scaleUp: {tolerance: -1}"), (PERIOD.name, "0s")])
-            .expect_err("wrong everywhere");
+        let mut unread = FieldErrors::new();
+        unread.push("cannot be read", METRICS.name, "");
+        let behavior = serde_json::from_str(r#"{"scaleUp": {"tolerance": -1}}"#).expect("a behavior");
+        let written = Written { metrics: None, behavior: Some(behavior) };
+        let errors = plan(&map(&[(PERIOD.name, "0s")]), written, unread).expect_err("wrong everywhere");
         for key in [METRICS, BEHAVIOR, PERIOD] {
             assert!(errors.iter().any(|error| error.path.starts_with(key.name)), "{errors}");
         }
