@@ -12,38 +12,25 @@
 #[cfg(test)]
 mod tests;
 
-use crate::hpa;
-use crate::leadership::{Owner, Shares};
 use crate::scale::multiscaler::{Explanation, Multiscaler, Present};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use autoscaler_core::history::Cause;
 use bytes::Bytes;
 use common::RevisionKey;
-use common_runtime::admin::{Page, json};
+use common_controller::shares::{Owner, Shares};
+use common_runtime::admin::{self, EXPLAIN, Page, json};
 use common_runtime::tls::Trust;
-use http::{Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Full, Limited};
-use hyper_util::rt::TokioIo;
+use http::{Response, StatusCode};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-
-/// Where explanations are found on the admin port.
-pub(crate) const PREFIX: &str = "/explain/";
-/// Longest wait for an answer of the admin port.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest answer that is read: 64 entries of some 300 bytes, and a good deal more.
-const ANSWER_MAX: usize = 256 * 1024;
 
 /// The page that explains.
 pub fn page(multiscaler: Arc<Multiscaler>, shares: Shares) -> Page {
     Arc::new(move |path| {
-        let (namespace, name) = path.strip_prefix(PREFIX)?.split_once('/')?;
+        let (namespace, name) = path.strip_prefix(EXPLAIN)?.split_once('/')?;
         Some(answer(&multiscaler, &shares, &RevisionKey::new(namespace, name)))
     })
 }
@@ -105,8 +92,7 @@ pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> an
     if revision.split('/').filter(|part| !part.is_empty()).count() != 2 || revision.matches('/').count() != 1 {
         bail!("{revision:?} must have the form NAMESPACE/NAME");
     }
-    let asked = timeout(PATIENCE, get(admin, trust, &format!("{PREFIX}{revision}"))).await;
-    let (status, document) = asked.with_context(|| format!("no answer from {admin} within {PATIENCE:?}"))??;
+    let (status, document) = admin::get(admin, trust, &format!("{EXPLAIN}{revision}")).await?;
     if status != StatusCode::OK {
         bail!("{revision}: {}", document["error"].as_str().unwrap_or("the admin port does not explain it"));
     }
@@ -114,32 +100,6 @@ pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> an
         return Ok(hpa::explain::table(&document));
     }
     Ok(table(&document))
-}
-
-async fn get(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {
-    let stream = TcpStream::connect(admin).await.with_context(|| format!("no admin port at {admin}"))?;
-    let request = Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
-    match trust {
-        Some(trust) => {
-            let stream = trust.connect(stream).await.with_context(|| format!("admin port {admin}"))?;
-            exchange(stream, request).await
-        }
-        None => exchange(stream, request).await,
-    }
-}
-
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> anyhow::Result<(StatusCode, Value)>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body =
-        Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|error| anyhow::anyhow!(error))?;
-    connection.abort();
-    Ok((status, serde_json::from_slice(&body.to_bytes()).unwrap_or_default()))
 }
 
 /// A few lines on the present, then a row for each change, latest first.

@@ -6,11 +6,11 @@
 
 use crate::ingest::stat_server::StatServer;
 use crate::knative::Knative;
-use crate::leadership::Shares;
 use crate::pods::PodScope;
 use crate::standalone::{Hpa, Standalone};
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::write_rate::Rate;
+use common_controller::shares::Shares;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::environment::{EnvironmentError, Mode};
 use futures::future::BoxFuture;

@@ -1,5 +1,5 @@
 //! The autoscaler: receives stats, looks at metrics where it is asked to, decides for each revision, patches replicas,
-//! switches the path. [`hpa`] is `autoscaler-hpa`'s part, [`import`] translates manifests of others.
+//! switches the path. [`import`] translates manifests of others.
 
 pub mod api_rate;
 #[cfg(test)]
@@ -8,11 +8,9 @@ pub mod collect;
 mod engine;
 pub mod explain;
 pub mod front_end;
-pub mod hpa;
 pub mod import;
 pub mod ingest;
 pub mod knative;
-pub mod leadership;
 pub mod options;
 pub mod pods;
 pub mod reconcile;

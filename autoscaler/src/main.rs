@@ -5,19 +5,21 @@
 //!
 //! Not here: upstream's klog flags (`config-logging`, or `RUST_LOG`).
 
-mod heap;
-
 use anyhow::Context;
 use autoscaler::{Options, api_rate, explain, import};
 use clap::{Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
-use common_runtime::{api_server, environment, resolve};
+use common_runtime::{api_server, environment, heap, resolve};
 use kube::config::KubeConfigOptions;
+use mimalloc::MiMalloc;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Decides how many pods each revision should have.
 #[derive(Debug, Parser)]

@@ -1,15 +1,11 @@
-//! The binaries on their own: what they say when they are told too little.
+//! The binary on its own: what it says when it is told too little.
 
 #![allow(missing_docs, reason = "tests")]
 
 use std::process::{Command, Output};
 
 fn run(env: &[(&str, &str)], args: &[&str]) -> Output {
-    start(env!("CARGO_BIN_EXE_autoscaler"), env, args)
-}
-
-fn start(binary: &str, env: &[(&str, &str)], args: &[&str]) -> Output {
-    let mut command = Command::new(binary);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_autoscaler"));
     command.env_clear().envs(env.iter().copied()).args(args).output().expect("started")
 }
 
@@ -33,21 +29,4 @@ fn a_kubeconfig_that_is_not_there_is_named() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("--kubeconfig /nowhere/kubeconfig"), "{errors}");
-}
-
-#[test]
-fn autoscaler_hpa_names_what_is_missing_or_out_of_place() {
-    let run = |env: &[(&str, &str)], args: &[&str]| {
-        let output = start(env!("CARGO_BIN_EXE_autoscaler-hpa"), env, args);
-        assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let errors = run(&[], &[]);
-    assert!(errors.contains("environment variable SYSTEM_NAMESPACE is not set"), "{errors}");
-    let errors = run(&[("SYSTEM_NAMESPACE", "knative-serving")], &["--kubeconfig", "/nowhere/kubeconfig"]);
-    assert!(errors.contains("--kubeconfig /nowhere/kubeconfig"), "{errors}");
-    let errors = run(&[("SYSTEM_NAMESPACE", "s"), ("ZEROSCALE_MODE", "standalone")], &[]);
-    assert!(errors.contains("only --hpa=native has a place beside it"), "{errors}");
-    let errors = run(&[], &["--horizontal-pod-autoscaler-sync-period=0s"]);
-    assert!(errors.contains("must be positive"), "{errors}");
 }

@@ -36,6 +36,17 @@ const STEP_SALT: &str = "step-angle-salt";
 /// Prefix of the names of buckets, and so of the hosts under which their owners are reached.
 const BUCKET_PREFIX: &str = "autoscaler-bucket";
 
+/// Whose a revision is, at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner<I> {
+    /// This instance's.
+    Us,
+    /// Another one's.
+    Other(I),
+    /// Nobody's: between two holders.
+    Nobody,
+}
+
 /// The bucket that owns `key` (`namespace/name` of a revision). None without buckets.
 pub fn owner<'a, S: AsRef<str>>(buckets: &'a [S], key: &str) -> Option<&'a str> {
     match buckets {

@@ -20,16 +20,7 @@
 //! - A forwarder that does not say who it is (upstream's, or an older one of ours) may get its stat back.
 //! - What is held is asked for again; what it has come by so far stays with it.
 
-/// Whose a revision is, at this moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner<I> {
-    /// This instance's.
-    Us,
-    /// Another one's.
-    Other(I),
-    /// Nobody's: between two holders.
-    Nobody,
-}
+use common::ownership::Owner;
 
 /// A way between two autoscalers, counted from whoever had the stat first-hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

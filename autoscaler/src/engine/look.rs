@@ -5,11 +5,11 @@
 //! not.
 
 use super::{Sources, State, Subject};
-use crate::hpa::pods::trimmed;
-use crate::hpa::sources::{PATIENCE, readings};
 use autoscaler_core::engine::blend::Measured;
 use common::RevisionKey as Key;
 use common_runtime::failure_log::FailureLog;
+use hpa::pods::trimmed;
+use hpa::sources::{PATIENCE, readings};
 use hpa_core::combine::combine;
 use hpa_core::measure::Scene;
 use hpa_core::options::{Gates, Options};

@@ -11,20 +11,20 @@
 //!
 //! # Not here
 //!
-//! The rules (`autoscaler_core::engine`), the metrics APIs ([`crate::hpa::sources`]), and writing.
+//! The rules (`autoscaler_core::engine`), the metrics APIs ([`hpa::sources`]), and writing.
 
 pub(crate) mod annotations;
 mod look;
 #[cfg(test)]
 mod tests;
 
-use crate::hpa::sources::{Mapper, MetricSource, RestMetrics};
 use crate::scale::Attention;
 use autoscaler_core::engine::blend::{Answer, Blend, Input, Measured};
 use autoscaler_core::engine::plan::{PERIOD_DEFAULT, Plan};
 use common::RevisionKey as Key;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
+use hpa::sources::{Mapper, MetricSource, RestMetrics};
 use hpa_core::spec::Behavior;
 use kube::Client;
 use look::Look;

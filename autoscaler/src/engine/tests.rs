@@ -1,10 +1,10 @@
 //! Looks against an API server made of answers, in paused time.
 
 use super::*;
-use crate::hpa::fixture::Mock;
 use autoscaler_core::engine::plan;
 use common::scaling::Bounds;
 use common::time::Timestamp;
+use hpa::fixture::Mock;
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -20,6 +20,7 @@ use common_runtime::clock::Clock;
 use common_runtime::lease::Ownership;
 use common_runtime::telemetry::Metrics;
 use hpa_core::decision::{Limit, Stabilization};
+use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
 fn multiscaler() -> Arc<Multiscaler> {
@@ -48,7 +49,7 @@ async fn why_is_answered_over_the_admin_port() {
     let shares = Shares::new(bucket_names(1), Ownership::alone(1, &me));
     let pages = vec![page(multiscaler, shares)];
     let listen = ([127, 0, 0, 1], 0).into();
-    let admin = common_runtime::admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
+    let admin = admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
 
     let table = why(admin, None, "ns/hello").await.expect("explained");
     let lines: Vec<_> = table.lines().collect();

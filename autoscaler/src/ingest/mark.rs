@@ -3,9 +3,9 @@
 //! Two headers of ours, which upstream's ignores: [`FORWARDED`] names the hop, [`FORWARDER`] who forwards, as that one
 //! writes itself on leases. An older one of ours sends `1` and no name, and takes whatever stands there for a mark.
 
-use crate::leadership::Instance;
 use autoscaler_core::forwarding::{Forwarded, Hop};
 use common::ownership::Holder;
+use common_controller::shares::Instance;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The hop that a connection is for: `1` or `2`. What is neither is taken for the last one.

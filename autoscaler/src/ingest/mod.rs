@@ -35,13 +35,13 @@ pub mod unfinished;
 mod tests;
 
 use crate::collect::{Collector, Recorded};
-use crate::leadership::{Instance, Shares};
 use crate::scale::multiscaler::Multiscaler;
 use attest::Attestations;
 use autoscaler_core::forwarding::{Forwarded, Route, route};
 use bytes::Bytes;
 use common::RevisionKey;
 use common::stat::{Stat, WireStatMessage};
+use common_controller::shares::{Instance, Shares};
 use common_runtime::clock::Clock;
 use counters::{Dropped, IngestCounters};
 use peers::{Local, Peers};

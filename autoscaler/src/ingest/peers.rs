@@ -20,11 +20,11 @@
 use super::attest::HEARD_WITHIN;
 use super::counters::{Dropped, IngestCounters};
 use super::mark;
-use crate::leadership::{Instance, Shares};
 use crate::stateful_set::stat_url;
 use autoscaler_core::forwarding::{Forwarded, Hop, Route, route};
 use common::RevisionKey;
 use common::stat::{WireStatMessage, WireStatMessages};
+use common_controller::shares::{Instance, Shares};
 use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Resolve;
 use common_runtime::tls::Trust;

@@ -9,9 +9,9 @@
 //! A write that fails is tried again every second for as long as the bucket is ours; upstream's process ends after 3 s.
 //! Objects of buckets that no longer exist (the number was changed) stay, as upstream's do.
 
-use crate::leadership::Shares;
 use common::names::STAT_PORT;
 use common_controller::Leadership;
+use common_controller::shares::Shares;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

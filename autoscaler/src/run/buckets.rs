@@ -1,9 +1,9 @@
 //! How this process gets its share of the revisions.
 
-use crate::leadership::Shares;
 use crate::options::Options;
 use common::config::LeaderElectionConfig;
 use common::ownership::{Holder, bucket_names};
+use common_controller::shares::Shares;
 use common_runtime::lease::{self, ElectorOptions, Timing};
 use kube::Client;
 use tokio::task::JoinHandle;

@@ -31,10 +31,10 @@ mod tokens;
 
 use crate::explain;
 use crate::ingest::stat_server::StatServer;
-use crate::leadership::tell_of_edits;
 use crate::options::Options;
 use crate::reconcile;
 use anyhow::Context;
+use common_controller::shares::tell_of_edits;
 use common_runtime::observe;
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry::otlp::Who;

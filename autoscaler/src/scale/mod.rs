@@ -10,7 +10,7 @@
 //!                                  └── ensure, observe ───────────┘
 //! ```
 //!
-//! Each port has one real adapter ([`multiscaler`], [`crate::collect`], [`crate::pods`], [`crate::leadership`]) and is
+//! Each port has one real adapter ([`multiscaler`], [`crate::collect`], [`crate::pods`], [`common_controller::shares`]) and is
 //! small enough to fake by hand.
 
 pub mod attention;

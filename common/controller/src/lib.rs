@@ -16,6 +16,8 @@
 //! | [`Passes`] | what a pass has around it: a status begun, errors said, the status finished and written ([`pass`]) |
 //! | [`Writer`] | writes that are paced ([`WriteLimiter`]), and guarded by a lease ([`Leadership`]) |
 //! | [`Recorder`] | Kubernetes Events |
+//! | [`shares`] | which objects are this process's, by leases or by its ordinal |
+//! | [`objects`] | objects made for another object: who controls them, and how they are put right |
 //!
 //! # What of kube is used, and what not
 //!
@@ -38,11 +40,13 @@ pub mod changes;
 pub mod error;
 pub mod leadership;
 pub mod limiter;
+pub mod objects;
 pub mod packed;
 pub mod pass;
 pub mod queue;
 pub mod recorder;
 pub mod relist;
+pub mod shares;
 pub mod status;
 pub mod store;
 pub mod workers;

@@ -1,5 +1,9 @@
 //! The port for operators: `GET /metrics`, and whatever else a plane explains of itself. Never on a public port.
 
+mod ask;
+
+pub use ask::get;
+
 use crate::telemetry::Metrics;
 use crate::tls::{self, rustls::ServerConfig};
 use bytes::Bytes;
@@ -19,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 /// Answers a GET on a path, or says that it knows no such thing.
 pub type Page = Arc<dyn Fn(&str) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 
+/// Where a plane explains its decisions: `/explain/NAMESPACE/NAME`.
+pub const EXPLAIN: &str = "/explain/";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Longest wait for a request head.

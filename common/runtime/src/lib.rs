@@ -9,6 +9,7 @@ pub mod config_map;
 pub mod credential;
 pub mod environment;
 pub mod failure_log;
+pub mod heap;
 pub mod lease;
 pub mod observe;
 pub mod process;

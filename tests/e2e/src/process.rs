@@ -150,7 +150,7 @@ pub fn find(binary: &str) -> anyhow::Result<PathBuf> {
     anyhow::ensure!(
         path.is_file(),
         "{} is missing. Tests of the whole workspace build it; for these alone run first: \
-         cargo build{release} -p local -p activator -p autoscaler",
+         cargo build{release} -p local -p activator -p autoscaler -p hpa",
         path.display()
     );
     Ok(path)

@@ -1,12 +1,10 @@
 //! The autoscaler's shell against the embedded API server: leases, and the way from a stat to a patch. No activator, no
 //! pods: what they would say is said by the test.
 
-use autoscaler::hpa::options::{ControllerOptions, HpaMode};
-use autoscaler::hpa::run::{self as hpa, HpaOptions};
-use autoscaler::leadership::Shares;
 use autoscaler::{FrontEnd, Hpa};
 use common::ownership::{Holder, bucket_names};
 use common::stat::Stat;
+use common_controller::shares::Shares;
 use common_runtime::environment::Mode;
 use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
 use common_runtime::process::ProcessOptions;
@@ -14,6 +12,8 @@ use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use e2e::bare::{self, SYSTEM};
 use faults::stalls::Stalls;
+use hpa::options::{ControllerOptions, HpaMode};
+use hpa::run::HpaOptions;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -243,7 +243,7 @@ async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa()
     ];
     for (mode, name, key, value, expected) in rows {
         write(name, key, Some(value)).await;
-        let ended = hpa::run(hpa_options(mode, None), client.clone(), CancellationToken::new());
+        let ended = hpa::run::run(hpa_options(mode, None), client.clone(), CancellationToken::new());
         let error = timeout(PATIENCE, ended).await.expect("ends").expect_err("refused");
         assert!(format!("{error:#}").starts_with(expected), "{mode:?}: {error:#}");
         write(name, key, None).await;
@@ -251,7 +251,7 @@ async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa()
 
     write(AUTOSCALER, "stable-window", Some("1s")).await;
     let (stop, admin) = (CancellationToken::new(), free_port().await);
-    let native = tokio::spawn(hpa::run(hpa_options(HpaMode::Native, Some(admin)), client.clone(), stop.clone()));
+    let native = tokio::spawn(hpa::run::run(hpa_options(HpaMode::Native, Some(admin)), client.clone(), stop.clone()));
     refused_maps(admin, 1).await;
     write(AUTOSCALER, "stable-window", Some("60s")).await;
     refused_maps(admin, 0).await;
@@ -259,7 +259,7 @@ async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa()
     timeout(PATIENCE, native).await.expect("ends").expect("no panic").expect("no error");
 
     let stop = CancellationToken::new();
-    let delegate = tokio::spawn(hpa::run(hpa_options(HpaMode::Delegate, None), client.clone(), stop.clone()));
+    let delegate = tokio::spawn(hpa::run::run(hpa_options(HpaMode::Delegate, None), client.clone(), stop.clone()));
     let leases: Api<Lease> = Api::namespaced(client, SYSTEM);
     let leads = async {
         let held = |lease: &Lease| {

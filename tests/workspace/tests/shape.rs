@@ -30,9 +30,6 @@ fn dependencies_point_inward() {
         ("hpa-core", &["common"]),
         ("hpa", &["common", "common-api", "common-controller", "common-runtime", "hpa-core"]),
         ("autoscaler-core", &["common", "hpa-core"]),
-        ("hpa-core", &["common"]),
-        ("hpa", &["common", "common-api", "common-controller", "common-runtime", "hpa-core"]),
-        ("autoscaler-core", &["common", "hpa-core"]),
         ("activator-net", &["activator-core", "common", "common-runtime"]),
         ("activator", &["activator-core", "activator-net", "common", "common-api", "common-runtime"]),
         (

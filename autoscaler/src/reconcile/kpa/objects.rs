@@ -1,18 +1,14 @@
-//! The ServerlessService and the Metric of a PodAutoscaler, as they should be, and an existing one put right
-//! ([`corrected`]).
+//! The ServerlessService and the Metric of a PodAutoscaler, as they should be.
 
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
 use common::names;
 use common_api::{Metric, MetricSpec, Mode, PodAutoscaler, ServerlessService, ServerlessServiceSpec};
+use common_controller::objects::controller_reference;
 use common_runtime::environment::Mode as Rules;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::core::object::HasSpec;
-use kube::{Resource, ResourceExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use std::collections::BTreeMap;
-
-/// What settings of autoscaling begin with.
-const AUTOSCALING: &str = "autoscaling.knative.dev/";
 
 /// Labels of everything that belongs to a revision: the PodAutoscaler's; in standalone, where nobody else sets them,
 /// with revision, its uid and configuration.
@@ -28,19 +24,13 @@ pub(crate) fn labels(autoscaler: &PodAutoscaler, rules: Rules) -> BTreeMap<Strin
     labels
 }
 
-/// A controller reference to the PodAutoscaler.
-pub(crate) fn owner(autoscaler: &PodAutoscaler) -> OwnerReference {
-    let owner = autoscaler.controller_owner_ref(&());
-    OwnerReference { controller: Some(true), block_owner_deletion: Some(true), ..owner.unwrap_or_default() }
-}
-
 fn metadata(autoscaler: &PodAutoscaler, rules: Rules, annotations: Annotations) -> ObjectMeta {
     ObjectMeta {
         name: autoscaler.metadata.name.clone(),
         namespace: autoscaler.metadata.namespace.clone(),
         labels: Some(labels(autoscaler, rules)).filter(|labels| !labels.is_empty()),
         annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
-        owner_references: Some(vec![owner(autoscaler)]),
+        owner_references: Some(vec![controller_reference(autoscaler)]),
         ..ObjectMeta::default()
     }
 }
@@ -97,39 +87,10 @@ pub(crate) fn metric(
     }
 }
 
-/// `have` as it should be by `want`, if it is not: its spec, and the labels and annotations that `want` has. Settings
-/// of autoscaling that `want` has no more go; what others have put there stays. Upstream looks at the spec alone, so
-/// there an edited annotation (the averaging algorithm, the class) never arrives.
-pub(crate) fn corrected<K>(have: &K, want: &K) -> Option<K>
-where
-    K: Resource + HasSpec + Clone,
-    K::Spec: PartialEq + Clone,
-{
-    let empty = BTreeMap::new();
-    let wanted = (want.meta().labels.as_ref(), want.meta().annotations.as_ref());
-    let (labels, annotations) = (wanted.0.unwrap_or(&empty), wanted.1.unwrap_or(&empty));
-    let has = |have: &Option<BTreeMap<String, String>>, (name, value): (&String, &String)| {
-        have.as_ref().and_then(|have| have.get(name)) == Some(value)
-    };
-    let stale = |name: &String| name.starts_with(AUTOSCALING) && !annotations.contains_key(name);
-    let meta = have.meta();
-    let is_right = labels.iter().all(|label| has(&meta.labels, label))
-        && annotations.iter().all(|annotation| has(&meta.annotations, annotation))
-        && !meta.annotations.iter().flatten().any(|(name, _)| stale(name));
-    if is_right && have.spec() == want.spec() {
-        return None;
-    }
-    let mut next = have.clone();
-    next.spec_mut().clone_from(want.spec());
-    next.labels_mut().extend(labels.clone());
-    next.annotations_mut().retain(|name, _| !stale(name));
-    next.annotations_mut().extend(annotations.clone());
-    Some(next)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common_controller::objects::corrected;
     use serde_json::json;
 
     fn autoscaler() -> PodAutoscaler {

@@ -1,11 +1,11 @@
 //! The two objects that a pass makes and keeps: Metric and ServerlessService. An existing one is put right
-//! ([`objects::corrected`]); one that somebody else controls is left alone and told in the status.
+//! ([`corrected`]); one that somebody else controls is left alone and told in the status.
 
 use super::super::error::Error;
-use super::super::world::controller;
 use super::{Pass, objects};
 use common_api::{Mode, PodAutoscaler, ServerlessService};
 use common_controller::WriteError;
+use common_controller::objects::{controller, corrected};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Pass<'_> {
             let owner = format!("PA: {}", key.name());
             return Err(WriteError::NotOwned { owner, kind: "Metric", name: key.name().to_owned() }.into());
         }
-        if let Some(next) = objects::corrected(&*have, &want) {
+        if let Some(next) = corrected(&*have, &want) {
             cx.replace(key, &cx.world.metrics, &next, "error updating metric").await?;
         }
         Ok(())
@@ -48,7 +48,7 @@ impl Pass<'_> {
             let owner = format!("PA: {}", key.name());
             return Err(during(WriteError::NotOwned { owner, kind: "SKS", name: key.name().to_owned() }.into()));
         }
-        let Some(next) = objects::corrected(&*have, &want) else { return Ok(have) };
+        let Some(next) = corrected(&*have, &want) else { return Ok(have) };
         if next.spec != have.spec {
             tracing::info!(revision = %key, ?mode, number, "path");
         }

@@ -7,7 +7,6 @@ use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
 use super::super::world::{Queues, World};
 use crate::engine::Engine;
-use crate::hpa::fixture::Mock;
 use crate::scale::{
     Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, OnScale, PodCounts, PodSet,
     Pods, Ports, ScaleEvent, Subject, Surroundings,
@@ -27,6 +26,7 @@ use common_runtime::lease::WriteGuard;
 use common_runtime::resolve::Resolve;
 use dashmap::DashMap;
 use futures::future::BoxFuture;
+use hpa::fixture::Mock;
 use http::{Request, Response};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;

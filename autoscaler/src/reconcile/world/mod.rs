@@ -25,11 +25,12 @@ use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::names;
 use common_api::{Metric, PodAutoscaler, ServerlessService};
+use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
 use common_runtime::environment::Mode;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use links::{Links, Refers};
 use parking_lot::RwLock;
@@ -303,11 +304,6 @@ impl Routes {
 /// The parts of the metadata that a user asks something with.
 fn asked(meta: &ObjectMeta) -> impl PartialEq + '_ {
     (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid)
-}
-
-/// Who controls an object.
-pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 /// Name of the Service that clients call.

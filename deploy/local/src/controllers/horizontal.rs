@@ -3,8 +3,8 @@
 //!
 //! Metrics come from wherever the API server has them: the embedded one serves `metrics.k8s.io` if a node measures.
 
-use autoscaler::hpa::native::{self, Wiring};
-use autoscaler::hpa::options::ControllerOptions;
+use hpa::native::{self, Wiring};
+use hpa::options::ControllerOptions;
 use kube::Client;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! What `local up` can be told.
 
-use autoscaler::hpa::options::sync_period;
 use clap::Args;
+use hpa::options::sync_period;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Plain HorizontalPodAutoscalers against the server, with real pods.
 
 use super::cluster::{Cluster, PATIENCE, container, deployment};
-use autoscaler::hpa::options::{ControllerOptions, HpaMode};
-use autoscaler::hpa::run::{HpaOptions, run};
 use common_api::{Mode, PodAutoscaler, ServerlessService};
+use hpa::options::{ControllerOptions, HpaMode};
+use hpa::run::{HpaOptions, run};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -2,7 +2,7 @@
 
 use super::controller::Held;
 use super::*;
-use crate::hpa::fixture::{Mock, scale, with_apps};
+use crate::fixture::{Mock, scale, with_apps};
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
@@ -154,7 +154,7 @@ fn reasons(status: &Value) -> Vec<&str> {
     status["conditions"].as_array().into_iter().flatten().filter_map(|c| c["reason"].as_str()).collect()
 }
 
-/// Goal: section 3 of the reference, step by step: which requests, in which order, saying what.
+/// Goal: a pass step by step: which requests, in which order, saying what.
 #[tokio::test(start_paused = true)]
 async fn a_busy_object_is_scaled_and_says_so() {
     let f = Fixture::new(1);
@@ -320,7 +320,7 @@ async fn two_objects_for_the_same_pods_block_each_other() {
     assert!(!lines(&second).contains(&PUT));
 }
 
-/// The row of the reference (hpa, 8.15): a thousand objects and five workers are done in one period.
+/// Goal: five workers are done with a thousand objects in one period.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_objects_are_evaluated_each_period() {
     let f = Fixture::new(5);

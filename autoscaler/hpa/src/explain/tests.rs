@@ -1,6 +1,7 @@
 //! What is kept of passes, and how it is shown.
 
 use super::*;
+use common_runtime::admin::get;
 use common_runtime::telemetry::Metrics;
 use hpa_core::condition::{Condition, ConditionType};
 use hpa_core::reconcile::{ErrorLabel, MetricRun};
@@ -43,7 +44,7 @@ fn conclusion(action: Action, error: Option<&str>) -> Conclusion {
     }
 }
 
-/// Goal: over the admin port, and through the same command as revisions.
+/// Goal: the document comes over the admin port, and is laid out as a table.
 #[tokio::test]
 async fn why_is_answered_over_the_admin_port() {
     let (explanations, shutdown) = (Arc::new(Explanations::default()), CancellationToken::new());
@@ -62,7 +63,8 @@ async fn why_is_answered_over_the_admin_port() {
     let pages = vec![page(explanations.clone())];
     let admin = common_runtime::admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
 
-    let table = crate::explain::why(admin, None, "shop/web").await.expect("explained");
+    let (_, document) = get(admin, None, "/explain/shop/web").await.expect("explained");
+    let table = table(&document);
     let lines: Vec<_> = table.lines().collect();
     assert_eq!(lines[0], "shop/web: replicas 2, wants 4, bounds 1..9", "{table}");
     assert_eq!(lines[1], "  Resource cpu 90% 460m a pod asks for 4");
@@ -75,8 +77,9 @@ async fn why_is_answered_over_the_admin_port() {
     assert!(lines[8].ends_with("another manager writes its status: kcm"), "{table}");
 
     explanations.forget(&key);
-    let error = crate::explain::why(admin, None, "shop/web").await.expect_err("unknown").to_string();
-    assert_eq!(error, "shop/web: no HorizontalPodAutoscaler of that name has been evaluated here");
+    let (status, document) = get(admin, None, "/explain/shop/web").await.expect("an answer");
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert_eq!(document["error"], "no HorizontalPodAutoscaler of that name has been evaluated here");
     shutdown.cancel();
 }
 

@@ -22,10 +22,10 @@ mod pass;
 #[cfg(test)]
 mod tests;
 
-use crate::reconcile::world::controller;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common_api::{PodAutoscaler, ServerlessService};
+use common_controller::objects::controller;
 use common_controller::{Leadership, Priority, Recorder, Store, WorkQueue, Workers, Writer};
 use common_runtime::clock::Clock;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

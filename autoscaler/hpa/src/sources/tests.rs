@@ -1,7 +1,7 @@
 //! Which requests the sources make, and what they read from the answers.
 
 use super::*;
-use crate::hpa::fixture::{Mock, group, resource, resources, scale, with_apps};
+use crate::fixture::{Mock, group, resource, resources, scale, with_apps};
 use hpa_core::reconcile::Scale;
 use hpa_core::usage::PodValue;
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ async fn an_old_servers_selector_is_a_map_of_labels() {
     }
 }
 
-/// The five questions, as section 4.1 of the reference puts them.
+/// Goal: each of the five questions has its path.
 #[tokio::test]
 async fn each_metric_is_asked_at_its_path() {
     let mock = Mock::default();

@@ -8,7 +8,7 @@ use super::object::Shown;
 use bytes::Bytes;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
-use common_runtime::admin::{Page, json};
+use common_runtime::admin::{EXPLAIN, Page, json};
 use hpa_core::reconcile::{Action, Conclusion};
 use hpa_core::status::Status;
 use http::{Response, StatusCode};
@@ -26,7 +26,7 @@ const BYTES_MAX: usize = 4096;
 /// Longest text of one entry.
 const TEXT_MAX: usize = 400;
 /// What a document is about, and how its table is told from that of a revision.
-pub(crate) const SUBJECT: &str = "horizontalPodAutoscaler";
+pub const SUBJECT: &str = "horizontalPodAutoscaler";
 
 /// What is known of all objects.
 #[derive(Debug, Default)]
@@ -166,7 +166,7 @@ fn shortened(text: &str) -> Box<str> {
 /// The page that explains: `GET /explain/NAMESPACE/NAME`.
 pub fn page(explanations: Arc<Explanations>) -> Page {
     Arc::new(move |path| {
-        let (namespace, name) = path.strip_prefix(crate::explain::PREFIX)?.split_once('/')?;
+        let (namespace, name) = path.strip_prefix(EXPLAIN)?.split_once('/')?;
         Some(answer(&explanations, &Key::new(namespace, name)))
     })
 }
@@ -182,7 +182,7 @@ fn answer(explanations: &Explanations, key: &Key) -> Response<Full<Bytes>> {
 }
 
 /// A few lines on the present, then a row for each change, latest first.
-pub(crate) fn table(document: &Value) -> String {
+pub fn table(document: &Value) -> String {
     let text = |value: &Value| match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),

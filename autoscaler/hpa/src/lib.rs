@@ -56,8 +56,8 @@
 pub mod delegate;
 pub mod evaluate;
 pub mod explain;
-#[cfg(test)]
-pub(crate) mod fixture;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 pub mod native;
 pub mod object;
 pub mod options;

@@ -5,19 +5,20 @@
 //! Not here: upstream's flags for API rate limits (the writes of this process are not limited) and its klog set
 //! (`config-logging`, or `RUST_LOG`).
 
-#[path = "../heap.rs"]
-mod heap;
-
 use anyhow::{Context, bail};
-use autoscaler::hpa::options::{Flags, HpaMode};
-use autoscaler::hpa::run::{HpaOptions, run};
 use clap::Parser;
-use common_runtime::api_server;
 use common_runtime::environment::{self, Mode};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
+use common_runtime::{api_server, heap};
+use hpa::options::{Flags, HpaMode};
+use hpa::run::{HpaOptions, run};
 use kube::config::KubeConfigOptions;
+use mimalloc::MiMalloc;
 use std::path::PathBuf;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Evaluates HorizontalPodAutoscalers, or makes them for PodAutoscalers of class HPA.
 #[derive(Debug, Parser)]

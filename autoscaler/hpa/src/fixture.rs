@@ -18,26 +18,26 @@ type Answer = (u16, Value);
 
 /// An API server made of answers. Clones are the same one.
 #[derive(Clone, Default)]
-pub(crate) struct Mock {
+pub struct Mock {
     answers: Arc<Mutex<HashMap<String, VecDeque<Answer>>>>,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Mock {
     /// The next answer to `METHOD PATH?QUERY`. The last one is given for ever; what has none gets a plain 404.
-    pub(crate) fn on(&self, line: &str, code: u16, body: Value) -> &Self {
+    pub fn on(&self, line: &str, code: u16, body: Value) -> &Self {
         self.answers.lock().entry(line.to_owned()).or_default().push_back((code, body));
         self
     }
 
     /// From now on, instead of what was said before.
-    pub(crate) fn now(&self, line: &str, code: u16, body: Value) -> &Self {
+    pub fn now(&self, line: &str, code: u16, body: Value) -> &Self {
         self.answers.lock().remove(line);
         self.on(line, code, body)
     }
 
     /// A refusal, as an API server words it.
-    pub(crate) fn refuses(&self, line: &str, code: u16, message: &str) -> &Self {
+    pub fn refuses(&self, line: &str, code: u16, message: &str) -> &Self {
         let reason = if code == 409 { "Conflict" } else { "InternalError" };
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message, "reason": reason,
@@ -46,17 +46,17 @@ impl Mock {
     }
 
     /// What was asked since the last time, in order.
-    pub(crate) fn asked(&self) -> Vec<String> {
+    pub fn asked(&self) -> Vec<String> {
         self.requests().into_iter().map(|(line, _)| line).collect()
     }
 
     /// The same with what was sent.
-    pub(crate) fn requests(&self) -> Vec<(String, Value)> {
+    pub fn requests(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.asked.lock())
     }
 
     /// A client of this server.
-    pub(crate) fn client(&self) -> Client {
+    pub fn client(&self) -> Client {
         let mock = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let mock = mock.clone();
@@ -92,7 +92,7 @@ fn without_timeout(path: &str) -> &str {
 }
 
 /// Pods by hand, all of one namespace.
-pub(crate) struct Pods(pub(crate) Result<Vec<Pod>, String>);
+pub struct Pods(pub Result<Vec<Pod>, String>);
 
 impl PodSource for Pods {
     fn select(&self, _: &str, selector: &Selector) -> Result<Vec<Pod>, String> {
@@ -101,7 +101,7 @@ impl PodSource for Pods {
 }
 
 /// Discovery of Deployments, and of Services.
-pub(crate) fn with_apps(mock: &Mock) {
+pub fn with_apps(mock: &Mock) {
     mock.on("GET /apis/apps", 200, group("apps", &["v1"]));
     let scale = json!({"name": "deployments/scale", "singularName": "", "namespaced": true, "group": "autoscaling",
                        "version": "v1", "kind": "Scale", "verbs": []});
@@ -110,24 +110,24 @@ pub(crate) fn with_apps(mock: &Mock) {
 }
 
 /// An API group with these versions, the first one preferred.
-pub(crate) fn group(name: &str, versions: &[&str]) -> Value {
+pub fn group(name: &str, versions: &[&str]) -> Value {
     let version = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
     let versions: Vec<_> = versions.iter().map(version).collect();
     json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": versions[0]})
 }
 
 /// The resources of one version.
-pub(crate) fn resources(group_version: &str, resources: &[Value]) -> Value {
+pub fn resources(group_version: &str, resources: &[Value]) -> Value {
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
 }
 
 /// A namespaced resource.
-pub(crate) fn resource(plural: &str, kind: &str) -> Value {
+pub fn resource(plural: &str, kind: &str) -> Value {
     json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]})
 }
 
 /// The scale of Deployment `web`.
-pub(crate) fn scale(replicas: i32) -> Value {
+pub fn scale(replicas: i32) -> Value {
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"},

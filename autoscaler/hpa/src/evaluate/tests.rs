@@ -1,9 +1,9 @@
 //! Whole passes against an API server made of answers.
 
 use super::*;
-use crate::hpa::fixture::{Mock, Pods, scale, with_apps};
-use crate::hpa::object;
-use crate::hpa::sources::{Mapper, RestMetrics, RestScales};
+use crate::fixture::{Mock, Pods, scale, with_apps};
+use crate::object;
+use crate::sources::{Mapper, RestMetrics, RestScales};
 use hpa_core::pod::{Container, Phase, Pod, Readiness};
 use hpa_core::reconcile::{Action, Conclusion, ErrorLabel};
 use hpa_core::spec::Spec;
@@ -119,7 +119,7 @@ async fn a_conflict_is_met_with_a_fresh_read() {
     assert_eq!(status.expect("a status").conditions[0].reason, "FailedUpdateScale");
 }
 
-/// Section 3.10 of the reference: what each layer puts before an error.
+/// Goal: each layer puts its words before an error.
 #[tokio::test]
 async fn errors_are_layered_as_upstreams() {
     let metric =

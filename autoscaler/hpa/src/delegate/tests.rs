@@ -1,8 +1,8 @@
-//! The numbered cases of the reference (9.5), against an API server made of answers.
+//! Whole passes, against an API server made of answers.
 
 use super::pass::reconcile;
 use super::*;
-use crate::hpa::fixture::Mock;
+use crate::fixture::Mock;
 use common::annotations;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;

@@ -1,13 +1,13 @@
-//! Which revisions are this process's: a hash names the bucket, a lease names its owner; in a StatefulSet
-//! ([`crate::stateful_set`]) its ordinal does.
+//! Which objects are this process's: a hash names the bucket, a lease names its owner; among the members of a
+//! StatefulSet an ordinal does.
 //!
 //! A key's bucket never changes in the life of a process, so it is hashed once and remembered: every stat and every
 //! write asks. What is remembered is bounded, since keys come over the wire: [`KNOWN_MAX`] of them, none longer than
 //! Kubernetes allows; beyond that everything is forgotten and hashed anew.
 
+use crate::Leadership;
 use common::RevisionKey;
-use common::ownership::{Holder, owner};
-use common_controller::Leadership;
+use common::ownership::{self, Holder, owner};
 use common_runtime::lease::{Ownership, WriteGuard};
 use dashmap::DashMap;
 use std::fmt;
@@ -60,7 +60,7 @@ impl fmt::Display for Instance {
 }
 
 /// Whose a revision is, at this moment.
-pub type Owner = autoscaler_core::forwarding::Owner<Instance>;
+pub type Owner = ownership::Owner<Instance>;
 
 impl Shares {
     /// Buckets of these names, in the order in which `ownership` counts them.
@@ -198,7 +198,7 @@ impl Leadership for Shares {
 
 /// Says when the map of the leases is edited: it is read at the start alone, so an edit has no effect before the next
 /// one.
-pub(crate) async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
+pub async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
     edits(&mut content, &until, || {
         tracing::warn!(
             config_map = map,

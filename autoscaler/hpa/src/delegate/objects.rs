@@ -1,4 +1,4 @@
-//! The HorizontalPodAutoscaler of a PodAutoscaler, as Knative makes it.
+//! The HorizontalPodAutoscaler and the ServerlessService of a PodAutoscaler, as Knative makes them.
 //!
 //! | Annotations | `metrics` |
 //! |---|---|
@@ -10,11 +10,11 @@
 //! `window` becomes the stabilization window both ways. Other annotations of the class KPA have no effect. A
 //! PodAutoscaler that no route leads to has no least scale.
 
-use crate::hpa::object;
-use crate::reconcile::kpa::objects::owner;
-use common::annotations::{self, METRIC_CPU, METRIC_MEMORY, TARGET, WINDOW};
+use crate::object;
+use common::annotations::{self, METRIC, METRIC_CPU, METRIC_MEMORY, TARGET, WINDOW};
 use common::config::AutoscalerConfig;
-use common_api::PodAutoscaler;
+use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceSpec};
+use common_controller::objects::controller_reference;
 use hpa_core::defaults;
 use hpa_core::quantity::{Format, Quantity};
 use k8s_openapi::api::autoscaling::v2::{
@@ -25,7 +25,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-/// The object. `autoscaler` has its defaults filled in.
+/// The ServerlessService leads to all activators.
+const ALL_ACTIVATORS: i32 = 0;
+
+/// The HorizontalPodAutoscaler. `autoscaler` has its defaults filled in.
 pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) -> HorizontalPodAutoscaler {
     let annotations = autoscaler.annotations();
     let bounds = annotations::bounds(annotations, config, autoscaler.is_reachable());
@@ -38,14 +41,7 @@ pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) 
         }
     });
     HorizontalPodAutoscaler {
-        metadata: ObjectMeta {
-            name: autoscaler.metadata.name.clone(),
-            namespace: autoscaler.metadata.namespace.clone(),
-            labels: autoscaler.metadata.labels.clone(),
-            annotations: autoscaler.metadata.annotations.clone(),
-            owner_references: Some(vec![owner(autoscaler)]),
-            ..ObjectMeta::default()
-        },
+        metadata: metadata(autoscaler),
         spec: HorizontalPodAutoscalerSpec {
             scale_target_ref: CrossVersionObjectReference {
                 api_version: target.api_version.clone(),
@@ -59,6 +55,36 @@ pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) 
                 scale_up: Some(rules.clone()),
                 scale_down: Some(rules),
             }),
+        },
+        status: None,
+    }
+}
+
+/// Name, labels, annotations and the owner of an object that is made for it.
+fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
+    ObjectMeta {
+        name: autoscaler.metadata.name.clone(),
+        namespace: autoscaler.metadata.namespace.clone(),
+        labels: autoscaler.metadata.labels.clone(),
+        annotations: autoscaler.metadata.annotations.clone(),
+        owner_references: Some(vec![controller_reference(autoscaler)]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The ServerlessService: traffic goes to the pods, and what goes through activators may go through all of them.
+pub(super) fn serverless(autoscaler: &PodAutoscaler) -> ServerlessService {
+    let mut metadata = metadata(autoscaler);
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(METRIC.name);
+    }
+    ServerlessService {
+        metadata,
+        spec: ServerlessServiceSpec {
+            mode: Some(Mode::Serve),
+            object_ref: autoscaler.spec.scale_target_ref.clone(),
+            protocol_type: autoscaler.spec.protocol_type,
+            num_activators: ALL_ACTIVATORS,
         },
         status: None,
     }
@@ -132,9 +158,8 @@ mod tests {
 
     const CLASS: (&str, &str) = ("class", "hpa.autoscaling.knative.dev");
 
-    /// The rows below 9.5 of the reference.
     #[test]
-    fn specs_are_those_of_the_reference() {
+    fn annotations_become_metrics_bounds_and_behavior() {
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello-deployment"});
         let resource =
             |name: &str, target: Value| json!([{"type": "Resource", "resource": {"name": name, "target": target}}]);

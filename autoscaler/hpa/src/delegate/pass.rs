@@ -1,15 +1,13 @@
 //! One pass over one PodAutoscaler of class HPA.
 
 use super::{Context, objects};
-use crate::reconcile::kpa::objects::{corrected, serverless};
-use crate::reconcile::world::controller;
 use common::RevisionKey as Key;
 use common::annotations;
 use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
-use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_controller::objects::{controller, corrected};
 use common_controller::{Passed, Passes, WriteError};
-use common_runtime::environment::Mode as Rules;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -19,8 +17,6 @@ use std::sync::Arc;
 const COMPONENT: &str = "podautoscaler-controller";
 /// Message while the ServerlessService is not ready, whatever it says itself.
 const SKS_NOT_READY: &str = "SKS Services are not ready yet";
-/// The ServerlessService leads to all activators.
-const ALL_ACTIVATORS: i32 = 0;
 
 /// One pass. The status is written even if something failed.
 ///
@@ -123,7 +119,7 @@ impl Pass<'_> {
 
     async fn ensure_serverless(&mut self) -> Result<Arc<ServerlessService>, WriteError> {
         let (cx, key) = (self.cx, self.key);
-        let want = serverless(self.object, Rules::Knative, Mode::Serve, ALL_ACTIVATORS);
+        let want = objects::serverless(self.object);
         let Some(have) = cx.serverless.get(key) else {
             return cx.writer().create(key, &cx.serverless, &want, "error creating SKS").await.map(Arc::new);
         };

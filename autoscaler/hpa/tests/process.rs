@@ -1,0 +1,23 @@
+//! The binary on its own: what it says when it is told too little.
+
+#![allow(missing_docs, reason = "tests")]
+
+use std::process::Command;
+
+#[test]
+fn it_names_what_is_missing_or_out_of_place() {
+    let run = |env: &[(&str, &str)], args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_autoscaler-hpa"));
+        let output = command.env_clear().envs(env.iter().copied()).args(args).output().expect("started");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let errors = run(&[], &[]);
+    assert!(errors.contains("environment variable SYSTEM_NAMESPACE is not set"), "{errors}");
+    let errors = run(&[("SYSTEM_NAMESPACE", "knative-serving")], &["--kubeconfig", "/nowhere/kubeconfig"]);
+    assert!(errors.contains("--kubeconfig /nowhere/kubeconfig"), "{errors}");
+    let errors = run(&[("SYSTEM_NAMESPACE", "s"), ("ZEROSCALE_MODE", "standalone")], &[]);
+    assert!(errors.contains("only --hpa=native has a place beside it"), "{errors}");
+    let errors = run(&[], &["--horizontal-pod-autoscaler-sync-period=0s"]);
+    assert!(errors.contains("must be positive"), "{errors}");
+}
