@@ -1,6 +1,6 @@
 //! The activator: proxies traffic, holds requests while a revision has no capacity, probes pods, reports concurrency.
 //!
-//! [`run`] is the whole plane against a Kubernetes API; [`start`] is the same with a stream of
+//! [`run()`] is the whole plane against a Kubernetes API; [`start`] is the same with a stream of
 //! [`discovery::Event`]s in its place. Everything else that it must be told is in [`Options`].
 //!
 //! ```text

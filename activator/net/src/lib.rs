@@ -8,7 +8,7 @@
 //!
 //! A caller starts a [`Server`] with a [`Chain`] of `tower` services and an [`ErrorResponder`]; the innermost service
 //! makes a [`Prepared`] of each request and sends it to the [`Pool`] of a pod. [`Pools`] look after their connections
-//! and tell a [`PodObserver`] of pods that seem to be gone; [`probe`] asks whether one is ready.
+//! and tell a [`PodObserver`] of pods that seem to be gone; [`probe()`] asks whether one is ready.
 
 mod alarm;
 mod body;

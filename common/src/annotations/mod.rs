@@ -2,7 +2,7 @@
 //!
 //! - [`Key`] and the readers: a key may have an alias in camelCase, which is looked at only where the kebab-case key
 //!   is absent. A value that is present but malformed counts as not set, and the alias does not rescue it.
-//! - [`validate`]: what upstream's webhook refuses. Readers do not repeat these checks: whatever parses is used.
+//! - [`validate()`]: what upstream's webhook refuses. Readers do not repeat these checks: whatever parses is used.
 //! - Resolution: annotation, else configuration, into a [`DeciderSpec`](crate::scaling::DeciderSpec) and its company.
 //! - [`Settings`]: our own annotations, which exist for standalone alone.
 //!

@@ -6,7 +6,7 @@
 //! # The rule
 //!
 //! Route by address, believe by probe, forget by failure. Every listed address is probed from the moment it is known,
-//! ready or not, on a [schedule](schedule) of its own: one that hangs delays no other. A pass is believed until the
+//! ready or not, on a [schedule] of its own: one that hangs delays no other. A pass is believed until the
 //! address disappears, a request fails there, or Kubernetes withdraws its readiness. What counts as proof is [`Proof`].
 //! Every change of the proven set is published once.
 //!

@@ -3,7 +3,7 @@
 //! # The rule
 //!
 //! A request first gets a place in the revision's [breaker](crate::breaker), whose capacity is what this activator's
-//! pods can run ([`assign`], [`capacity`]), then a pod by a [policy](policy) that follows from the container
+//! pods can run ([`assign`], [`capacity`]), then a pod by a [policy] that follows from the container
 //! concurrency. With a container concurrency each pod has as many slots, and no pod ever sees more from this activator.
 //!
 //! # A place means a pod

@@ -11,8 +11,8 @@
 //! | [`Roots`] | the authorities that a client believes, replaceable |
 //! | [`Parameters`] | versions, cipher suites and curves under Go's names |
 //! | [`Trust`] | what a client demands of a server: a name, and who signs it |
-//! | [`unverified`] | a client that believes anybody: for probes alone |
-//! | [`accept`] | a server's handshake, and a plain word to who speaks plain HTTP |
+//! | [`unverified()`] | a client that believes anybody: for probes alone |
+//! | [`accept()`] | a server's handshake, and a plain word to who speaks plain HTTP |
 //! | [`files`] | certificates out of files, followed as they change |
 
 mod accept;
