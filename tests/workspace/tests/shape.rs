@@ -104,6 +104,25 @@ fn the_given_packages_are_used() {
     }
 }
 
+/// What a crate lists, it uses; under the name of the library, which is not always that of the package.
+#[test]
+fn every_dependency_is_used() {
+    let metadata = metadata();
+    let library = |name: &str| {
+        let package = metadata.packages.iter().find(|package| package.name.as_str() == name);
+        let target = package.and_then(|package| package.targets.iter().find(|t| t.is_lib() || t.is_proc_macro()));
+        target.map_or_else(|| name.to_owned(), |target| target.name.clone()).replace('-', "_")
+    };
+    for package in metadata.workspace_packages() {
+        let text: String = files(folder(package)).iter().map(|file| read(file)).collect();
+        let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        for dependency in &package.dependencies {
+            let name = dependency.rename.clone().unwrap_or_else(|| library(&dependency.name));
+            assert!(words.contains(name.as_str()), "{} lists {} and does not use it", package.name, dependency.name);
+        }
+    }
+}
+
 /// One place for versions and lints.
 #[test]
 fn members_take_versions_and_lints_from_the_workspace() {
