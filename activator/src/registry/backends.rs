@@ -4,97 +4,19 @@
 //! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one.
 //! Between events the task sleeps; the only timer is the paced probe's. What the tasks share is the [`ProbeBudget`].
 //!
-//! What comes in is coalesced in an [`Inbox`], which holds at most one listing, one spec and one mention of each failed
-//! pod, so that no producer ever waits or piles up work.
+//! What comes in is coalesced in an [`Inbox`].
 
-use crate::discovery::{Listing, Spec};
+use crate::discovery::Listing;
+use crate::registry::inbox::{Inbox, Judge, Shared};
 use crate::registry::revision::Revision;
-use activator_core::backends::{Action, Attempt, Backends, Event, Outcome, Rules};
+use activator_core::backends::{Action, Attempt, Backends, Event, Outcome};
 use activator_core::{Destination, Destinations};
 use activator_net::{Alarm, PodObserver, Pools};
-use common::backend::{Probe, Protocol};
-use http::HeaderValue;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-
-/// The way in, held by the revision.
-#[derive(Default)]
-pub(crate) struct Handle {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    inbox: Mutex<Inbox>,
-    changed: Notify,
-}
-
-/// What has happened since the task last looked.
-#[derive(Default)]
-struct Inbox {
-    listing: Option<Listing>,
-    judge: Option<Judge>,
-    cluster_ip: Option<Option<Destination>>,
-    failed: BTreeSet<Destination>,
-    closed: bool,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Judge {
-    rules: Rules,
-    probe: Probe,
-    protocol: Protocol,
-    passthrough: Option<HeaderValue>,
-}
-
-impl Handle {
-    /// Pods are judged by this from now on.
-    pub(crate) fn set_spec(&self, spec: &Spec) {
-        let judge = Judge {
-            rules: spec.rules,
-            probe: spec.backend.probe.clone(),
-            protocol: spec.backend.protocol,
-            passthrough: spec.passthrough.clone(),
-        };
-        self.put(|inbox| inbox.judge = Some(judge));
-    }
-
-    pub(crate) fn set_listing(&self, listing: Listing) {
-        self.put(|inbox| inbox.listing = Some(listing));
-    }
-
-    /// The cluster IP is this.
-    pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
-        self.put(|inbox| inbox.cluster_ip = Some(destination));
-    }
-
-    /// A request could not be delivered there.
-    pub(crate) fn failed(&self, destination: Destination) {
-        self.put(|inbox| {
-            inbox.failed.insert(destination);
-        });
-    }
-
-    pub(crate) fn close(&self) {
-        self.put(|inbox| inbox.closed = true);
-    }
-
-    fn put(&self, change: impl FnOnce(&mut Inbox)) {
-        change(&mut self.shared.inbox.lock());
-        self.shared.changed.notify_one();
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
 
 /// The addresses of all revisions that share the probe budget ([`Backends::eager`]).
 #[derive(Debug, Default)]
@@ -130,7 +52,7 @@ impl Drop for BudgetShare {
 
 /// Starts the task of one revision. It ends with the revision.
 pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>, budget: Arc<ProbeBudget>) {
-    let shared = revision.backends().shared.clone();
+    let shared = revision.backends().shared();
     let Some(judge) = shared.inbox.lock().judge.take() else { return };
     let task = Task {
         machine: Backends::new(judge.rules),

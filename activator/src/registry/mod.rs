@@ -17,6 +17,7 @@
 
 pub(crate) mod backends;
 pub(crate) mod explain;
+mod inbox;
 pub(crate) mod readiness;
 pub(crate) mod revision;
 pub(crate) mod stats;

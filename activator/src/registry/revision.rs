@@ -5,7 +5,7 @@
 
 use crate::discovery::{Listing, Outbound, Spec};
 use crate::metrics::{Metrics, RevisionMetrics};
-use crate::registry::backends::Handle;
+use crate::registry::inbox::Handle;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::{AdmissionError, Capacity};
 use activator_core::contract::Contract;
