@@ -16,12 +16,16 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Version};
 use http_body_util::Full;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 
 /// Marks an answer of ours.
 const ORIGIN: HeaderName = HeaderName::from_static("x-zeroscale-origin");
 /// Says why, in a word.
 const REASON: HeaderName = HeaderName::from_static("x-zeroscale-reason");
+
+/// What gRPC escapes in a message: all but printable ASCII, and the percent sign itself.
+const GRPC_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
 /// Seconds after which a refused client may come back.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -97,26 +101,10 @@ fn trailers_only(code: &'static str, message: &str) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert("grpc-status", HeaderValue::from_static(code));
-    if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
+    if let Ok(message) = HeaderValue::try_from(utf8_percent_encode(message, GRPC_MESSAGE).to_string()) {
         headers.insert("grpc-message", message);
     }
     response
-}
-
-/// gRPC's encoding of a message: printable ASCII except `%` stays.
-fn percent_encoded(message: &str) -> String {
-    let mut encoded = String::with_capacity(message.len());
-    for byte in message.bytes() {
-        match byte {
-            b' '..=b'$' | b'&'..=b'~' => encoded.push(char::from(byte)),
-            other => {
-                use std::fmt::Write;
-                // Writing to a String cannot fail.
-                let _ = write!(encoded, "%{other:02X}");
-            }
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]
@@ -190,6 +178,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(percent_encoded("a%b\u{e4}"), "a%25b%C3%A4");
+        assert_eq!(utf8_percent_encode("a%b\u{e4}", GRPC_MESSAGE).to_string(), "a%25b%C3%A4");
     }
 }
