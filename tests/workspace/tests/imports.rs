@@ -13,13 +13,13 @@ use workspace_tests::imports::{Edge, Imports};
 /// What stands further left may use what stands further right, and what stands side by side may use each other. Each
 /// name is a file or folder directly below the crate's `src`; a new crate is a line here.
 const ORDERS: &[(&str, &str)] = &[
+    ("activator", "main lib > allocator run > config > layers > registry > metrics > discovery > refusal"),
     ("activator-core", "lib > accounting backends hold throttler > breaker destination own_index > sync"),
     ("conformance", "main lib > run > kinds > api > compare suite"),
 ];
 
 /// Crates that are being divided, and have their order after that.
 const LATER: &[&str] = &[
-    "activator",
     "activator-net",
     "autoscaler",
     "autoscaler-core",
