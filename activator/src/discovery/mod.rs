@@ -1,7 +1,7 @@
 //! What the activator learns of the cluster: one stream of events, whoever tells it.
 //!
-//! The stream is the port between the data path and Kubernetes. Its adapters are [`standalone`] (Services and
-//! EndpointSlices) and [`knative`] (Revisions and Endpoints); tests feed it by hand. Every event carries the whole
+//! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (Services and
+//! EndpointSlices) and `knative` (Revisions and Endpoints); tests feed it by hand. Every event carries the whole
 //! state of what it is about, so losing an earlier one does no harm, and applying one twice changes nothing.
 
 pub(crate) mod front_end;
@@ -21,6 +21,9 @@ use std::collections::BTreeSet;
 /// Events that may wait to be applied. The adapters wait for room, which the watches behind them bear; tests never
 /// reach it.
 pub(crate) const QUEUE_CAPACITY: usize = 1024;
+
+/// The receiver of events has gone, and so may the watches.
+struct Closed;
 
 /// One thing that is so from now on.
 #[derive(Clone, Debug)]

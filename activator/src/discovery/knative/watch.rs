@@ -8,7 +8,7 @@
 use super::revision::{passthrough, rules, spec};
 use crate::discovery::mirror::{Change, Mirror, name_of};
 use crate::discovery::slices::{Entry, Index, ObjectName, Owner, Ports, Side};
-use crate::discovery::{Event, Spec};
+use crate::discovery::{Closed, Event, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::backend::Protocol;
@@ -27,9 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// The receiver has gone.
-struct Closed;
-
 /// Watches until the receiver of `events` is gone. `probe_timeout` is `PROBE_TIMEOUT`.
 pub(super) async fn run(
     client: Client,
@@ -37,7 +34,7 @@ pub(super) async fn run(
     probe_timeout: Duration,
     events: mpsc::Sender<Event>,
 ) {
-    let mut adapter = Adapter {
+    let mut adapter = KnativeWatch {
         network: network.borrow().clone(),
         probe_timeout,
         known: HashMap::new(),
@@ -56,7 +53,7 @@ struct Known {
     trusts_probe: bool,
 }
 
-struct Adapter {
+struct KnativeWatch {
     network: Arc<NetworkConfig>,
     probe_timeout: Duration,
     known: HashMap<RevisionKey, Known>,
@@ -67,7 +64,7 @@ struct Adapter {
     events: mpsc::Sender<Event>,
 }
 
-impl Adapter {
+impl KnativeWatch {
     async fn watch(&mut self, client: Client, mut network: watch::Receiver<Arc<NetworkConfig>>) -> Result<(), Closed> {
         let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
         let mut revisions = changes::<Revision>(client.clone(), watcher::Config::default()).boxed();
@@ -220,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn the_mesh_mode_is_followed() {
         let (events, mut told) = mpsc::channel(16);
-        let mut adapter = Adapter {
+        let mut adapter = KnativeWatch {
             network: Arc::default(),
             probe_timeout: Duration::from_millis(300),
             known: HashMap::new(),

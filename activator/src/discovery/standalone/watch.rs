@@ -6,7 +6,7 @@
 
 use crate::discovery::mirror::{Change, Mirror, is_denied, name_of};
 use crate::discovery::slices::{Entry, Index, ObjectName, Ports};
-use crate::discovery::{Event, Spec};
+use crate::discovery::{Closed, Event, Spec};
 use common::RevisionKey;
 use common::backend::Backend;
 use common::names;
@@ -24,17 +24,15 @@ use tokio::sync::mpsc;
 /// Time between two attempts where neither kind may be watched.
 const BOTH_DENIED_PAUSE: Duration = Duration::from_secs(5);
 
-/// An error of the receiver: it has gone, and so may the watch.
-struct Closed;
-
 /// Watches until the receiver of `events` is gone.
 pub(super) async fn run(client: Client, events: mpsc::Sender<Event>) {
-    let mut adapter = Adapter { services: HashMap::new(), index: Index::default(), listed: (false, false), events };
+    let mut adapter =
+        StandaloneWatch { services: HashMap::new(), index: Index::default(), listed: (false, false), events };
     // Ends with the receiver; there is nobody left to tell.
     let _ = adapter.watch(client).await;
 }
 
-struct Adapter {
+struct StandaloneWatch {
     services: HashMap<ObjectName, RevisionKey>,
     index: Index,
     /// Whether Services, and addresses, have been listed once.
@@ -42,8 +40,8 @@ struct Adapter {
     events: mpsc::Sender<Event>,
 }
 
-/// A change of either kind of watch.
-enum Either {
+/// What one of the watches tells.
+enum WatchEvent {
     Service(Box<Change<Service>>),
     Addresses(ObjectName, Vec<Entry>),
     AddressesListed,
@@ -51,7 +49,7 @@ enum Either {
     EndpointsDenied,
 }
 
-impl Adapter {
+impl StandaloneWatch {
     async fn watch(&mut self, client: Client) -> Result<(), Closed> {
         let mut services = services(client.clone()).boxed();
         let mut addresses = slices(client.clone());
@@ -62,11 +60,11 @@ impl Adapter {
                 () = self.events.closed() => return Err(Closed),
             };
             match change {
-                Either::SlicesDenied(error) => {
+                WatchEvent::SlicesDenied(error) => {
                     tracing::info!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
                     addresses = endpoints(client.clone());
                 }
-                Either::EndpointsDenied => {
+                WatchEvent::EndpointsDenied => {
                     let slices = slices(client.clone());
                     let pause = tokio::time::sleep(BOTH_DENIED_PAUSE);
                     addresses =
@@ -77,9 +75,9 @@ impl Adapter {
         }
     }
 
-    async fn take(&mut self, change: Either) -> Result<(), Closed> {
+    async fn take(&mut self, change: WatchEvent) -> Result<(), Closed> {
         match change {
-            Either::Service(change) => match *change {
+            WatchEvent::Service(change) => match *change {
                 Change::Applied(service) => self.service(&service).await?,
                 Change::Gone(name) => {
                     if let Some(key) = self.services.remove(&name) {
@@ -88,14 +86,14 @@ impl Adapter {
                 }
                 Change::Listed => self.set_listed((true, self.listed.1)).await?,
             },
-            Either::Addresses(name, entries) => {
+            WatchEvent::Addresses(name, entries) => {
                 for owner in self.index.set(name, entries) {
                     let event = self.index.event(&owner, None, Ports::NamedOrOnly);
                     self.send(event).await?;
                 }
             }
-            Either::AddressesListed => self.set_listed((self.listed.0, true)).await?,
-            Either::SlicesDenied(_) | Either::EndpointsDenied => {}
+            WatchEvent::AddressesListed => self.set_listed((self.listed.0, true)).await?,
+            WatchEvent::SlicesDenied(_) | WatchEvent::EndpointsDenied => {}
         }
         Ok(())
     }
@@ -132,47 +130,47 @@ impl Adapter {
     }
 }
 
-fn services(client: Client) -> impl Stream<Item = Either> + Send {
+fn services(client: Client) -> impl Stream<Item = WatchEvent> + Send {
     let selector = format!("{}={}", names::SERVICE_TYPE, names::SERVICE_TYPE_PRIVATE);
     let config = watcher::Config::default().labels(&selector);
     let mut mirror = Mirror::default();
     watch(Api::<Service>::all(client), config).flat_map(move |event| {
-        futures::stream::iter(mirror.take(event).into_iter().map(|change| Either::Service(Box::new(change))))
+        futures::stream::iter(mirror.take(event).into_iter().map(|change| WatchEvent::Service(Box::new(change))))
     })
 }
 
-fn slices(client: Client) -> BoxStream<'static, Either> {
+fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
     let config = watcher::Config::default().labels(names::SERVICE_TYPE);
     let mut mirror = Mirror::default();
     watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
         .flat_map(move |event| {
             let changes = match event {
                 Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_slice)).collect(),
-                Err(error) => vec![Either::SlicesDenied(error)],
+                Err(error) => vec![WatchEvent::SlicesDenied(error)],
             };
             futures::stream::iter(changes)
         })
         .boxed()
 }
 
-fn endpoints(client: Client) -> BoxStream<'static, Either> {
+fn endpoints(client: Client) -> BoxStream<'static, WatchEvent> {
     let config = watcher::Config::default().labels(names::SERVICE_TYPE);
     let mut mirror = Mirror::default();
     watch_unless(Api::<Endpoints>::all(client), config, is_denied)
         .flat_map(move |event| {
             let changes = match event {
                 Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
-                Err(_) => vec![Either::EndpointsDenied],
+                Err(_) => vec![WatchEvent::EndpointsDenied],
             };
             futures::stream::iter(changes)
         })
         .boxed()
 }
 
-fn addresses<K: ResourceExt>(change: Change<K>, entries: impl Fn(&K) -> Vec<Entry>) -> Either {
+fn addresses<K: ResourceExt>(change: Change<K>, entries: impl Fn(&K) -> Vec<Entry>) -> WatchEvent {
     match change {
-        Change::Applied(object) => Either::Addresses(name_of(&object), entries(&object)),
-        Change::Gone(name) => Either::Addresses(name, Vec::new()),
-        Change::Listed => Either::AddressesListed,
+        Change::Applied(object) => WatchEvent::Addresses(name_of(&object), entries(&object)),
+        Change::Gone(name) => WatchEvent::Addresses(name, Vec::new()),
+        Change::Listed => WatchEvent::AddressesListed,
     }
 }

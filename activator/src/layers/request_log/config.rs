@@ -31,7 +31,7 @@ impl Observability {
     ///
     /// # Errors
     /// `logging.enable-request-log` is no boolean, or the template is empty although it is true, or holds what is not
-    /// [supported](super::template).
+    /// supported.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let refused = |key: &str, value: &str, rule: String| {
             Err(ConfigError { key: key.to_owned(), value: value.to_owned(), rule })
