@@ -14,7 +14,7 @@ use workspace_tests::imports::{Edge, Imports};
 /// name is a file or folder directly below the crate's `src`; a new crate is a line here.
 const ORDERS: &[(&str, &str)] = &[
     ("activator", "main lib > allocator run > config > layers > registry > metrics > discovery > refusal"),
-    ("activator-core", "lib > accounting backends hold throttler > breaker destination own_index > sync"),
+    ("activator-core", "lib > accounting backends hold throttler > breaker contract destination own_index > sync"),
     ("conformance", "main lib > run > kinds > api > compare suite"),
 ];
 
