@@ -26,7 +26,7 @@ use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
-use activator_net::{Departures, Pools, Server};
+use activator_net::{Disconnects, Pools, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -184,7 +184,7 @@ async fn begin(
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
     let trusting = front_end.clone();
     let trust = Arc::new(move |peer| trusting.trusts(peer));
-    let server = Server::new(ErrorResponder::new(front_end), trust, Departures::start(infrastructure.clone()))
+    let server = Server::new(ErrorResponder::new(front_end), trust, Disconnects::start(infrastructure.clone()))
         .with(options.workers.clone());
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());

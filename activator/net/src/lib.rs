@@ -29,7 +29,7 @@ mod worker;
 pub use alarm::Alarm;
 pub use body::{BodyError, Guard, Guarded, Reply, RequestBody, Upload};
 pub use client::Inbound;
-pub use client::disconnects::{Departure, Departures};
+pub use client::disconnects::{Disconnect, Disconnects};
 pub use client::peer::Peer;
 pub use client::timers::SpareTimers;
 pub use error::ProxyError;

@@ -90,7 +90,7 @@ async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts
         Ok(connected) => connected,
         Err(missed) => return missed,
     };
-    if address == pool.address && pool.tls.is_none() {
+    if address == pool.address && !pool.is_encrypted() {
         match protocol {
             Protocol::Http1 => {
                 pool.put_fresh(Http1::new(stream));
@@ -135,7 +135,7 @@ async fn http(
     let Target { address, path, secure } = target;
     // A probe of another port, or encrypted where requests are not, or not where they are, has a pool of its own, for
     // itself alone.
-    let alone = address != pool.address || pool.tls.is_some() || secure;
+    let alone = address != pool.address || pool.is_encrypted() || secure;
     let other = alone.then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.idle() {
@@ -170,7 +170,7 @@ async fn http(
 }
 
 async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
-    let own = address == pool.address && pool.tls.is_none();
+    let own = address == pool.address && !pool.is_encrypted();
     let (stream, took) = match connect(pool, address, timeouts.connect).await {
         Ok(connected) => connected,
         Err(missed) => return missed,

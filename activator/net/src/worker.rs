@@ -8,21 +8,21 @@
 //!
 //! # The rule
 //!
-//! Connections of clients are given to lanes in turn, as soon as they are accepted, and stay there with all that they
+//! Connections of clients are given to workers in turn, as soon as they are accepted, and stay there with all that they
 //! start. Those over TLS stay on the runtime of everything else, where a handshake delays nobody. A pod's HTTP/1.1
-//! connection belongs to the lane that used it last, and is taken by that lane's requests before others; a pod's HTTP/2
-//! connection belongs to the lane that dialled it, and carries requests of that lane alone ([`crate::pool`]).
+//! connection belongs to the worker that used it last, and is taken by that worker's requests before others; a pod's HTTP/2
+//! connection belongs to the worker that dialled it, and carries requests of that worker alone ([`crate::pool`]).
 //! What a probe has made belongs to none.
 //!
-//! The price: a client's connection gets one core's worth, and neighbours on a busy lane wait while another may be
+//! The price: a client's connection gets one core's worth, and neighbours on a busy worker wait while another may be
 //! idle.
 //!
 //! # How many
 //!
-//! [`PER_CORE`] for each core. The kernel takes a lane off its core whenever the lane has woken somebody there, such
-//! as a pod on the same machine. With one lane for each core, what came for it meanwhile waits, and another core may
-//! be idle; a second lane goes on with its own connections. More than that only cost switches. Measured with 2, 3, 4,
-//! 6, 8 and 16 lanes on two cores that client and pod share: 75, 78, 89, 78, 75 and 62 thousand requests a second
+//! [`PER_CORE`] for each core. The kernel takes a worker off its core whenever the worker has woken somebody there, such
+//! as a pod on the same machine. With one worker for each core, what came for it meanwhile waits, and another core may
+//! be idle; a second worker goes on with its own connections. More than that only cost switches. Measured with 2, 3, 4,
+//! 6, 8 and 16 workers on two cores that client and pod share: 75, 78, 89, 78, 75 and 62 thousand requests a second
 //! (`http1-rate` of the benchmarks).
 //!
 //! # The end
@@ -44,7 +44,7 @@ thread_local! {
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A number of lanes. Cheap to clone.
+/// A number of workers. Cheap to clone.
 #[derive(Clone)]
 pub struct WorkerRuntimes {
     shared: Arc<Shared>,
@@ -73,33 +73,33 @@ impl WorkerRuntimes {
         let closed = CancellationToken::new();
         let open = closed.clone().drop_guard();
         let mut handles = Vec::with_capacity(number.get());
-        for lane in 0..number.get() {
+        for worker in 0..number.get() {
             let mut builder = Builder::new_current_thread();
             configure(builder.enable_all());
             let runtime = builder.build()?;
             handles.push(runtime.handle().clone());
             let closed = closed.clone();
-            std::thread::Builder::new().name(format!("lane-{lane}")).spawn(move || {
-                CURRENT.set(Some(lane));
+            std::thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
+                CURRENT.set(Some(worker));
                 runtime.block_on(closed.cancelled());
             })?;
         }
         Ok(Self { shared: Arc::new(Shared { handles, next: AtomicUsize::new(0), _open: open }) })
     }
 
-    /// Has every lane look up once, and go back to sleep if there is nothing to do.
+    /// Has every worker look up once, and go back to sleep if there is nothing to do.
     pub fn wake(&self) {
-        self.shared.handles.iter().for_each(|lane| drop(lane.spawn(async {})));
+        self.shared.handles.iter().for_each(|worker| drop(worker.spawn(async {})));
     }
 
-    /// The lane whose turn it is.
+    /// The worker whose turn it is.
     pub fn next(&self) -> &Handle {
         let turn = self.shared.next.fetch_add(1, Ordering::Relaxed);
         &self.shared.handles[turn % self.shared.handles.len()]
     }
 }
 
-/// The lane that this runs on, if any.
+/// The worker that this runs on, if any.
 pub(crate) fn current() -> Option<usize> {
     CURRENT.get()
 }
@@ -109,20 +109,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lanes_take_turns_and_know_themselves() {
-        let lanes = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1), |_| {}).expect("two threads");
+    async fn workers_take_turns_and_know_themselves() {
+        let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1), |_| {}).expect("two threads");
         let mut seen = Vec::new();
         for _ in 0..4 {
-            // What is spawned from a lane stays on it.
+            // What is spawned from a worker stays on it.
             let on_it =
-                lanes.next().spawn(async { (current(), tokio::spawn(async { current() }).await.ok().flatten()) });
+                workers.next().spawn(async { (current(), tokio::spawn(async { current() }).await.ok().flatten()) });
             seen.push(on_it.await.expect("no panic"));
         }
-        assert_eq!(seen, [0, 1, 0, 1].map(|lane| (Some(lane), Some(lane))));
+        assert_eq!(seen, [0, 1, 0, 1].map(|worker| (Some(worker), Some(worker))));
         assert_eq!(current(), None);
-        let handle = lanes.next().clone();
-        drop(lanes);
-        // A task that waits for ever ends with its lane.
+        let handle = workers.next().clone();
+        drop(workers);
+        // A task that waits for ever ends with its worker.
         assert!(handle.spawn(std::future::pending::<()>()).await.is_err_and(|error| error.is_cancelled()));
     }
 }

@@ -44,9 +44,9 @@ impl ErrorResponder {
 }
 
 impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
-    fn respond(&self, refusal: &Refusal, grpc: bool, version: Version) -> Response<Full<Bytes>> {
+    fn respond(&self, refusal: &Refusal, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>> {
         tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
-        answer(refusal, grpc, version, &*self.front_end)
+        (!matches!(refusal, Refusal::ClientGone)).then(|| answer(refusal, grpc, version, &*self.front_end))
     }
 }
 

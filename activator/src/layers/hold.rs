@@ -16,7 +16,7 @@
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
 //!
-//! A client that goes away drops the future, and with it everything it holds; [`activator_net::Departures`] notices
+//! A client that goes away drops the future, and with it everything it holds; [`activator_net::Disconnects`] notices
 //! also one whose body lies unread. Nothing of a body is read while its request waits.
 
 use super::compact::compact;
@@ -153,12 +153,12 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<(Admitted, bool), Ref
     }
     let _queued = Queued::new(&call.revision.metrics);
     let since = Instant::now();
-    let admitted = match call.peer.departure(call.request.version(), call.request.body()) {
+    let admitted = match call.peer.disconnect(call.request.version(), call.request.body()) {
         None => acquire.await,
-        Some(departure) => tokio::select! {
+        Some(disconnect) => tokio::select! {
             biased; // A place that was given is used.
             admitted = acquire => admitted,
-            () = departure.gone() => return Err(Refusal::ClientGone),
+            () = disconnect.gone() => return Err(Refusal::ClientGone),
         },
     };
     call.revision.metrics.held(since.elapsed());

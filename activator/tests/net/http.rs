@@ -66,11 +66,11 @@ async fn protocols_are_translated_both_ways() {
     assert!(!answer.body.contains("\nhost:"), "{}", answer.body);
 }
 
-/// Goal: connections on all lanes share what is idle, and a drain ends them.
-/// Method: four connections on two lanes, two requests on each, one after the other; the second connection's takes what
-/// the first one's lane has used.
+/// Goal: connections on all workers share what is idle, and a drain ends them.
+/// Method: four connections on two workers, two requests on each, one after the other; the second connection's takes what
+/// the first one's worker has used.
 #[tokio::test]
-async fn a_connection_to_the_pod_goes_from_lane_to_lane() {
+async fn a_connection_to_the_pod_goes_from_worker_to_worker() {
     let pod = Pod::saying("here").await;
     let rig = Rig::start().await;
     // No probe, so that only requests make connections.
@@ -94,10 +94,10 @@ async fn a_connection_to_the_pod_goes_from_lane_to_lane() {
     }
 }
 
-/// Goal: HTTP/2 connections share lanes in turn, a lane's requests share one connection to the pod, and a drain ends
-/// them. Method: four connections on two lanes, two requests on each, one after the other.
+/// Goal: HTTP/2 connections share workers in turn, a worker's requests share one connection to the pod, and a drain ends
+/// them. Method: four connections on two workers, two requests on each, one after the other.
 #[tokio::test]
-async fn http2_connections_on_lanes_are_served_and_drained() {
+async fn http2_connections_on_workers_are_served_and_drained() {
     let pod = Pod::saying("here").await;
     let rig = Rig::start().await;
     // No probe, so that only requests make connections.
@@ -114,7 +114,7 @@ async fn http2_connections_on_lanes_are_served_and_drained() {
         }
         clients.push(client);
     }
-    assert_eq!(pod.connections.load(Ordering::SeqCst), 2, "one for each lane");
+    assert_eq!(pod.connections.load(Ordering::SeqCst), 2, "one for each worker");
     patient(rig.activator.stop()).await;
     for mut client in clients {
         assert!(patient(client.ready()).await.is_err(), "told to go");

@@ -316,7 +316,7 @@ async fn a_pod_at_its_stream_limit_gets_another_connection() {
     rig.revision(|backend| backend.protocol = Protocol::H2c).await;
     rig.pods(&[address]).await;
     for _ in 0..rig::WORKERS.get() {
-        assert_eq!(rig.get("app.ns", "/").await.body, "done", "and the pod's settings are known on one more lane");
+        assert_eq!(rig.get("app.ns", "/").await.body, "done", "and the pod's settings are known on one more worker");
     }
     let mut waiters = tokio::task::JoinSet::new();
     for _ in 0..5 {

@@ -309,7 +309,7 @@ async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
 
 /// Whether a client sees that its answer, `head`, is not complete when the pod sends `end` and closes the connection.
 async fn breaks_off(version_2: bool, protocol: Protocol, head: &[u8], end: &'static [u8]) -> bool {
-    // Without lanes, on which an HTTP/2 request needs another connection than the probe's: this pod accepts one.
+    // Without workers, on which an HTTP/2 request needs another connection than the probe's: this pod accepts one.
     let rig = Rig::start_with(|options| options.workers = None).await;
     rig.revision(|backend| backend.protocol = protocol).await;
     let listener = listen().await;

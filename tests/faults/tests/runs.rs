@@ -7,7 +7,7 @@ use faults::netns::Fault;
 use faults::pod_failure::{Plan, run};
 use std::time::Duration;
 
-/// The bound is a second; the rest is for what a machine does besides.
+/// The bound is 1.5 s, where only keep-alive can tell, and a second else; the rest is for what a machine does besides.
 const SOON: Duration = Duration::from_millis(2500);
 
 /// A request passes through so many threads at most, each of which a busy machine may keep waiting.

@@ -13,14 +13,17 @@ use workspace_tests::imports::{Edge, Imports};
 /// What stands further left may use what stands further right, and what stands side by side may use each other. Each
 /// name is a file or folder directly below the crate's `src`; a new crate is a line here.
 const ORDERS: &[(&str, &str)] = &[
-    ("activator", "main lib > allocator run > config > layers > registry > metrics > discovery > refusal"),
+    ("activator", "main lib > run allocator > config > layers > registry > metrics > discovery > refusal"),
     ("activator-core", "lib > accounting backends hold throttler > breaker contract destination own_index > sync"),
+    (
+        "activator-net",
+        "lib > server probe > forward > pool > http1 http2 > pod client tunnel > liveness body error alarm > tcp > worker",
+    ),
     ("conformance", "main lib > run > kinds > api > compare suite"),
 ];
 
 /// Crates that are being divided, and have their order after that.
 const LATER: &[&str] = &[
-    "activator-net",
     "autoscaler",
     "autoscaler-core",
     "bench",

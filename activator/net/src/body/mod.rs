@@ -13,7 +13,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use replay::Lent;
+use replay::ReplayBuffer;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ pub enum RequestBody {
 /// A body that comes from the client.
 pub struct Streamed {
     /// The client's side.
-    body: Lent<Incoming>,
+    body: ReplayBuffer<Incoming>,
     /// What became of it.
     upload: Arc<Upload>,
     /// What it waits for, if anything.
@@ -109,10 +109,10 @@ impl Upload {
 impl RequestBody {
     /// From the server's side of a connection.
     pub fn new(body: Incoming) -> Self {
-        if body.is_end_stream() { Self::Empty } else { Self::streamed(Lent::new(body), Arc::default()) }
+        if body.is_end_stream() { Self::Empty } else { Self::streamed(ReplayBuffer::new(body), Arc::default()) }
     }
 
-    fn streamed(body: Lent<Incoming>, upload: Arc<Upload>) -> Self {
+    fn streamed(body: ReplayBuffer<Incoming>, upload: Arc<Upload>) -> Self {
         Self::Streamed(Box::new(Streamed { body, upload, gate: None }))
     }
 
@@ -124,21 +124,21 @@ impl RequestBody {
         }
     }
 
-    /// Sends it on a journey from which it can come back.
-    pub fn lend(&mut self) {
+    /// From now on what is sent of it is kept, to be replayed.
+    pub(crate) fn keep_sent(&mut self) {
         if let Self::Streamed(streamed) = self {
-            streamed.body.lend();
+            streamed.body.keep_sent();
         }
     }
 
-    /// It need not come back: its answer has begun.
-    pub fn end_loan(&mut self) {
+    /// It need not be replayed: its answer has begun.
+    pub(crate) fn release(&mut self) {
         if let Self::Streamed(streamed) = self {
-            streamed.body.end();
+            streamed.body.release();
         }
     }
 
-    /// Whether all of it can be sent again.
+    /// Whether all of it can be replayed.
     pub fn is_whole(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -147,12 +147,12 @@ impl RequestBody {
         }
     }
 
-    /// The body as it was before its journey, if that can be. What was handed on of it will be once more.
-    pub fn again(self) -> Option<Self> {
+    /// The body as it was before anything was sent, if that can be. What was handed on of it will be once more.
+    pub(crate) fn rewound(self) -> Option<Self> {
         match self {
             Self::Streamed(streamed) => {
                 let Streamed { body, upload, .. } = *streamed;
-                let (body, bytes) = body.reclaim()?;
+                let (body, bytes) = body.rewind()?;
                 upload.passed.fetch_sub(bytes as u64, Ordering::Relaxed);
                 upload.finished.store(false, Ordering::Release);
                 Some(Self::streamed(body, upload))

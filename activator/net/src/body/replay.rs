@@ -1,9 +1,8 @@
-//! A request's body on a journey that it may have to make again.
+//! A request's body that can be sent again from its start.
 //!
 //! An HTTP/2 pod may say that it has not looked at a request (REFUSED_STREAM, GOAWAY) whose body was already on its
-//! way: every gRPC call has one. So the first bytes of a body are kept until its answer begins, and whoever has the
-//! body then can have it begin anew. A body of which more than [`KEPT_MAX`] has gone, or trailers, cannot be sent
-//! again.
+//! way: every gRPC call has one. So the first bytes of a body are kept until its answer begins, and are replayed if the
+//! request goes once more. A body of which more than [`KEPT_MAX`] was sent, or trailers, cannot be replayed.
 //!
 //! Bytes are kept by reference, for as long as the answer is waited for.
 
@@ -16,73 +15,71 @@ use std::task::{Context, Poll, ready};
 /// Most bytes that are kept of one body: a frame of HTTP/2, by default.
 const KEPT_MAX: usize = 16 * 1024;
 
-/// A body, with what has gone of it and may be sent again.
-pub(crate) struct Lent<B> {
+/// A body, with what was sent of it and may be sent again.
+pub(crate) struct ReplayBuffer<B> {
     body: B,
-    journey: Journey,
-    /// In order: what has gone, then what is to go again before the body is read on. Mostly one, and no allocation.
+    keeping: Keeping,
+    /// In order: what was sent, then what is to be replayed before the body is read on. Mostly one, and no allocation.
     kept: SmallVec<[Bytes; 1]>,
-    /// How many of them have gone.
-    gone: usize,
-    /// And bytes.
+    /// How many of them were sent.
+    sent: usize,
     bytes: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Journey {
-    /// One from which it need not come back.
-    Last,
-    /// What goes is kept.
-    Lent,
-    /// Something has gone that was not kept.
-    Spoilt,
+enum Keeping {
+    /// Nothing: it need not be replayed.
+    Nothing,
+    Sent,
+    /// Nothing any more: too much was sent.
+    Overflown,
 }
 
-impl<B> Lent<B> {
-    /// Not on its way yet.
+impl<B> ReplayBuffer<B> {
+    /// Nothing of it was sent.
     pub(crate) fn new(body: B) -> Self {
-        Self { body, journey: Journey::Last, kept: SmallVec::new(), gone: 0, bytes: 0 }
+        Self { body, keeping: Keeping::Nothing, kept: SmallVec::new(), sent: 0, bytes: 0 }
     }
 
-    /// Sends it on a journey from which it can come back. Nothing of it has gone yet.
-    pub(crate) fn lend(&mut self) {
-        self.journey = Journey::Lent;
+    /// From now on what is sent is kept. Nothing of it was sent yet.
+    pub(crate) fn keep_sent(&mut self) {
+        self.keeping = Keeping::Sent;
     }
 
-    /// Whether all of it can still be sent again.
+    /// Whether all of it can be replayed.
     pub(crate) fn is_whole(&self) -> bool {
-        self.journey == Journey::Lent
+        self.keeping == Keeping::Sent
     }
 
-    /// It need not come back: its answer has begun.
-    pub(crate) fn end(&mut self) {
-        self.journey = Journey::Last;
-        self.kept.drain(..self.gone);
-        (self.gone, self.bytes) = (0, 0);
+    /// It need not be replayed: its answer has begun.
+    pub(crate) fn release(&mut self) {
+        self.keeping = Keeping::Nothing;
+        self.kept.drain(..self.sent);
+        (self.sent, self.bytes) = (0, 0);
     }
 
     /// The body as it was, and how many bytes of it are to be sent again; none if that cannot be.
-    pub(crate) fn reclaim(mut self) -> Option<(Self, usize)> {
+    pub(crate) fn rewind(mut self) -> Option<(Self, usize)> {
         let bytes = std::mem::take(&mut self.bytes);
-        self.gone = 0;
+        self.sent = 0;
         self.is_whole().then_some((self, bytes))
     }
 
-    /// What is to go again next.
-    fn next_again(&mut self) -> Option<Bytes> {
-        if self.gone == self.kept.len() {
+    /// What is to be replayed next.
+    fn next_replayed(&mut self) -> Option<Bytes> {
+        if self.sent == self.kept.len() {
             return None;
         }
-        if self.journey != Journey::Lent {
-            return Some(self.kept.remove(self.gone));
+        if self.keeping != Keeping::Sent {
+            return Some(self.kept.remove(self.sent));
         }
-        let again = self.kept[self.gone].clone();
-        self.gone += 1;
+        let again = self.kept[self.sent].clone();
+        self.sent += 1;
         self.bytes += again.len();
         Some(again)
     }
 
-    /// Keeps what goes, or nothing any more.
+    /// Keeps what is sent, or nothing any more.
     fn keep<E>(&mut self, frame: Option<&Result<Frame<Bytes>, E>>) {
         let data = match frame {
             Some(Ok(frame)) => frame.data_ref(),
@@ -92,38 +89,38 @@ impl<B> Lent<B> {
         match data {
             Some(data) if self.bytes + data.len() <= KEPT_MAX => {
                 self.kept.push(data.clone());
-                self.gone += 1;
+                self.sent += 1;
                 self.bytes += data.len();
             }
             _ => {
-                self.end(); // All that was kept has gone before the body was read.
-                self.journey = Journey::Spoilt;
+                self.release(); // All that was kept was sent before the body was read.
+                self.keeping = Keeping::Overflown;
             }
         }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Lent<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for ReplayBuffer<B> {
     type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        if let Some(again) = self.next_again() {
+        if let Some(again) = self.next_replayed() {
             return Poll::Ready(Some(Ok(Frame::data(again))));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if self.journey == Journey::Lent {
+        if self.keeping == Keeping::Sent {
             self.keep(frame.as_ref());
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.gone == self.kept.len() && self.body.is_end_stream()
+        self.sent == self.kept.len() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let again: u64 = self.kept[self.gone..].iter().map(|bytes| bytes.len() as u64).sum();
+        let again: u64 = self.kept[self.sent..].iter().map(|bytes| bytes.len() as u64).sum();
         let rest = self.body.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(again + rest.lower());
@@ -142,7 +139,7 @@ mod tests {
 
     type Parts = StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::convert::Infallible>>>>;
 
-    fn parts(parts: &[Frame<&'static [u8]>]) -> Lent<Parts> {
+    fn parts(parts: &[Frame<&'static [u8]>]) -> ReplayBuffer<Parts> {
         let frames: Vec<_> = parts
             .iter()
             .map(|frame| match (frame.data_ref(), frame.trailers_ref()) {
@@ -150,25 +147,25 @@ mod tests {
                 (None, trailers) => Ok(Frame::trailers(trailers.cloned().unwrap_or_default())),
             })
             .collect();
-        Lent::new(StreamBody::new(stream::iter(frames)))
+        ReplayBuffer::new(StreamBody::new(stream::iter(frames)))
     }
 
-    fn three() -> Lent<Parts> {
+    fn three() -> ReplayBuffer<Parts> {
         parts(&[Frame::data(b"one".as_slice()), Frame::data(b"two".as_slice()), Frame::data(b"three".as_slice())])
     }
 
-    /// Goal: wherever a journey ends, and however often, the whole body can be sent again.
+    /// Goal: wherever sending ends, and however often, the whole body can be sent again.
     #[tokio::test]
     async fn a_body_comes_back_whole() {
         for taken in 0..=4 {
             let mut body = three();
-            for journey in 0..3 {
-                body.lend();
+            for attempt in 0..3 {
+                body.keep_sent();
                 for _ in 0..taken {
                     body.frame().await;
                 }
-                let (back, bytes) = body.reclaim().expect("little was sent");
-                assert_eq!(bytes, [0, 3, 6, 11, 11][taken], "journey {journey}, {taken} taken");
+                let (back, bytes) = body.rewind().expect("little was sent");
+                assert_eq!(bytes, [0, 3, 6, 11, 11][taken], "attempt {attempt}, {taken} taken");
                 body = back;
             }
             assert_eq!(body.collect().await.expect("whole").to_bytes(), "onetwothree", "{taken} taken");
@@ -179,41 +176,41 @@ mod tests {
     async fn what_was_too_much_or_had_its_answer_does_not_come_back() {
         static LARGE: [u8; KEPT_MAX] = [b'x'; KEPT_MAX];
         let mut large = parts(&[Frame::data(LARGE.as_slice()), Frame::data(b"!".as_slice())]);
-        large.lend();
+        large.keep_sent();
         large.frame().await;
         assert!(large.is_whole());
         large.frame().await;
         assert!(!large.is_whole());
-        assert!(large.reclaim().is_none());
+        assert!(large.rewind().is_none());
 
         let mut trailed = parts(&[Frame::data(b"one".as_slice()), Frame::trailers(http::HeaderMap::new())]);
-        trailed.lend();
+        trailed.keep_sent();
         trailed.frame().await;
         trailed.frame().await;
-        assert!(trailed.reclaim().is_none());
+        assert!(trailed.rewind().is_none());
 
         let mut answered = three();
-        answered.lend();
+        answered.keep_sent();
         answered.frame().await;
-        answered.end();
-        assert!(answered.reclaim().is_none());
+        answered.release();
+        assert!(answered.rewind().is_none());
     }
 
     /// Goal: an answer that comes while kept bytes go once more lets go of those that have gone, and of no others.
     #[tokio::test]
-    async fn an_answer_amid_the_second_journey_loses_nothing() {
+    async fn an_answer_amid_the_replay_loses_nothing() {
         for again in 0..=2 {
             let mut body = three();
-            body.lend();
+            body.keep_sent();
             body.frame().await;
             body.frame().await;
-            let (mut body, _) = body.reclaim().expect("little was sent");
-            body.lend();
+            let (mut body, _) = body.rewind().expect("little was sent");
+            body.keep_sent();
             let mut received = Vec::new();
             for _ in 0..again {
                 received.extend(body.frame().await.expect("more").expect("no error").into_data().expect("data"));
             }
-            body.end();
+            body.release();
             received.extend(body.collect().await.expect("whole").to_bytes());
             assert_eq!(received, b"onetwothree", "{again} sent again");
         }

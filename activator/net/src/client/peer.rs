@@ -1,14 +1,13 @@
 //! Who is at the client's end of a connection.
 
-use crate::body::{RequestBody, Upload};
-use crate::client::disconnects::{AtEnd, Departure, Departures};
+use crate::body::RequestBody;
+use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::timers::SpareTimers;
 use crate::tcp::state::SharedSocket;
 use http::{HeaderValue, Version};
-use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::net::TcpStream;
 
 /// The client's side of a connection, with the header values that are made of it: once, not for each request.
 #[derive(Debug)]
@@ -25,14 +24,10 @@ pub struct Peer {
     pub timers: SpareTimers,
     /// Whether its headers may choose a revision, and its internal headers are believed.
     pub trusted: bool,
-    /// Its socket, while it speaks HTTP/1.
-    pub(crate) socket: Arc<SharedSocket>,
+    /// Its socket, once a request over HTTP/1 had a body.
+    socket: OnceLock<Arc<SharedSocket>>,
     /// Whoever notices that it goes away.
-    departures: Option<Arc<Departures>>,
-    /// Its current request is of HTTP/1.1 and has no body.
-    asks_only: AtomicBool,
-    /// Or one that it follows.
-    upload: Mutex<Option<Arc<Upload>>>,
+    disconnects: Option<Arc<Disconnects>>,
 }
 
 impl Peer {
@@ -50,16 +45,14 @@ impl Peer {
             timers: SpareTimers::default(),
             trusted,
             tls,
-            socket: Arc::new(SharedSocket::unset()),
-            departures: None,
-            asks_only: AtomicBool::new(false),
-            upload: Mutex::default(),
+            socket: OnceLock::new(),
+            disconnects: None,
         }
     }
 
-    /// Has those notice its going that look after all clients.
-    pub fn with(self, departures: Arc<Departures>) -> Self {
-        Self { departures: Some(departures), ..self }
+    /// Has it looked after by those that look after all clients.
+    pub(crate) fn with(self, disconnects: Arc<Disconnects>) -> Self {
+        Self { disconnects: Some(disconnects), ..self }
     }
 
     /// What it speaks, as a URL's scheme.
@@ -67,34 +60,26 @@ impl Peer {
         scheme(self.tls)
     }
 
-    /// Notes which request is in hand. Over HTTP/2, where several are, it is never asked for.
-    pub(crate) fn note(&self, version: Version, body: &RequestBody) {
-        if version == Version::HTTP_2 {
-            return;
-        }
-        let asks_only = version == Version::HTTP_11 && body.is_empty();
-        self.asks_only.store(asks_only, Ordering::Relaxed);
-        if !asks_only {
-            *self.upload.lock() = body.upload().filter(|_| version == Version::HTTP_11);
-        }
-    }
-
-    /// Whether the request in hand is of HTTP/1.1 and has been read to its end.
-    pub(crate) fn has_said_all(&self) -> bool {
-        self.asks_only.load(Ordering::Relaxed) || self.upload.lock().as_ref().is_some_and(|upload| upload.finished())
-    }
-
-    /// Has a request looked after that waits while nobody reads from its client.
-    pub fn departure(&self, version: Version, body: &RequestBody) -> Option<Departure> {
-        // What is said to the socket directly would not be encrypted.
-        let end = if version == Version::HTTP_11 && !self.tls { AtEnd::Ask } else { AtEnd::Gone };
+    /// Has the client of a request looked after that waits while nobody reads from it.
+    pub fn disconnect(&self, version: Version, body: &RequestBody) -> Option<Disconnect> {
         let unread = version < Version::HTTP_2 && !body.is_empty();
-        self.departures.as_ref().filter(|_| unread).map(|departures| departures.watch(&self.socket, end))
+        let disconnects = self.disconnects.as_ref().filter(|_| unread)?;
+        Some(disconnects.watch(self.socket.get()?))
     }
 
-    /// Has the client looked after, which has ended its side and was asked.
-    pub(crate) fn ended(&self) -> Option<Departure> {
-        self.departures.as_ref().map(|departures| departures.watch(&self.socket, AtEnd::Asked))
+    /// Its socket may be looked at while a body lies unread. Without a descriptor to spare, the client's going is
+    /// noticed when the body is read.
+    pub(crate) fn share_socket(&self, socket: &TcpStream) {
+        if self.socket.get().is_none()
+            && let Ok(shared) = SharedSocket::new(socket)
+        {
+            self.socket.get_or_init(|| Arc::new(shared));
+        }
+    }
+
+    /// Its socket is closed.
+    pub(crate) fn close_socket(&self) {
+        self.socket.get().into_iter().for_each(|socket| socket.close());
     }
 }
 

@@ -11,7 +11,7 @@
 //! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
-//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body::replay`]) | once more, at most [`UNPROCESSED_MAX`] times; then the pod is out; [`Failure::Elsewhere`] |
+//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most [`UNPROCESSED_MAX`] times; then the pod is out; [`Failure::Elsewhere`] |
 //! | the client's own body breaks off | [`ProxyError::Malformed`] |
 //! | anything else | [`ProxyError::Pod`]: the pod may have acted on it |
 //!
@@ -203,7 +203,7 @@ impl Prepared {
                 Err(http2::connection::Failed::Broken(error, body)) => match copy {
                     Some(head) if is_unprocessed(&error) => {
                         unprocessed += 1;
-                        let Some(body) = body.and_then(RequestBody::again) else {
+                        let Some(body) = body.and_then(RequestBody::rewound) else {
                             return Err(broken(pool, &error, rest.upload(), Evidence::None));
                         };
                         self = rest.with(Request::from_parts(head.into_parts(), body));

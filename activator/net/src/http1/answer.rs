@@ -30,7 +30,6 @@ pub(crate) struct Answer {
 /// What came first.
 #[derive(Debug)]
 pub(crate) enum Head {
-    /// The answer.
     Final(Answer),
     /// One on the way: 1xx, except 101.
     Interim(StatusCode),
@@ -57,13 +56,13 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let unusual = parsed.reason.filter(|reason| status.canonical_reason() != Some(reason));
     let reason = unusual.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     // Values share the bytes, which are cut off only after this.
-    let places: SmallVec<[Place; 24]> = parsed.headers.iter().map(|field| Place::of(field, input)).collect();
+    let places: SmallVec<[FieldRange; 24]> = parsed.headers.iter().map(|field| FieldRange::of(field, input)).collect();
     let bytes = input.split_to(length).freeze();
     if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(Some(Head::Interim(status)));
     }
     let mut headers = HeaderMap::with_capacity(places.len());
-    for Place { name, value } in places {
+    for FieldRange { name, value } in places {
         let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| Malformed("a field of its answer has no name"))?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value));
         headers.append(name, value.map_err(|_| Malformed("a field of its answer has no valid value"))?);
@@ -79,12 +78,12 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
 }
 
 /// Where a field stands in a head.
-struct Place {
+struct FieldRange {
     name: Range<usize>,
     value: Range<usize>,
 }
 
-impl Place {
+impl FieldRange {
     fn of(field: &httparse::Header<'_>, head: &[u8]) -> Self {
         let place = |part: &[u8]| {
             let start = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());

@@ -18,11 +18,9 @@ const TRAILER_FIELDS_MAX: usize = 100;
 pub(crate) enum Decoder {
     /// So many bytes are to come.
     Length(u64),
-    /// In chunks.
     Chunked(Chunk),
     /// Until the connection ends.
     UntilClose,
-    /// It is over.
     Done,
 }
 

@@ -13,7 +13,6 @@ use http_body::Body;
 pub(super) enum Coding {
     /// So many bytes are still to be written.
     Length(u64),
-    /// In chunks.
     Chunked,
 }
 
@@ -51,7 +50,6 @@ pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u
     coding
 }
 
-/// Writes one field.
 pub(super) fn write_field(name: &HeaderName, value: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(name.as_str().as_bytes());
     to.extend_from_slice(b": ");

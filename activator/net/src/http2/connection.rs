@@ -46,8 +46,8 @@ const SEND_BUFFER_MAX: usize = 1024 * 1024;
 #[derive(Clone)]
 pub(crate) struct Http2 {
     shared: Arc<Shared>,
-    /// Where it is driven. Here, so that other lanes, in passing, do not touch what changes with each request.
-    lane: Option<usize>,
+    /// Where it is driven. Here, so that other workers, in passing, do not touch what changes with each request.
+    worker: Option<usize>,
 }
 
 struct Shared {
@@ -69,7 +69,7 @@ pub(crate) struct Stream {
 pub(crate) enum Failed {
     /// The connection takes no more; the body was not touched.
     Unsent(h2::Error, RequestBody),
-    /// Something may have been sent. With the body, if all of it is there [again](RequestBody::again).
+    /// Something may have been sent. With the body, if all of it is there [again](RequestBody::rewound).
     Broken(h2::Error, Option<RequestBody>),
 }
 
@@ -99,12 +99,12 @@ impl Http2 {
             sender: Mutex::new(sender),
         });
         tokio::spawn(drive(connection, shared.clone()));
-        Ok(Self { shared, lane: worker::current() })
+        Ok(Self { shared, worker: worker::current() })
     }
 
     /// Whether it is driven where the caller runs.
     pub(crate) fn is_here(&self) -> bool {
-        self.lane == worker::current()
+        self.worker == worker::current()
     }
 
     /// Whether `stream` is a place on it.
@@ -156,7 +156,7 @@ impl Stream {
     pub(crate) fn exchange(&self, request: Request<RequestBody>) -> Exchange {
         let (head, mut body) = request.into_parts();
         let mut request = Request::from_parts(head, ());
-        body.lend();
+        body.keep_sent();
         if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || means_a_body(request.method())) {
             request.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
@@ -235,7 +235,6 @@ pub(crate) enum Exchange {
 
 /// A request's body while its answer is waited for.
 pub(crate) enum Outgoing {
-    /// On its way.
     Going(Sending<RequestBody>),
     /// All of it has gone, or nobody wants it. Kept if it can be sent again.
     Over(Option<RequestBody>),
@@ -263,7 +262,7 @@ impl Outgoing {
     /// The answer has begun. If not everything has gone, both go on, independently of each other.
     fn answered(&mut self) {
         if let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) {
-            sending.body_mut().end_loan();
+            sending.body_mut().release();
             tokio::spawn(sending);
         }
     }

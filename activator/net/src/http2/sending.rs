@@ -30,7 +30,6 @@ impl<B> Sending<B> {
         Self { stream, waiting: None, body }
     }
 
-    /// What is sent.
     pub(crate) fn body_mut(&mut self) -> &mut B {
         &mut self.body
     }

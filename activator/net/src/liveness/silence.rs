@@ -6,8 +6,8 @@
 //!
 //! | nothing heard for | follows |
 //! |---|---|
-//! | 200 ms, or two round trips | [`Verdict::Doubtful`]: the pod gets nothing new while its kernel is asked |
-//! | 500 ms, or four round trips ([`silence_max`]) | [`Verdict::Silent`]: the connection is given up |
+//! | 200 ms, or two round trips | [`Judgement::Doubtful`]: the pod gets nothing new while its kernel is asked |
+//! | 500 ms, or four round trips ([`silence_max`]) | [`Judgement::Silent`]: the connection is given up |
 //!
 //! # Cost
 //!
@@ -53,8 +53,7 @@ pub(crate) fn doubt_after(round_trip: Duration) -> Duration {
 
 /// What a look at a connection says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Nothing.
+pub(crate) enum Judgement {
     Fine,
     /// Its pod may be gone.
     Doubtful,
@@ -64,7 +63,7 @@ pub(crate) enum Verdict {
 
 /// What is remembered of a connection between two looks.
 #[derive(Debug, Default)]
-pub(crate) struct Gaze {
+pub(crate) struct SilenceDetector {
     /// Writes when all of them were known to be acknowledged.
     settled: u32,
     /// Reads at the last look.
@@ -73,7 +72,7 @@ pub(crate) struct Gaze {
     unheard_since: Option<Instant>,
 }
 
-impl Gaze {
+impl SilenceDetector {
     /// Looks at a connection that was written to and read from so often. `state` asks the kernel. `closely`: a connect
     /// to the same pod has just stayed unanswered, so that the first question of keep-alive counts.
     pub(crate) fn look(
@@ -82,20 +81,20 @@ impl Gaze {
         (writes, reads): (u32, u32),
         closely: bool,
         state: impl FnOnce() -> Option<TcpState>,
-    ) -> Verdict {
+    ) -> Judgement {
         let answered = std::mem::replace(&mut self.reads, reads) != reads;
         if answered || (self.is_settled(writes) && !closely) {
             self.unheard_since = None;
-            return Verdict::Fine;
+            return Judgement::Fine;
         }
-        let Some(state) = state() else { return Verdict::Fine };
+        let Some(state) = state() else { return Judgement::Fine };
         if !state.unacknowledged && !state.unsent {
             self.settled = writes;
         }
         let keepalive = closely && state.questions > 0 && !state.unsent;
         if !keepalive && !is_unheard(&state) {
             self.unheard_since = None;
-            return Verdict::Fine;
+            return Judgement::Fine;
         }
         let ago = |length: Duration| now.checked_sub(length).unwrap_or(now);
         let since = match self.unheard_since {
@@ -107,11 +106,11 @@ impl Gaze {
         let silent = now.saturating_duration_since(since);
         let doubt = if keepalive { DOUBT_CLOSELY } else { DOUBT_MIN };
         if silent >= silence_max(state.round_trip) {
-            Verdict::Silent
+            Judgement::Silent
         } else if silent >= doubt.max(state.round_trip.saturating_mul(DOUBT_ROUND_TRIPS)) {
-            Verdict::Doubtful
+            Judgement::Doubtful
         } else {
-            Verdict::Fine
+            Judgement::Fine
         }
     }
 
@@ -134,7 +133,7 @@ fn is_unheard(state: &TcpState) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Verdict::{Doubtful, Fine, Silent};
+    use Judgement::{Doubtful, Fine, Silent};
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -152,10 +151,10 @@ mod tests {
     }
 
     /// Looks in a row, each at a time in milliseconds, with what was written, read, and what the kernel would say.
-    fn looks(rows: &[(u64, (u32, u32), TcpState, Verdict)]) {
-        let (start, mut gaze) = (Instant::now(), Gaze::default());
+    fn looks(rows: &[(u64, (u32, u32), TcpState, Judgement)]) {
+        let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         for (at, counts, state, expected) in rows {
-            assert_eq!(gaze.look(start + ms(*at), *counts, false, || Some(*state)), *expected, "at {at} ms");
+            assert_eq!(detector.look(start + ms(*at), *counts, false, || Some(*state)), *expected, "at {at} ms");
         }
     }
 
@@ -207,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_waiting_connection_is_looked_at_closely_when_a_connect_was_not_answered() {
-        let (start, mut gaze) = (Instant::now(), Gaze::default());
+        let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         let idle = TcpState { heard_ago: ms(1_000), ..TcpState::default() };
         let asked = TcpState { questions: 1, ..idle };
-        let mut look = |at, closely, state| gaze.look(start + ms(at), (1, 0), closely, || Some(state));
+        let mut look = |at, closely, state| detector.look(start + ms(at), (1, 0), closely, || Some(state));
         assert_eq!(look(0, false, idle), Fine);
         assert_eq!(look(1_000, true, idle), Fine, "nothing waits for an answer");
         assert_eq!(look(1_100, true, asked), Fine);
@@ -233,16 +232,20 @@ mod tests {
 
     #[test]
     fn the_kernel_is_not_asked_about_what_idles_or_answers() {
-        let (start, mut gaze) = (Instant::now(), Gaze::default());
+        let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         let never = || panic!("asked");
-        assert_eq!(gaze.look(start, (0, 0), false, never), Fine, "nothing was written");
-        assert_eq!(gaze.look(start, (1, 1), false, never), Fine, "it answers");
-        assert_eq!(gaze.look(start, (1, 1), false, || Some(TcpState::default())), Fine);
-        assert_eq!(gaze.look(start, (1, 1), false, never), Fine, "all is acknowledged: a long answer is waited for");
+        assert_eq!(detector.look(start, (0, 0), false, never), Fine, "nothing was written");
+        assert_eq!(detector.look(start, (1, 1), false, never), Fine, "it answers");
+        assert_eq!(detector.look(start, (1, 1), false, || Some(TcpState::default())), Fine);
+        assert_eq!(
+            detector.look(start, (1, 1), false, never),
+            Fine,
+            "all is acknowledged: a long answer is waited for"
+        );
         let unsent = TcpState { unsent: true, ..TcpState::default() };
-        assert_eq!(gaze.look(start, (2, 1), false, || Some(unsent)), Fine, "the peer has no room, and says so");
+        assert_eq!(detector.look(start, (2, 1), false, || Some(unsent)), Fine, "the peer has no room, and says so");
         let asked = std::cell::Cell::new(false);
-        gaze.look(start, (2, 1), false, || {
+        detector.look(start, (2, 1), false, || {
             asked.set(true);
             None
         });

@@ -20,10 +20,10 @@
 //! that was lifted, it takes three questions.
 
 use crate::liveness::silence::silence_max;
-use crate::liveness::{KEEPALIVE, Link, Watch, Watched};
+use crate::liveness::{KEEPALIVE, Link, Liveness, Tracked};
 use crate::tcp::coalesced_write;
 use crate::tcp::connect::Connected;
-use crate::tcp::rebind::Moored;
+use crate::tcp::rebind::Rebindable;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ const SURE_ROOM: usize = 32 * 1024;
 /// A connection to a pod.
 #[derive(Debug)]
 pub(crate) struct PodStream {
-    stream: Moored,
+    stream: Rebindable,
     /// From the connect's start to its answer, as the kernel saw it.
     pub(crate) round_trip: Duration,
     /// What comes back says that the peer has taken all that was written: HTTP/2, whose peers always read.
@@ -53,10 +53,8 @@ pub(crate) struct PodStream {
     told_taken: bool,
     /// Bytes written that the peer may not have taken.
     pending: usize,
-    /// The last write took all that was offered.
-    all_written: bool,
     bounded: bool,
-    watched: Option<Arc<Watched>>,
+    tracked: Option<Arc<Tracked>>,
 }
 
 impl PodStream {
@@ -71,22 +69,22 @@ impl PodStream {
             TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         let mut stream = Self {
-            stream: Moored::new(stream),
+            stream: Rebindable::new(stream),
             round_trip,
             read_says_taken: true,
             told_taken: false,
             pending: 0,
-            all_written: true,
             bounded: false,
-            watched: None,
+            tracked: None,
         };
         stream.set_bounded(true)?;
         Ok(stream)
     }
 
     /// Has it looked after, as one to this address.
-    pub(crate) fn watch(&mut self, watch: &Watch, link: &Arc<Link>) {
-        self.watched = self.stream.get().ok().map(|stream| watch.open(stream, link));
+    pub(crate) fn track(&mut self, liveness: &Liveness, link: &Arc<Link>) {
+        // Without a descriptor for it, only the kernel's own bounds hold.
+        self.tracked = self.stream.get().and_then(|stream| liveness.open(stream, link)).ok();
     }
 
     /// The pod's end.
@@ -98,8 +96,8 @@ impl PodStream {
     }
 
     /// Whoever looks after it.
-    pub(crate) fn watched(&self) -> Option<Arc<Watched>> {
-        self.watched.clone()
+    pub(crate) fn tracked(&self) -> Option<Arc<Tracked>> {
+        self.tracked.clone()
     }
 
     /// From now on only [`PodStream::taken`] says that the peer has taken all that was written: HTTP/1.1.
@@ -119,17 +117,6 @@ impl PodStream {
         Ok(())
     }
 
-    /// Waits on this lane from now on. Others may not look at it meanwhile: it may be closed.
-    #[cold]
-    fn come_here(&mut self) -> io::Result<()> {
-        let watched = self.watched.as_ref();
-        watched.inspect(|watched| watched.closing());
-        self.stream.come_here()?;
-        let stream = self.stream.get()?;
-        watched.inspect(|watched| watched.is_at(stream));
-        Ok(())
-    }
-
     fn all_taken(&mut self) -> io::Result<()> {
         self.pending = 0;
         if self.bounded { Ok(()) } else { self.set_bounded(true) }
@@ -137,20 +124,15 @@ impl PodStream {
 
     fn before_write(&mut self) -> io::Result<()> {
         if !self.stream.is_here() {
-            self.come_here()?;
+            self.stream.rebind()?;
         }
         if std::mem::take(&mut self.told_taken) { self.all_taken() } else { Ok(()) }
     }
 
-    fn after_write(&mut self, written: &Poll<io::Result<usize>>, offered: usize) -> io::Result<()> {
-        let all = matches!(written, Poll::Ready(Ok(n)) if *n == offered);
-        if self.all_written != all {
-            self.all_written = all;
-            self.watched.iter().for_each(|watched| watched.set_all_written(all));
-        }
+    fn after_write(&mut self, written: &Poll<io::Result<usize>>) -> io::Result<()> {
         if let Poll::Ready(Ok(n)) = written {
-            if let Some(watched) = &self.watched {
-                watched.wrote();
+            if let Some(tracked) = &self.tracked {
+                tracked.wrote();
             }
             self.pending = self.pending.saturating_add(*n);
             if self.bounded && self.pending > SURE_ROOM {
@@ -161,11 +143,11 @@ impl PodStream {
     }
 }
 
-/// Nobody may look at a socket that is closed.
+/// The connection ends with this, whoever looks after it.
 impl Drop for PodStream {
     fn drop(&mut self) {
-        if let Some(watched) = &self.watched {
-            watched.closing();
+        if let Some(tracked) = &self.tracked {
+            tracked.close();
         }
     }
 }
@@ -176,11 +158,11 @@ impl AsyncRead for PodStream {
         let read = std::task::ready!(Pin::new(self.stream.get_mut()?).poll_read(cx, buffer));
         if read.is_err() || buffer.filled().len() == before {
             // What we broke off ourselves must not look like the pod's end.
-            let broken = self.watched.as_ref().and_then(|watched| watched.why_broken());
+            let broken = self.tracked.as_ref().and_then(|tracked| tracked.why_broken());
             return Poll::Ready(broken.map_or(read, Err));
         }
-        if let Some(watched) = &self.watched {
-            watched.read();
+        if let Some(tracked) = &self.tracked {
+            tracked.read();
         }
         if self.read_says_taken {
             self.all_taken()?;
@@ -193,7 +175,7 @@ impl AsyncWrite for PodStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.before_write()?;
         let written = Pin::new(self.stream.get_mut()?).poll_write(cx, bytes);
-        self.after_write(&written, bytes.len())?;
+        self.after_write(&written)?;
         written
     }
 
@@ -204,7 +186,7 @@ impl AsyncWrite for PodStream {
     ) -> Poll<io::Result<usize>> {
         self.before_write()?;
         let written = coalesced_write::poll_write(Pin::new(self.stream.get_mut()?), cx, slices);
-        self.after_write(&written, slices.iter().map(|slice| slice.len()).sum())?;
+        self.after_write(&written)?;
         written
     }
 

@@ -1,13 +1,15 @@
 //! One client connection, from its first byte to its end.
 
 use super::HEAD_TIMEOUT;
+use super::client_io::{ClientIo, ClientStream};
 use super::drain::{Listener, Phase};
-use super::head_timeout::{ClientIo, CountedIo};
+use super::head_timeout::HeadTimer;
+use super::service::ConnectionService;
+use super::{Chain, ErrorResponder};
 use crate::body::BodyError;
 use crate::client::peer::Peer;
 use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{self, server::TlsStream};
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
@@ -48,29 +50,6 @@ const HEAD_MAX: usize = 400 * 1024;
 /// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).
 const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
 
-/// What hyper calls for each request.
-pub(super) trait HyperService<B>:
-    hyper::service::Service<
-        http::Request<Incoming>,
-        Response = http::Response<B>,
-        Error = BodyError,
-        Future: Send + 'static,
-    > + Send
-    + 'static
-{
-}
-
-impl<B, S> HyperService<B> for S where
-    S: hyper::service::Service<
-            http::Request<Incoming>,
-            Response = http::Response<B>,
-            Error = BodyError,
-            Future: Send + 'static,
-        > + Send
-        + 'static
-{
-}
-
 /// Spawns the tasks of an HTTP/2 connection's requests, each with its future in a box. Otherwise the future is moved a
 /// dozen times on its way into the task and out of it, half a kilobyte each time.
 #[derive(Clone, Copy)]
@@ -83,15 +62,15 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxe
 }
 
 /// Serves one connection until it ends, or until it has finished after being told to.
-pub(super) async fn serve<S, B>(
+pub(super) async fn serve<S, R>(
     stream: TcpStream,
     client: Arc<Peer>,
-    service: S,
+    service: ConnectionService<S, R>,
     mut drain: Listener,
 ) -> Result<(), BodyError>
 where
-    S: HyperService<B>,
-    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+    S: Chain,
+    R: ErrorResponder<S::Error>,
 {
     stream.set_nodelay(true)?;
     match in_time(sniff(&stream), &mut drain).await.transpose()? {
@@ -101,16 +80,16 @@ where
 }
 
 /// As [`serve`], after a TLS handshake. Whoever agreed on no protocol tells it by its first bytes, too.
-pub(super) async fn serve_tls<S, B>(
+pub(super) async fn serve_tls<S, R>(
     stream: TcpStream,
     config: Arc<ServerConfig>,
     client: Arc<Peer>,
-    service: S,
+    service: ConnectionService<S, R>,
     mut drain: Listener,
 ) -> Result<(), BodyError>
 where
-    S: HyperService<B>,
-    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+    S: Chain,
+    R: ErrorResponder<S::Error>,
 {
     stream.set_nodelay(true)?;
     let shaken = async {
@@ -143,25 +122,27 @@ async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Opti
     .await
 }
 
-async fn serve_as<Io, S, B>(
+async fn serve_as<Io, S, R>(
     protocol: Sniffed,
     stream: Io,
     client: Arc<Peer>,
-    service: S,
+    service: ConnectionService<S, R>,
     drain: Listener,
 ) -> Result<(), BodyError>
 where
-    Io: ClientIo + Send + 'static,
-    S: HyperService<B>,
-    B: http_body::Body<Data = bytes::Bytes, Error = BodyError> + Send + 'static,
+    Io: ClientStream + Send + 'static,
+    S: Chain,
+    R: ErrorResponder<S::Error>,
 {
     match protocol {
         Sniffed::Closed => Ok(()),
         Sniffed::Http1 => {
-            let (io, timer) = CountedIo::new(stream, client);
+            let progress = service.progress().clone();
+            let timer = HeadTimer::new(progress.clone());
+            let io = ClientIo::new(stream, client, progress);
             let mut builder = http1::Builder::new();
             builder.timer(timer).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX);
-            let connection = pin!(builder.serve_connection(io, service).with_upgrades());
+            let connection = pin!(builder.serve_connection(TokioIo::new(io), service).with_upgrades());
             drive(connection, drain, |c| c.graceful_shutdown()).await
         }
         Sniffed::Http2 => {
@@ -243,9 +224,16 @@ async fn sniff_tls(stream: &mut TlsStream<TcpStream>) -> io::Result<Sniffed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::BodyExt;
+    use crate::client::Inbound;
+    use crate::error::ProxyError;
+    use crate::server::drain::Drain;
+    use bytes::Bytes;
+    use http::header::{CONNECTION, HeaderValue};
+    use http::{Response, StatusCode, Version};
+    use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+    use tokio_util::task::TaskTracker;
 
     #[tokio::test]
     async fn the_protocol_is_told_from_bytes_that_stay_in_the_socket() {
@@ -273,17 +261,30 @@ mod tests {
         }
     }
 
+    /// Says 400 to whatever goes wrong.
+    #[derive(Clone)]
+    struct BadRequest;
+
+    impl ErrorResponder<ProxyError> for BadRequest {
+        fn respond(&self, _: &ProxyError, _: bool, _: Version) -> Option<Response<Full<Bytes>>> {
+            let mut response = Response::new(Full::default());
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            Some(response)
+        }
+    }
+
     /// Serves one connection with a service that says hello.
     async fn served() -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
         let (stream, _) = listener.accept().await.expect("accepted");
-        let service = hyper::service::service_fn(|_: http::Request<Incoming>| async {
-            let body = http_body_util::Full::<bytes::Bytes>::from("hello").map_err(BodyError::from);
-            Ok::<_, BodyError>(http::Response::new(body))
-        });
+        let chain =
+            tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
+        let drain = Drain::default();
         let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), false, false));
-        tokio::spawn(serve(stream, peer, service, crate::server::drain::Drain::default().listener()));
+        let service = ConnectionService::new(chain, peer.clone(), BadRequest, TaskTracker::new(), drain.clone());
+        tokio::spawn(serve(stream, peer, service, drain.listener()));
         client
     }
 
@@ -310,5 +311,18 @@ mod tests {
         let start = tokio::time::Instant::now();
         assert_eq!(silent.read(&mut buffer).await.expect("closed"), 0);
         assert!(bounds.contains(&start.elapsed()), "a silent connection: {:?}", start.elapsed());
+    }
+
+    /// Goal: a request that hides behind another in the same bytes is refused, and what follows it is not served.
+    #[tokio::test]
+    async fn a_head_that_can_be_read_in_two_ways_is_refused_wherever_it_stands() {
+        let mut client = served().await;
+        let bytes = b"GET / HTTP/1.1\r\nhost: a\r\n\r\nPOST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\
+            transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        client.write_all(bytes).await.expect("open");
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).await.expect("text");
+        let count = |text| answers.matches(text).count();
+        assert_eq!(["200 OK", "hello", "400 Bad", "HTTP/1.1 "].map(count), [1, 1, 1, 2], "{answers}");
     }
 }

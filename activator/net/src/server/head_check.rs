@@ -26,7 +26,6 @@ pub(super) enum Checked {
     Pass,
     /// It asks for the server itself.
     ForServer,
-    /// It does not.
     Refused(ProxyError),
 }
 

@@ -18,10 +18,11 @@
 //!
 //! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1), limits on connections.
 
+mod client_io;
 mod connection;
 mod drain;
+mod framing;
 mod head_check;
-mod head_scan;
 mod head_timeout;
 mod service;
 
@@ -29,7 +30,7 @@ pub use connection::STREAM_WINDOW;
 
 use crate::body::BodyError;
 use crate::client::Inbound;
-use crate::client::disconnects::Departures;
+use crate::client::disconnects::Disconnects;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::worker::WorkerRuntimes;
@@ -75,8 +76,8 @@ where
 
 /// Makes responses of the chain's errors.
 pub trait ErrorResponder<E>: Clone + Send + Sync + 'static {
-    /// The response to a request of this version, which may be a gRPC call.
-    fn respond(&self, error: &E, grpc: bool, version: Version) -> Response<Full<Bytes>>;
+    /// The response to a request of this version, which may be a gRPC call; none if nobody is there to be answered.
+    fn respond(&self, error: &E, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>>;
 }
 
 /// Whether a peer's headers may choose a revision and its internal headers are believed.
@@ -90,20 +91,20 @@ pub struct Server<R> {
     closing: CancellationToken,
     responder: R,
     trust: Trust,
-    departures: Arc<Departures>,
+    disconnects: Arc<Disconnects>,
     workers: Option<WorkerRuntimes>,
 }
 
 impl<R: Clone> Server<R> {
     /// No ports yet. `trust` is asked about the address of each connection's peer, IPv4 as such.
-    pub fn new(responder: R, trust: Trust, departures: Arc<Departures>) -> Self {
+    pub fn new(responder: R, trust: Trust, disconnects: Arc<Disconnects>) -> Self {
         Self {
             tasks: TaskTracker::new(),
             drain: Drain::default(),
             closing: CancellationToken::new(),
             responder,
             trust,
-            departures,
+            disconnects,
             workers: None,
         }
     }
@@ -157,7 +158,7 @@ impl<R: Clone> Server<R> {
         R: ErrorResponder<S::Error>,
     {
         let trusted = (self.trust)(address.ip().to_canonical());
-        let peer = Peer::new(address, trusted, tls.is_some()).with(self.departures.clone());
+        let peer = Peer::new(address, trusted, tls.is_some()).with(self.disconnects.clone());
         let peer = Arc::new(peer);
         let client = peer.clone();
         let hyper = service::ConnectionService::new(

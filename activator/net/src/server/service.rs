@@ -3,6 +3,7 @@
 //! An error becomes a response by the caller's [`ErrorResponder`]; a 101 becomes a tunnel. While the server leaves, each
 //! answer over HTTP/1 is the last of its connection.
 
+use super::client_io::Progress;
 use super::drain::{Drain, Phase};
 use super::head_check::{self, Checked};
 use super::{Chain, ErrorResponder};
@@ -18,7 +19,7 @@ use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(super) struct ConnectionService<S, R> {
     /// The connection's own: a copy for each request would touch counts that all threads share.
     chain: RefCell<S>,
     peer: Arc<Peer>,
+    /// Requests over HTTP/1 so far.
+    requests: Cell<u64>,
     own: Arc<Own<R>>,
 }
 
@@ -39,12 +42,30 @@ struct Own<R> {
     responder: R,
     tunnels: TaskTracker,
     drain: Drain,
+    progress: Arc<Progress>,
 }
 
 impl<S, R> ConnectionService<S, R> {
     /// For the connection of `peer`. `tunnels` counts what becomes of its upgrades.
     pub(super) fn new(chain: S, peer: Arc<Peer>, responder: R, tunnels: TaskTracker, drain: Drain) -> Self {
-        Self { chain: RefCell::new(chain), peer, own: Arc::new(Own { responder, tunnels, drain }) }
+        Self {
+            chain: RefCell::new(chain),
+            peer,
+            requests: Cell::new(0),
+            own: Arc::new(Own { responder, tunnels, drain, progress: Arc::default() }),
+        }
+    }
+
+    /// What the connection's reads tell.
+    pub(super) fn progress(&self) -> &Arc<Progress> {
+        &self.own.progress
+    }
+
+    /// Whether the head of the next request over HTTP/1 was seen and in order ([`super::framing`]).
+    fn is_in_order(&self) -> bool {
+        let request = self.requests.get() + 1;
+        self.requests.set(request);
+        request <= self.own.progress.heads()
     }
 }
 
@@ -62,12 +83,15 @@ where
         let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
         let serving =
             |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, own: self.own.clone() };
+        if version < Version::HTTP_2 && !self.is_in_order() {
+            let error = ProxyError::Malformed("it can be read in two ways where this request ends");
+            return serving(None, Checked::Refused(error));
+        }
         match head_check::check(&request) {
             Checked::Pass => {}
             checked => return serving(None, checked),
         }
         let request = request.map(RequestBody::new);
-        self.peer.note(version, request.body());
         let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now() };
         // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
         serving(Some(self.chain.borrow_mut().call(inbound)), Checked::Pass)
@@ -97,7 +121,9 @@ where
     type Output = Result<Response<Reply<B>>, BodyError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut answer = std::task::ready!(self.as_mut().poll_answer(cx));
+        // Without one nobody is there to be answered, and the connection ends.
+        let answer = std::task::ready!(self.as_mut().poll_answer(cx));
+        let mut answer = answer.ok_or("the client has gone")?;
         let is_last = self.version < Version::HTTP_2 && self.own.drain.phase() == Phase::Leaving;
         if is_last && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -113,27 +139,32 @@ where
     R: ErrorResponder<E>,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
-    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Reply<B>>> {
+    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<Reply<B>>>> {
         let this = self.project();
         let Some(exchange) = this.exchange.as_pin_mut() else {
             return Poll::Ready(match std::mem::replace(this.checked, Checked::Pass) {
                 Checked::Refused(error) => {
-                    this.own.responder.respond(&error.into(), *this.grpc, *this.version).map(Reply::Left)
+                    let refused = this.own.responder.respond(&error.into(), *this.grpc, *this.version);
+                    refused.map(|response| response.map(Reply::Left))
                 }
-                Checked::Pass | Checked::ForServer => Response::new(nothing()),
+                Checked::Pass | Checked::ForServer => Some(Response::new(nothing())),
             });
         };
         Poll::Ready(match std::task::ready!(exchange.poll(cx)) {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
+                    this.own.progress.becomes_tunnel();
                     let mut drain = this.own.drain.listener();
                     this.own.tunnels.spawn(async move { tunnel.run(body, drain.cut()).await });
                 }
-                Response::from_parts(head, nothing())
+                Some(Response::from_parts(head, nothing()))
             }
-            Ok(response) => response.map(|body| Reply::Right(body)),
-            Err(error) => this.own.responder.respond(&error, *this.grpc, *this.version).map(Reply::Left),
+            Ok(response) => Some(response.map(Reply::Right)),
+            Err(error) => {
+                let failed = this.own.responder.respond(&error, *this.grpc, *this.version);
+                failed.map(|response| response.map(Reply::Left))
+            }
         })
     }
 }
@@ -150,7 +181,6 @@ where
     Response::from_parts(head, nothing())
 }
 
-/// No body.
 fn nothing<B>() -> Reply<B> {
     Reply::Left(Full::default())
 }

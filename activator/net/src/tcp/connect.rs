@@ -16,7 +16,6 @@ use tokio::time::{Instant, timeout_at};
 /// A connection, and how long it took to make.
 #[derive(Debug)]
 pub(crate) struct Connected {
-    /// The connection.
     pub(crate) stream: TcpStream,
     /// From the connect's start to its answer, as the kernel saw it.
     pub(crate) round_trip: Duration,
@@ -25,9 +24,7 @@ pub(crate) struct Connected {
 /// A connect under way.
 #[derive(Debug)]
 pub(crate) struct Connecting {
-    /// Where to.
     pub(crate) address: SocketAddr,
-    /// Since when.
     pub(crate) start: Instant,
     /// Writable once the connect has come to an end.
     stream: TcpStream,

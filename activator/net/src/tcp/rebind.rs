@@ -1,40 +1,40 @@
-//! A socket that waits for its input where it is used.
+//! A socket that is registered with the runtime of the worker that uses it.
 //!
-//! Each lane has means of its own to wait for input ([`crate::worker`]), and a socket waits by those of the lane where
-//! it was made. One that another lane uses from now on moves there: else every answer would wake two threads rather
-//! than one.
+//! Each worker has an I/O driver of its own ([`crate::worker`]), and a socket is registered with that of the worker
+//! where it was made. One that another worker uses from now on is registered anew there: else every answer would wake
+//! two threads rather than one.
 
 use crate::worker;
 use std::io::{self, ErrorKind};
 use tokio::net::TcpStream;
 
-/// A socket and where it waits.
+/// A socket, and the worker whose driver it is registered with.
 #[derive(Debug)]
-pub(crate) struct Moored {
-    /// None once it could not move, which closed it.
+pub(crate) struct Rebindable {
+    /// None once it could not be registered, which closed it.
     stream: Option<TcpStream>,
-    lane: Option<usize>,
+    worker: Option<usize>,
 }
 
-impl Moored {
-    /// One that was made on this lane.
+impl Rebindable {
+    /// One that was made on this worker.
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream: Some(stream), lane: worker::current() }
+        Self { stream: Some(stream), worker: worker::current() }
     }
 
-    /// Whether it waits on this lane.
+    /// Whether it is registered with this worker.
     pub(crate) fn is_here(&self) -> bool {
-        self.lane == worker::current()
+        self.worker == worker::current()
     }
 
-    /// Has it wait on this lane. The descriptor stays the same.
+    /// Registers it with this worker. The descriptor stays the same.
     ///
     /// # Errors
-    /// The lane cannot wait for it; it is closed.
-    pub(crate) fn come_here(&mut self) -> io::Result<()> {
+    /// The worker's driver does not take it; it is closed.
+    pub(crate) fn rebind(&mut self) -> io::Result<()> {
         let stream = self.stream.take().ok_or(ErrorKind::NotConnected)?;
         self.stream = Some(TcpStream::from_std(stream.into_std()?)?);
-        self.lane = worker::current();
+        self.worker = worker::current();
         Ok(())
     }
 

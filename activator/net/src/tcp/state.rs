@@ -8,7 +8,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Numbers of the kernel's states, as in `net/tcp_states.h`.
@@ -43,44 +43,31 @@ pub(crate) struct TcpState {
     pub(crate) round_trip: Duration,
 }
 
-/// A socket that others than its owner may look at, for as long as it is open.
-#[derive(Debug)]
+/// A socket that others than its owner may look at, until its owner closes it. It is a descriptor of its own for the
+/// same connection, which ends with the last of both.
+#[derive(Debug, Default)]
 pub(crate) struct SharedSocket {
-    /// The owner's descriptor; none once it is about to close it, which it says under this lock.
-    descriptor: Mutex<Option<RawFd>>,
+    descriptor: Mutex<Option<OwnedFd>>,
 }
 
 impl SharedSocket {
-    /// Of a socket whose owner calls [`SharedSocket::closing`] before it closes it.
-    pub(crate) fn new(socket: &impl AsFd) -> Self {
-        Self { descriptor: Mutex::new(Some(socket.as_fd().as_raw_fd())) }
+    /// Of a socket whose owner calls [`SharedSocket::close`] when it closes it.
+    ///
+    /// # Errors
+    /// The process may have no more descriptors.
+    pub(crate) fn new(socket: &impl AsFd) -> io::Result<Self> {
+        Ok(Self { descriptor: Mutex::new(Some(socket.as_fd().try_clone_to_owned()?)) })
     }
 
-    /// Of none yet.
-    pub(crate) fn unset() -> Self {
-        Self { descriptor: Mutex::new(None) }
-    }
-
-    /// From now on of this one. See [`SharedSocket::new`].
-    pub(crate) fn set(&self, socket: &impl AsFd) {
-        *self.descriptor.lock() = Some(socket.as_fd().as_raw_fd());
-    }
-
-    /// The owner is about to close the socket. Nobody looks at it any more.
-    pub(crate) fn closing(&self) {
-        *self.descriptor.lock() = None;
+    /// The owner closes the socket. Nobody looks at it any more.
+    pub(crate) fn close(&self) {
+        let closed = self.descriptor.lock().take();
+        drop(closed);
     }
 
     /// What the kernel knows of it; nothing if it is closed.
     pub(crate) fn state(&self) -> Option<TcpState> {
         self.with(|socket| tcp_state(socket).ok()).flatten()
-    }
-
-    /// Sends a few bytes, if there is room for them, beside what the owner sends.
-    pub(crate) fn send(&self, bytes: &[u8]) {
-        // An error says that nobody would hear them.
-        let _ =
-            self.with(|socket| SockRef::from(&socket).send_with_flags(bytes, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT));
     }
 
     /// Whether there is nothing to read, no end and no reset either, of which its owner may not have been told yet.
@@ -107,11 +94,7 @@ impl SharedSocket {
     }
 
     fn with<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
-        let descriptor = self.descriptor.lock();
-        let raw = (*descriptor)?;
-        // SAFETY: the number is that of a descriptor which its owner keeps open until `closing` has returned. `closing`
-        // needs the lock that is held here for as long as the borrow lives.
-        Some(look(unsafe { BorrowedFd::borrow_raw(raw) }))
+        self.descriptor.lock().as_ref().map(|descriptor| look(descriptor.as_fd()))
     }
 }
 
@@ -177,7 +160,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (mut theirs, _) = listener.accept().expect("dialled");
-        let shared = SharedSocket::new(&ours);
+        let shared = SharedSocket::new(&ours).expect("a descriptor");
         ours.write_all(b"hello").expect("open");
         theirs.read_exact(&mut [0; 5]).expect("open");
         until(&shared, |state| !state.unacknowledged);
@@ -191,7 +174,7 @@ mod tests {
 
         shared.shut_down();
         assert_eq!(ours.read(&mut [0]).expect("ended here"), 0);
-        shared.closing();
+        shared.close();
         assert_eq!(shared.state(), None);
     }
 
@@ -200,7 +183,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (theirs, _) = listener.accept().expect("dialled");
-        let shared = SharedSocket::new(&ours);
+        let shared = SharedSocket::new(&ours).expect("a descriptor");
         theirs.shutdown(Shutdown::Write).expect("open");
         assert!(!until(&shared, |state| state.peer_finished).closed);
         drop(theirs);

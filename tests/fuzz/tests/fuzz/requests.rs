@@ -29,6 +29,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+/// How long nothing has come when nothing more is expected.
+const SILENCE: Duration = Duration::from_millis(10);
+
 const FRAGMENTS: [&str; 64] = [
     "GET / HTTP/1.1\r\n",
     "POST /p?q=%zz HTTP/1.1\r\n",
@@ -198,15 +201,18 @@ fn start() -> Target {
 }
 
 impl Target {
-    /// Sends `bytes`, says that there is no more, and reads what comes back.
+    /// Sends `bytes`, reads what comes back, and unless there may be more says after a silence that there is none: at
+    /// once it would be taken for the client's going.
     fn exchange(&self, bytes: &[u8], more: bool) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("open");
         let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
         if !more {
+            stream.set_read_timeout(Some(SILENCE)).expect("open");
+            let _ = stream.read_to_end(&mut answer);
             let _ = stream.shutdown(Shutdown::Write);
         }
-        let mut answer = Vec::new();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("open");
         let ended = stream.read_to_end(&mut answer);
         let waited = ended
             .is_err_and(|error| matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));

@@ -22,13 +22,9 @@ pub(crate) struct Http1Body<P> {
 
 /// Where the rest comes from.
 pub(super) enum Source<P> {
-    /// There is none.
     None,
-    /// The connection.
     Own {
-        /// It.
         connection: Box<Http1>,
-        /// Where it goes.
         pool: Arc<P>,
     },
     /// One side of it: the request is not complete yet.
@@ -37,9 +33,7 @@ pub(super) enum Source<P> {
 
 /// The side of a connection that is read.
 pub(super) struct Half {
-    /// It.
     pub(super) read: ReadHalf<PodIo>,
-    /// What was read.
     pub(super) input: Input,
     /// Who writes to the other side: told when the response is complete, or given up, by what it gets.
     pub(super) over: oneshot::Sender<ReadHalf<PodIo>>,
@@ -95,7 +89,6 @@ impl<P: ReturnIdle> Http1Body<P> {
         }
     }
 
-    /// It is over.
     fn finish(&mut self) {
         match std::mem::replace(&mut self.source, Source::None) {
             Source::None => {}

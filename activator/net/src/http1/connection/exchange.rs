@@ -101,12 +101,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
                 Poll::Ready(Err(error)) => {
                     return Poll::Ready(Err(Http1Error::Io(error))); // It knows why we broke it, if we did.
                 }
-                Poll::Pending => {
-                    if self.sending.is_over() {
-                        connection.question();
-                    }
-                    return Poll::Pending;
-                }
+                Poll::Pending => return Poll::Pending,
             };
             self.received += read;
             while let Some(head) = self.head()? {

@@ -11,7 +11,6 @@ use tokio::time::{Sleep, sleep};
 /// How long the pod's 100 is waited for, as upstream.
 const EXPECT_WAIT: Duration = Duration::from_secs(1);
 
-/// Such an upload.
 pub(super) struct Expected {
     gate: Arc<Gate>,
     patience: Pin<Box<Sleep>>,

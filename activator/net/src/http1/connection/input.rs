@@ -26,7 +26,6 @@ thread_local! {
 /// One connection's input.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    /// What was read.
     pub(super) bytes: BytesMut,
     /// How much is offered to the next read; zero: what the thread's buffer has.
     offered: usize,

@@ -16,7 +16,7 @@
 //! - `Expect: 100-continue`: the upload stays with the client until the pod says 100, or a second has passed, so that a
 //!   pod may refuse it unread. The client's own 100 follows from its body being read.
 //! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
-//!   system call on those that are fine and of the same lane.
+//!   system call on those that are fine and of the same worker.
 
 mod body;
 mod exchange;
@@ -25,7 +25,7 @@ mod input;
 
 use crate::body::{BodyError, RequestBody};
 use crate::http1::Malformed;
-use crate::liveness::Watched;
+use crate::liveness::Tracked;
 use crate::pod::tls::PodIo;
 use crate::worker;
 pub(crate) use body::Http1Body;
@@ -41,7 +41,6 @@ use tokio::time::Instant;
 
 /// Where a connection goes that another exchange may follow on.
 pub(crate) trait ReturnIdle: Send + Sync + 'static {
-    /// Takes it back.
     fn return_idle(&self, connection: Box<Http1>);
 }
 
@@ -56,13 +55,10 @@ pub(crate) struct Http1 {
     pub(crate) made: Instant,
     pub(crate) idle_since: Instant,
     /// Where it was used last.
-    lane: Option<usize>,
+    worker: Option<usize>,
     /// Whoever looks after it.
-    watched: Option<Arc<Watched>>,
-    /// An empty line can be sent behind a request.
-    plain: bool,
-    /// Not to be used again: its pod says so, what was sent is not complete, an empty line followed the request, which
-    /// may be answered too, or the answer's end is in doubt.
+    tracked: Option<Arc<Tracked>>,
+    /// Not to be used again: its pod says so, what was sent is not complete, or the answer's end is in doubt.
     pub(crate) spent: bool,
 }
 
@@ -72,7 +68,6 @@ pub(crate) enum Http1Error {
     /// It ended in order, and too early.
     #[error("the connection ended before its answer was complete")]
     Closed,
-    /// It broke.
     #[error("connection error")]
     Io(#[source] io::Error),
     /// The pod speaks something else.
@@ -95,7 +90,6 @@ impl Http1Error {
 
 /// An exchange without a response.
 pub(crate) struct Failed {
-    /// What went wrong.
     pub(crate) error: Http1Error,
     /// Whether the request is as it was, and the pod has seen nothing of it.
     pub(crate) unsent: bool,
@@ -107,21 +101,20 @@ impl Http1 {
         let mut io = stream.into();
         let stream = io.stream_mut();
         stream.takes_until_told();
-        let watched = stream.watched();
-        let plain = matches!(io, PodIo::Plain(_));
-        let (input, made, lane) = (Input::default(), Instant::now(), worker::current());
-        Box::new(Self { io, input, reused: false, made, idle_since: made, lane, watched, plain, spent: false })
+        let tracked = stream.tracked();
+        let (input, made, worker) = (Input::default(), Instant::now(), worker::current());
+        Box::new(Self { io, input, reused: false, made, idle_since: made, worker, tracked, spent: false })
     }
 
     /// Whether it was used where the caller runs.
     pub(crate) fn is_here(&self) -> bool {
-        self.lane == worker::current()
+        self.worker == worker::current()
     }
 
     /// Notes that an exchange is over and the connection idle.
     pub(crate) fn exchange_over(&mut self) {
         self.reused = true;
-        self.lane = worker::current();
+        self.worker = worker::current();
         self.io.stream_mut().taken();
         self.input = Input::default();
     }
@@ -132,9 +125,9 @@ impl Http1 {
         let mut nobody = Context::from_waker(Waker::noop());
         let mut byte = [0];
         let is_quiet = Pin::new(&mut self.io).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending();
-        // Of another lane's, the kernel alone may know that something came: lanes look for input only between their
+        // Of another worker's, the kernel alone may know that something came: workers look for input only between their
         // tasks.
-        is_quiet && (self.is_here() || self.watched.as_ref().is_none_or(|watched| watched.is_quiet()))
+        is_quiet && (self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.is_quiet()))
     }
 
     /// Gives it back, if another exchange may follow.
@@ -142,13 +135,6 @@ impl Http1 {
         // What came without being asked for would be taken for the next answer.
         if !self.spent && self.input.bytes.is_empty() {
             pool.return_idle(self);
-        }
-    }
-
-    /// Asks whether the pod is there, if somebody is to. All of the request has been written.
-    fn question(&mut self) {
-        if let Some(watched) = self.watched.as_ref().filter(|_| self.plain && !self.spent) {
-            self.spent = watched.is_question_wanted() && watched.question();
         }
     }
 

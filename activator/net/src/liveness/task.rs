@@ -1,0 +1,195 @@
+//! The task that looks at every connection to pods, and asks pods that are in doubt.
+
+use super::link::{Link, is_silence};
+use super::silence::{Judgement, SilenceDetector};
+use super::tracked::{Broken, Tracked};
+use super::{KEEPALIVE, Liveness};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Time between two looks at every connection.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The same while a pod has left our connect unanswered.
+const TICK_CLOSELY: Duration = Duration::from_millis(20);
+
+/// Keep-alive's first question where an answer is waited for: the shortest that the kernel knows.
+const KEEPALIVE_WAITING: Duration = Duration::from_secs(1);
+
+/// After an unanswered connect, longest time in which a connection may prove to be silent. Until then the pod gets
+/// nothing new.
+const PROOF_MAX: Duration = Duration::from_millis(300);
+
+/// Room for so many connections is kept; what a burst needed beyond that is given back.
+const ENTRIES_KEPT: usize = 64;
+
+/// Looks after all connections until `shutdown`.
+pub(crate) async fn run(liveness: Arc<Liveness>, shutdown: CancellationToken) {
+    let mut task = Task { liveness, entries: Vec::new(), asked: JoinSet::new(), unproven: Vec::new() };
+    let mut next = Instant::now();
+    loop {
+        let idle = task.take_in();
+        let tick = async {
+            match idle {
+                true => std::future::pending().await,
+                false => tokio::time::sleep_until(next).await,
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = task.liveness.news.notified() => {}
+            Some(asked) = task.asked.join_next() => match asked {
+                Ok((link, answer)) => task.answered(&link, &answer),
+                Err(error) => tracing::error!(%error, "a connect panicked"),
+            },
+            () = tick => {
+                let closely = task.sweep();
+                next = Instant::now() + if closely { TICK_CLOSELY } else { TICK };
+            }
+        }
+    }
+}
+
+struct Entry {
+    tracked: Arc<Tracked>,
+    detector: SilenceDetector,
+    /// Keep-alive asks early.
+    asks_early: bool,
+}
+
+impl Entry {
+    fn new(tracked: Arc<Tracked>) -> Self {
+        Self { tracked, detector: SilenceDetector::default(), asks_early: false }
+    }
+
+    /// `closely`: a connect to its pod has just stayed unanswered.
+    fn look(&mut self, now: Instant, closely: bool) -> Judgement {
+        let counts = self.tracked.counts();
+        let judgement = self.detector.look(now, counts, closely, || self.tracked.socket.state());
+        let waits = self.tracked.waiting.load(Ordering::Relaxed) && self.detector.is_settled(counts.0);
+        if self.asks_early != waits {
+            self.asks_early = waits;
+            self.tracked.socket.set_keepalive_time(if waits { KEEPALIVE_WAITING } else { KEEPALIVE });
+        }
+        judgement
+    }
+}
+
+struct Task {
+    liveness: Arc<Liveness>,
+    entries: Vec<Entry>,
+    asked: JoinSet<(Arc<Link>, io::Result<()>)>,
+    /// Pods that did not answer a connect, and until when a connection may prove that they are gone.
+    unproven: Vec<(Arc<Link>, Instant)>,
+}
+
+impl Task {
+    /// Takes over what is new. Says whether there is nothing to look at.
+    fn take_in(&mut self) -> bool {
+        self.take_opened();
+        let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
+        doubted.into_iter().for_each(|link| self.ask(link));
+        self.entries.is_empty()
+    }
+
+    fn take_opened(&mut self) {
+        let mut inbox = self.liveness.inbox.lock();
+        self.entries.extend(std::mem::take(&mut inbox.opened).into_iter().map(Entry::new));
+        inbox.sleeping = self.entries.is_empty();
+    }
+
+    /// Looks at every connection. Says whether the next look is to come soon.
+    fn sweep(&mut self) -> bool {
+        let now = Instant::now();
+        self.entries.retain(|entry| Arc::strong_count(&entry.tracked) > 1);
+        if self.entries.capacity() > ENTRIES_KEPT.max(4 * self.entries.len()) {
+            self.entries.shrink_to(ENTRIES_KEPT.max(2 * self.entries.len()));
+        }
+        let mut closely = false;
+        let (mut doubted, mut lost) = (Vec::new(), Vec::new());
+        for entry in &mut self.entries {
+            let unanswered = entry.tracked.link.is_unanswered(now);
+            closely |= unanswered;
+            match entry.look(now, unanswered) {
+                Judgement::Fine => {}
+                Judgement::Doubtful if unanswered => lost.push(entry.tracked.link.clone()),
+                Judgement::Doubtful => doubted.push(entry.tracked.link.clone()),
+                Judgement::Silent => {
+                    let link = &entry.tracked.link;
+                    tracing::debug!(pod = %link.address, "a connection's bytes are not acknowledged");
+                    link.given_up.store(true, Ordering::Relaxed);
+                    doubted.push(link.clone());
+                    entry.tracked.cut(Broken::Silent);
+                }
+            }
+        }
+        doubted.into_iter().for_each(|link| self.ask(link));
+        lost.sort_unstable_by_key(|link| link.address);
+        lost.dedup_by_key(|link| link.address);
+        lost.iter().for_each(|link| self.lose(link));
+        for (link, _) in self.unproven.extract_if(.., |(_, until)| *until <= now) {
+            self.liveness.trust(&link);
+        }
+        closely
+    }
+
+    /// Asks a pod's kernel whether it is there, once at a time. Until it has answered, it gets nothing new.
+    fn ask(&mut self, link: Arc<Link>) {
+        if link.asking.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tracing::debug!(pod = %link.address, "pod in doubt");
+        self.liveness.tell(link.address, |observer, pod| observer.pod_doubted(pod));
+        self.asked.spawn(async move {
+            let answer = link.ask().await;
+            (link, answer)
+        });
+    }
+
+    fn answered(&mut self, link: &Arc<Link>, answer: &io::Result<()>) {
+        let given_up = link.given_up.swap(false, Ordering::Relaxed);
+        match answer {
+            Ok(()) => self.liveness.trust(link),
+            Err(error) if is_silence(error) => {
+                if given_up || self.is_silent(link) {
+                    self.lose(link);
+                } else {
+                    self.unproven.push((link.clone(), Instant::now() + PROOF_MAX));
+                }
+            }
+            Err(error) => {
+                link.answered();
+                let cause = error.to_string();
+                self.liveness.tell(link.address, |observer, pod| observer.pod_failed(pod, &cause));
+            }
+        }
+    }
+
+    /// Whether a connection to it is silent at this moment.
+    fn is_silent(&mut self, link: &Arc<Link>) -> bool {
+        let now = Instant::now();
+        let here = |entry: &Entry| entry.tracked.link.address == link.address;
+        let closely = link.is_unanswered(now);
+        self.entries.iter_mut().any(|entry| here(entry) && entry.look(now, closely) != Judgement::Fine)
+    }
+
+    /// The pod is gone.
+    fn lose(&mut self, link: &Arc<Link>) {
+        self.unproven.retain(|(unproven, _)| !Arc::ptr_eq(unproven, link));
+        link.answered();
+        let cause = "it answers neither bytes nor a connect";
+        tracing::warn!(pod = %link.address, cause, "pod gone");
+        self.liveness.tell(link.address, |observer, pod| observer.pod_failed(pod, cause));
+        link.lose();
+        // Also those of a moment ago, and those of a pool that was there before this one.
+        self.take_opened();
+        for entry in self.entries.iter().filter(|entry| entry.tracked.link.address == link.address) {
+            entry.tracked.cut(Broken::Lost);
+        }
+    }
+}

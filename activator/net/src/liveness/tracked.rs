@@ -1,0 +1,89 @@
+//! One connection to a pod, as those see it that do not own it.
+
+use super::link::Link;
+use crate::tcp::state::SharedSocket;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use tokio::net::TcpStream;
+
+/// A connection that is looked after.
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    pub(super) link: Arc<Link>,
+    pub(super) socket: SharedSocket,
+    writes: AtomicU32,
+    reads: AtomicU32,
+    /// The last bytes were ours.
+    pub(super) waiting: AtomicBool,
+    broken: AtomicU8,
+}
+
+/// Why a connection was broken from this side.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(super) enum Broken {
+    /// What was sent is not acknowledged.
+    Silent = 1,
+    /// Its pod is gone.
+    Lost = 2,
+}
+
+impl Tracked {
+    /// A new one to this address.
+    ///
+    /// # Errors
+    /// The process may have no more descriptors.
+    pub(super) fn new(stream: &TcpStream, link: &Arc<Link>) -> io::Result<Self> {
+        Ok(Self {
+            link: link.clone(),
+            socket: SharedSocket::new(stream)?,
+            writes: AtomicU32::new(0),
+            reads: AtomicU32::new(0),
+            waiting: AtomicBool::new(false),
+            broken: AtomicU8::new(0),
+        })
+    }
+
+    /// Something was written. The one writer is the connection's owner.
+    pub(crate) fn wrote(&self) {
+        self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.waiting.store(true, Ordering::Relaxed);
+    }
+
+    /// Something was read, by the owner.
+    pub(crate) fn read(&self) {
+        self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.waiting.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether nothing has come from the pod, its end included, as the kernel knows.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.socket.is_quiet()
+    }
+
+    /// Its owner closes it.
+    pub(crate) fn close(&self) {
+        self.socket.close();
+    }
+
+    /// Why the connection was broken from this side, if it was.
+    pub(crate) fn why_broken(&self) -> Option<io::Error> {
+        match self.broken.load(Ordering::Acquire) {
+            0 => None,
+            why if why == Broken::Silent as u8 => {
+                Some(io::Error::new(ErrorKind::TimedOut, "what was sent is not acknowledged"))
+            }
+            _ => Some(io::Error::new(ErrorKind::HostUnreachable, "pod gone: it answers neither bytes nor a connect")),
+        }
+    }
+
+    pub(super) fn cut(&self, why: Broken) {
+        self.broken.store(why as u8, Ordering::Release);
+        self.socket.shut_down();
+    }
+
+    pub(super) fn counts(&self) -> (u32, u32) {
+        (self.writes.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,64 @@
+//! HTTP/2 connections to one address.
+//!
+//! The first connection of the caller's worker whose pod permits one more stream takes the request; where none does,
+//! another is dialled. There are at most [`HTTP2_MAX`]: beyond that, requests wait for a stream. Those that stand idle
+//! beside another are closed by the sweep.
+
+use crate::http2::connection::{Http2, Stream};
+use parking_lot::Mutex;
+
+/// HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than one that speaks
+/// HTTP/1.1 to a client with this many connections.
+const HTTP2_MAX: usize = 256;
+
+#[derive(Default)]
+pub(super) struct Http2Pool {
+    connections: Mutex<Vec<Http2>>,
+    /// Held by whoever dials another.
+    pub(super) dialling: tokio::sync::Mutex<()>,
+}
+
+impl Http2Pool {
+    pub(super) fn put(&self, connection: Http2) {
+        let mut connections = self.connections.lock();
+        if connections.len() < HTTP2_MAX {
+            connections.push(connection);
+        }
+    }
+
+    /// A place on the first connection of the caller's worker that has room. On the last of any worker whether or not,
+    /// where there may be no more.
+    pub(super) fn open(&self) -> Option<Stream> {
+        let mut connections = self.connections.lock();
+        let mut here = connections.iter().filter(|connection| connection.is_here() && !connection.is_closed());
+        let with_room = here.find_map(Http2::try_reserve);
+        with_room.or_else(|| {
+            connections.retain(|connection| !connection.is_closed());
+            let last = connections.last().filter(|_| connections.len() >= HTTP2_MAX)?;
+            Some(last.reserve())
+        })
+    }
+
+    /// New requests take another connection than that of `left`, on which others may still run.
+    pub(super) fn leave(&self, left: &Stream) {
+        self.connections.lock().retain(|connection| !connection.is_of(left));
+    }
+
+    /// Lets go of all. What is in flight runs on.
+    pub(super) fn clear(&self) {
+        self.connections.lock().clear();
+    }
+
+    /// Whether there is none that is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.lock().iter().all(Http2::is_closed)
+    }
+
+    /// Takes out those that stand idle beside another.
+    pub(super) fn sweep(&self) -> Vec<Http2> {
+        let mut connections = self.connections.lock();
+        connections.retain(|connection| !connection.is_closed());
+        let first = connections.len().min(1);
+        connections.extract_if(first.., |connection| connection.is_idle()).collect()
+    }
+}

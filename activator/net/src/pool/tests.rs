@@ -1,0 +1,167 @@
+//! The pools against listeners of this machine.
+
+use super::http1::{IDLE_KEPT, IDLE_MAX};
+use super::sweep::SWEEP_INTERVAL;
+use super::*;
+use crate::worker::WorkerRuntimes;
+use socket2::{SockFilter, SockRef};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::num::NonZeroUsize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+async fn listen() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port")
+}
+
+/// Goal: a probe's connect says that nobody listens, and how long it took to hear that; silence says nothing.
+#[tokio::test]
+async fn a_refusal_is_told_from_silence() {
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    let pool = Pool::new(address, None, 2, Arc::default());
+    let from_there = |outcome| matches!(outcome, Outcome::Refused(took) if took > Duration::ZERO);
+    // From here on its kernel drops what comes before TCP sees it.
+    SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+    let silent = pool.connect(address, Duration::from_millis(5)).await.expect_err("dropped");
+    assert_eq!(silent, Outcome::Unanswered);
+    drop(listener);
+    let refused = pool.connect(address, Duration::from_secs(60)).await.expect_err("nobody listens");
+    assert!(from_there(refused), "{refused:?}");
+}
+
+/// Goal: a program that starts again at its old address is found at once, although a first segment from a port that
+/// its former self remembers is not answered as it should be for some 10 ms. Method: the second connect's beside it.
+#[tokio::test]
+async fn a_connect_that_hangs_delays_no_other() {
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    let pool = Pool::new(address, None, 2, Arc::default());
+    SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+    pool.connect(address, Duration::from_millis(1)).await.expect_err("dropped");
+    SockRef::from(&listener).detach_filter().expect("permitted");
+    let stream = pool.connect(address, Duration::from_secs(60)).await.expect("beside the one that hangs");
+    // As the kernel saw it; the first would have been answered only once it was repeated, after a second.
+    assert!(stream.round_trip < Duration::from_secs(1), "{:?}", stream.round_trip);
+}
+
+#[tokio::test]
+async fn idle_connections_are_taken_again_latest_first_and_bounded() {
+    let listener = listen().await;
+    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(pool.http1().await.expect("accepted"));
+    }
+    for connection in open {
+        assert!(!connection.reused);
+        pool.return_idle(connection);
+    }
+    assert!(pool.idle().is_some_and(|connection| connection.reused));
+    assert!(pool.idle().is_some());
+    assert!(pool.idle().is_none(), "the third was closed");
+}
+
+/// Goal: a worker takes what it has used, and others' only when it has none.
+/// Method: one connection on each of two workers, the second worker's on top.
+#[tokio::test]
+async fn a_worker_takes_its_own_connections_first() {
+    let listener = listen().await;
+    let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1), |_| {}).expect("two threads");
+    let (first, second) = (workers.next().clone(), workers.next().clone());
+    let dial = |worker: &Handle| {
+        let pool = pool.clone();
+        worker.spawn(async move { pool.http1().await })
+    };
+    let mut open = Vec::new();
+    for worker in [&first, &second] {
+        open.push((worker, dial(worker).await.expect("no panic").expect("accepted")));
+    }
+    for (worker, connection) in open {
+        let pool = pool.clone();
+        worker.spawn(async move { pool.return_idle(connection) }).await.expect("no panic");
+    }
+    let taking = first.spawn(async move { [(); 3].map(|()| pool.idle().map(|connection| connection.is_here())) });
+    assert_eq!(taking.await.expect("no panic"), [Some(true), Some(false), None]);
+}
+
+/// Goal: what a burst has opened goes, three in four at a time; a few stay, and those go at the end of their time.
+#[tokio::test]
+async fn most_of_what_nobody_needs_goes_with_each_sweep() {
+    let listener = listen().await;
+    let pool = Pool::new(listener.local_addr().expect("bound"), None, 100, Arc::default());
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        open.push(pool.http1().await.expect("accepted"));
+    }
+    open.into_iter().for_each(|connection| pool.return_idle(connection));
+    let begin = Instant::now();
+    let left = |after: Duration| {
+        pool.sweep(begin + after);
+        pool.http1.idle.lock().len()
+    };
+    let oldest: Vec<Instant> =
+        pool.http1.idle.lock().iter().take(IDLE_KEPT).map(|connection| connection.made).collect();
+    pool.http1.idle.lock().reverse();
+    assert_eq!(left(SWEEP_INTERVAL / 2), 20, "needed lately");
+    assert_eq!([2, 3, 4, 5, 6].map(|n| left(SWEEP_INTERVAL * n)), [5, 2, 1, 1, 1]);
+    let stayed: BTreeSet<Instant> = pool.http1.idle.lock().iter().map(|connection| connection.made).collect();
+    assert_eq!(stayed, BTreeSet::from_iter(oldest));
+    assert_eq!(left(IDLE_MAX + SWEEP_INTERVAL), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_pod_closed_is_not_taken() {
+    let listener = listen().await;
+    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let connection = pool.http1().await.expect("accepted");
+    let (mut accepted, _) = listener.accept().await.expect("dialled");
+    pool.return_idle(connection);
+    accepted.shutdown().await.expect("open");
+    drop(accepted);
+    // The close has arrived once the kernel says that there is something to read.
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while pool.http1.idle.lock().first_mut().is_some_and(|connection| connection.is_alive()) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("the close arrives");
+    assert!(pool.idle().is_none());
+}
+
+#[tokio::test]
+async fn all_addresses_together_are_bounded() {
+    let pools = Pools::start((10, 3), None, CancellationToken::new());
+    let mut kept = Vec::new();
+    for _ in 0..5 {
+        let listener = listen().await;
+        let pool = pools.get(listener.local_addr().expect("bound"), "ns");
+        pool.return_idle(pool.http1().await.expect("accepted"));
+        kept.push((pool, listener));
+        tokio::time::sleep(Duration::from_millis(2)).await; // So that none is idle since the same instant.
+    }
+    pools.sweep(Instant::now());
+    let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.idle().is_some()).collect();
+    assert_eq!(left, [false, false, true, true, true], "the longest idle ones went");
+}
+
+#[tokio::test]
+async fn old_connections_are_closed_and_unused_addresses_forgotten() {
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    let pools = Pools::start((2, 10), None, CancellationToken::new());
+    let pool = pools.get(address, "ns");
+    pool.return_idle(pool.http1().await.expect("accepted"));
+    let (mut accepted, _) = listener.accept().await.expect("dialled");
+    let now = Instant::now();
+    pools.sweep(now + IDLE_MAX - Duration::from_secs(1));
+    assert!(pools.by_address.contains_key(&address));
+    drop(pool);
+    pools.sweep(now + IDLE_MAX + Duration::from_secs(1));
+    assert!(!pools.by_address.contains_key(&address));
+    assert_eq!(accepted.read(&mut [0]).await.expect("closed, not reset"), 0);
+}
