@@ -3,10 +3,15 @@
 //! [`crate::knative`] takes the place of Knative Serving's own autoscaler; [`crate::standalone`] serves ordinary
 //! Deployments. A process chooses one of them once, when it reads its settings. Whoever must know something that
 //! depends on the choice asks the object; nobody asks which object it is.
+//!
+//! What concerns the whole process is asked of [`Decisions`]. The reconcilers ask two objects that it makes: what is
+//! watched and whom events concern of [`crate::reconcile::world::watches`], what happens to a PodAutoscaler from its
+//! birth to its end of [`crate::reconcile::kpa::lifecycle`].
 
 use crate::ingest::stat_server::StatServer;
 use crate::knative::Knative;
 use crate::pods::PodScope;
+use crate::reconcile::{Reconcilers, Wiring};
 use crate::standalone::{Hpa, Standalone};
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::write_rate::Rate;
@@ -64,9 +69,6 @@ impl fmt::Debug for FrontEnd {
 
 /// What a front end decides for the whole process.
 pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
-    /// Whose rules the reconcilers go by, and who looks at metrics.
-    fn rules(&self) -> (Mode, Hpa);
-
     /// How fast the API server may be written to, unless the settings say otherwise.
     fn api_rate(&self) -> Rate;
 
@@ -105,6 +107,9 @@ pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
 
     /// Keeps the Services of the buckets that this process holds, until `shutdown`.
     fn keep_bucket_services(&self, buckets: Buckets, shutdown: CancellationToken) -> BoxFuture<'static, ()>;
+
+    /// The reconcilers, which end with `shutdown`.
+    fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers;
 }
 
 /// What is needed to lead others to the owner of a bucket.

@@ -5,32 +5,34 @@
 //! touched, and everything else is as upstream's: defaults, rates, names.
 
 pub mod bucket_services;
+pub(crate) mod lifecycle;
+pub(crate) mod watches;
 
 use crate::front_end::{Buckets, Decisions};
 use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
-use crate::standalone::Hpa;
+use crate::reconcile::parts::Parts;
+use crate::reconcile::world::Queues;
+use crate::reconcile::{Reconcilers, Wiring};
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::names;
 use common::write_rate::Rate;
 use common_runtime::config_map::{Refusals, RefusedMap};
-use common_runtime::environment::Mode;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kube::Client;
 use kube::runtime::watcher;
+use lifecycle::Revisions;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+use watches::NoWatches;
 
 /// Upstream's own decisions.
 #[derive(Debug)]
 pub(crate) struct Knative;
 
 impl Decisions for Knative {
-    fn rules(&self) -> (Mode, Hpa) {
-        (Mode::Knative, Hpa::Off)
-    }
-
     fn api_rate(&self) -> Rate {
         Rate::AUTOSCALER
     }
@@ -80,6 +82,12 @@ impl Decisions for Knative {
     fn keep_bucket_services(&self, buckets: Buckets, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
         let Buckets { client, namespace, address, shares } = buckets;
         bucket_services::run(client, namespace, address, shares, shutdown).boxed()
+    }
+
+    fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
+        let parts = Parts::new(wiring, Queues::default(), Arc::new(NoWatches), shutdown);
+        let revisions = Arc::new(Revisions::new(&parts));
+        Reconcilers::new(parts, revisions, vec![])
     }
 }
 

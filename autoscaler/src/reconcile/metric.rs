@@ -4,9 +4,11 @@
 //! Labels and annotations of a Metric are those of its PodAutoscaler, so the averaging algorithm is read from here, as
 //! upstream does.
 
-use super::context::Context;
 use super::error::Error;
-use crate::scale::{CollectSpec, CollectionHealth};
+use super::parts::Parts;
+use super::world::World;
+use super::writes::Writes;
+use crate::scale::{CollectSpec, Collection, CollectionHealth};
 use common::RevisionKey as Key;
 use common::annotations;
 use common::config::AutoscalerConfig;
@@ -15,48 +17,60 @@ use common_api::metric_status::CollectionError;
 use common_api::{Metric, MetricStatus};
 use common_controller::Passed;
 use kube::ResourceExt;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Who speaks in Kubernetes Events.
 const COMPONENT: &str = "metric-controller";
 
-/// One pass over one Metric.
-///
-/// # Errors
-/// The status could not be written.
-pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
-    let Some(metric) = cx.world.metrics.get(key) else {
-        cx.ports.collection.remove(key);
-        return Ok(());
-    };
-    if !cx.ports.leadership.owns(key) {
-        cx.ports.collection.remove(key);
-        return Ok(());
-    }
-    if metric.metadata.deletion_timestamp.is_some() {
-        return Ok(());
-    }
-    let run = async |mut status: MetricStatus, now| {
-        status.mark(collect(cx, key, &metric).as_ref().copied(), now);
-        Passed { outcome: Ok(()), object: metric.clone(), status }
-    };
-    cx.passes(&cx.world.metrics, COMPONENT).over(&metric, run).await
+/// Reconciles Metrics.
+pub(crate) struct Controller {
+    world: Arc<World>,
+    collection: Arc<dyn Collection>,
+    writes: Writes,
+    config: watch::Receiver<Arc<AutoscalerConfig>>,
 }
 
-/// Collects what is asked for, and says how that goes.
-fn collect(cx: &Context, key: &Key, metric: &Metric) -> Result<(), CollectionError> {
-    let config = cx.autoscaler_config.borrow().clone();
-    match collect_spec(metric, &config) {
-        Ok(spec) => {
-            cx.ports.collection.ensure(key, spec);
-            match cx.ports.collection.health(key) {
-                None | Some(CollectionHealth::Healthy) => Ok(()),
-                Some(CollectionHealth::NoEndpoints(why)) => Err(CollectionError::NoEndpoints(why)),
-                Some(CollectionHealth::DidNotReceiveStat(why)) => Err(CollectionError::DidNotReceiveStat(why)),
-                Some(CollectionHealth::Failed(why)) => Err(CollectionError::Other(why)),
-            }
+impl Controller {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        Self {
+            world: parts.world.clone(),
+            collection: parts.ports.collection.clone(),
+            writes: parts.writes.clone(),
+            config: parts.configs.autoscaler.clone(),
         }
-        Err(error) => Err(error),
+    }
+
+    /// One pass over one Metric.
+    ///
+    /// # Errors
+    /// The status could not be written.
+    pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
+        let Some(metric) = self.world.metrics.get(key).filter(|_| self.writes.leadership.owns(key)) else {
+            self.collection.remove(key);
+            return Ok(());
+        };
+        if metric.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let run = async |mut status: MetricStatus, now| {
+            status.mark(self.collect(key, &metric).as_ref().copied(), now);
+            Passed { outcome: Ok(()), object: metric.clone(), status }
+        };
+        self.writes.passes(&self.world.metrics, COMPONENT).over(&metric, run).await
+    }
+
+    /// Collects what is asked for, and says how that goes.
+    fn collect(&self, key: &Key, metric: &Metric) -> Result<(), CollectionError> {
+        let spec = collect_spec(metric, &self.config.borrow())?;
+        self.collection.ensure(key, spec);
+        match self.collection.health(key) {
+            None | Some(CollectionHealth::Healthy) => Ok(()),
+            Some(CollectionHealth::NoEndpoints(why)) => Err(CollectionError::NoEndpoints(why)),
+            Some(CollectionHealth::DidNotReceiveStat(why)) => Err(CollectionError::DidNotReceiveStat(why)),
+            Some(CollectionHealth::Failed(why)) => Err(CollectionError::Other(why)),
+        }
     }
 }
 

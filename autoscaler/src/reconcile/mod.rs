@@ -1,55 +1,52 @@
-//! Reconcilers: PodAutoscaler (class KPA), ServerlessService (standalone) and Metric.
+//! Reconcilers: PodAutoscaler, Metric, and those that a front end has besides.
 //!
 //! ```text
 //! watches ─▶ world ─▶ queues ─▶ workers ─▶ kpa ─▶ /scale, ServerlessService, Metric, status
 //!  decisions, pods ─▶ attention ─┘  │         metric ─▶ collector, status
-//!                                   └───────▶ sks ─▶ Services, EndpointSlices, status
+//!                                   └───────▶ the front end's own
 //! ```
 //!
-//! Each controller has one [work queue](common_controller::WorkQueue), fed by the [`world`]'s watches and the attention feed, and a few workers. Only
-//! the leader of a revision acts on it, and it looks at its lease before each write.
+//! Each controller has one [work queue](common_controller::WorkQueue), fed by the [`world`]'s watches and the attention
+//! feed, and a few workers. Only the leader of a revision acts on it, and it looks at its lease before each write. The
+//! controllers share [`parts`], and each holds those of them that it uses.
 //!
 //! # What goes first
 //!
-//! A decision is an urgent key, whose passes only scale ([`kpa::hurry`]) and leave all else to a pass with normal
-//! priority. Some workers serve nothing but urgent keys, and of all writes those that wake a sleeping service are sent
-//! first ([`WriteLimiter`]): whatever else there is to write, no request is held for it, not even for what an earlier
-//! pass over the same revision still has to write.
+//! A decision is an urgent key, whose passes only scale ([`kpa::Controller::hurry`]) and leave all else to a pass with
+//! normal priority. Some workers serve nothing but urgent keys, and of all writes those that wake a sleeping service are
+//! sent first ([`common_controller::WriteLimiter`]): whatever else there is to write, no request is held for it, not
+//! even for what an earlier pass over the same revision still has to write.
 //!
 //! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object
 //! can stop the others.
 
-pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod kpa;
 mod metric;
+pub(crate) mod parts;
 pub(crate) mod world;
+pub(crate) mod writes;
 
 #[cfg(test)]
 mod tests;
 
-use crate::engine::Engine;
-use crate::front_end::FrontEnd;
 use crate::scale::{OnScale, Ports};
-use crate::standalone::{Hpa, serverless};
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::write_rate::Rate;
-use common_controller::{Priority, Recorder, Workers, WriteLimiter};
+use common_controller::{Priority, WorkQueue, Workers};
 use common_runtime::clock::Clock;
-use common_runtime::environment::Mode;
 use common_runtime::resolve::Resolve;
-use context::{Context, Sound};
-use dashmap::DashMap;
 use error::Error;
-use kpa::probe::Prober;
+use futures::future::BoxFuture;
+use kpa::lifecycle::Lifecycle;
 use kube::Client;
+use parts::Parts;
 use std::iter;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use world::{Queues, World};
 
 /// Workers for each controller. A worker spends its time waiting for the API server or for its turn, so many more than
 /// cores.
@@ -59,8 +56,6 @@ const URGENT_WORKERS: usize = 32;
 
 /// What the reconcilers are made of.
 pub struct Wiring {
-    /// How the autoscaler is installed.
-    pub front_end: FrontEnd,
     /// Where the activators live.
     pub system_namespace: String,
     /// The cluster's DNS domain.
@@ -83,102 +78,83 @@ pub struct Wiring {
     pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
 }
 
-/// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
-///
-/// # Errors
-/// None so far: whatever goes wrong with one object is tried again.
-pub async fn run(wiring: Wiring, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let cx = Arc::new(context(wiring, &shutdown));
-    cx.world.follow(&cx.client, &shutdown).await;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(attend(cx.clone(), shutdown.clone()));
-    tasks.spawn(sweep(cx.clone(), shutdown.clone()));
-    for only in iter::repeat_n(Some(Priority::Urgent), URGENT_WORKERS).chain(iter::repeat_n(None, WORKERS)) {
-        let workers = Workers { kind: "PodAutoscaler", queue: cx.queues.autoscalers.clone(), only };
-        let cx = cx.clone();
-        tasks.spawn(workers.work(shutdown.clone(), move |key, priority| scale(cx.clone(), key, priority)));
-    }
-    for _ in 0..WORKERS {
-        let (workers, of) = (Workers { kind: "Metric", queue: cx.queues.metrics.clone(), only: None }, cx.clone());
-        let pass = move |key, _| {
-            let cx = of.clone();
-            async move { metric::reconcile(&cx, &key).await }
-        };
-        tasks.spawn(workers.work(shutdown.clone(), pass));
-        if cx.mode == Mode::Standalone {
-            let (queue, of) = (cx.queues.serverless.clone(), cx.clone());
-            let pass = move |key, _| {
-                let cx = of.clone();
-                async move { serverless::reconcile(&cx, &key).await }
-            };
-            let workers = Workers { kind: "ServerlessService", queue, only: None };
-            tasks.spawn(workers.work(shutdown.clone(), pass));
-        }
-    }
-    while tasks.join_next().await.is_some() {}
-    Ok(())
+/// A controller that only one front end has.
+pub(crate) struct OwnController {
+    /// The kind of objects, for the log.
+    pub(crate) kind: &'static str,
+    pub(crate) queue: WorkQueue<Key>,
+    pub(crate) pass: Pass,
 }
 
-/// A decision is carried out at once, and whatever else there is to do is left to a pass of its own.
-async fn scale(cx: Arc<Context>, key: Key, priority: Priority) -> Result<(), Error> {
-    match priority {
-        Priority::Urgent => {
-            kpa::hurry(&cx, &key).await?;
-            cx.queues.autoscalers.add(key, Priority::Normal);
-            Ok(())
+/// One pass over the object with a key.
+pub(crate) type Pass = Arc<dyn Fn(Key, Priority) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
+
+/// All reconcilers of a process, as its front end has put them together.
+pub(crate) struct Reconcilers {
+    parts: Parts,
+    lifecycle: Arc<dyn Lifecycle>,
+    own: Vec<OwnController>,
+}
+
+impl Reconcilers {
+    /// Those of `parts`, which leave to `lifecycle` where the front ends differ, and `own` besides.
+    pub(crate) fn new(parts: Parts, lifecycle: Arc<dyn Lifecycle>, own: Vec<OwnController>) -> Self {
+        Self { parts, lifecycle, own }
+    }
+
+    /// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        let Self { parts, lifecycle, own } = self;
+        parts.world.follow(&parts.writes.client, &shutdown).await;
+        let queues = parts.world.queues().clone();
+        let kpa = Arc::new(kpa::Controller::new(&parts, lifecycle));
+        let metric = Arc::new(metric::Controller::new(&parts));
+        let mut tasks = JoinSet::new();
+        let scale: Pass = Arc::new(move |key, priority| {
+            let kpa = kpa.clone();
+            Box::pin(async move { kpa.work(key, priority).await })
+        });
+        let scaler = |only| Workers { kind: "PodAutoscaler", queue: queues.autoscalers.clone(), only };
+        for _ in 0..URGENT_WORKERS {
+            tasks.spawn(work(scaler(Some(Priority::Urgent)), scale.clone(), shutdown.clone()));
         }
-        Priority::Normal | Priority::Slow => kpa::reconcile(&cx, &key).await,
+        let collect: Pass = Arc::new(move |key, _| {
+            let metric = metric.clone();
+            Box::pin(async move { metric.reconcile(&key).await })
+        });
+        let collector = Workers { kind: "Metric", queue: queues.metrics.clone(), only: None };
+        let own =
+            own.into_iter().map(|OwnController { kind, queue, pass }| (Workers { kind, queue, only: None }, pass));
+        for (workers, pass) in iter::chain([(scaler(None), scale), (collector, collect)], own) {
+            for _ in 0..WORKERS {
+                tasks.spawn(work(workers.clone(), pass.clone(), shutdown.clone()));
+            }
+        }
+        let parts = Arc::new(parts);
+        tasks.spawn(attend(parts.clone(), shutdown.clone()));
+        tasks.spawn(sweep(parts, shutdown));
+        while tasks.join_next().await.is_some() {}
     }
 }
 
-fn context(wiring: Wiring, shutdown: &CancellationToken) -> Context {
-    let Wiring { front_end, system_namespace, cluster_domain, api_rate, on_scale, client, resolver, ports, .. } =
-        wiring;
-    let queues = Queues::default();
-    let (mode, hpa) = front_end.decides().rules();
-    let world = World::new(client.clone(), (mode, hpa), &system_namespace, queues.clone(), shutdown.clone());
-    let probed = queues.autoscalers.clone();
-    let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
-    let clock = wiring.clock;
-    let engine = (hpa == Hpa::Engine).then(|| Engine::new(client.clone(), clock.clone(), ports.attention.clone()));
-    let limiter = WriteLimiter::new(api_rate);
-    let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
-    Context {
-        engine,
-        client,
-        mode,
-        cluster_domain,
-        on_scale,
-        world,
-        queues,
-        ports,
-        prober,
-        limiter,
-        recorder,
-        clock,
-        autoscaler_config: wiring.autoscaler_config,
-        deployment_config: wiring.deployment_config,
-        accepted: Sound::default(),
-        conflicts: DashMap::new(),
-        leaving: DashMap::new(),
-        retiring: DashMap::new(),
-    }
+async fn work(workers: Workers<Key>, pass: Pass, shutdown: CancellationToken) {
+    workers.work(shutdown, move |key, priority| pass(key, priority)).await;
 }
 
 /// Hands on what decisions and pods ask for.
-async fn attend(cx: Arc<Context>, shutdown: CancellationToken) {
+async fn attend(parts: Arc<Parts>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
-            key = cx.ports.attention.next() => cx.world.attend(&key),
+            key = parts.ports.attention.next() => parts.world.attend(&key),
             () = shutdown.cancelled() => return,
         }
     }
 }
 
 /// Looks at everything again when configuration or leadership change.
-async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
-    let (mut autoscaler, mut deployment) = (cx.autoscaler_config.clone(), cx.deployment_config.clone());
-    let mut leadership = cx.ports.leadership.changes();
+async fn sweep(parts: Arc<Parts>, shutdown: CancellationToken) {
+    let (mut autoscaler, mut deployment) = (parts.configs.autoscaler.clone(), parts.configs.deployment.clone());
+    let mut leadership = parts.ports.leadership.changes();
     loop {
         tokio::select! {
             () = changed(&mut autoscaler) => {}
@@ -186,7 +162,7 @@ async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
             () = changed(&mut leadership) => {}
             () = shutdown.cancelled() => return,
         }
-        cx.world.sweep();
+        parts.world.sweep();
     }
 }
 

@@ -32,7 +32,6 @@ mod tokens;
 use crate::explain;
 use crate::ingest::stat_server::StatServer;
 use crate::options::Options;
-use crate::reconcile;
 use anyhow::Context;
 use common_controller::shares::tell_of_edits;
 use common_runtime::observe;
@@ -53,7 +52,7 @@ const DRAIN: Duration = Duration::from_secs(6);
 /// Runs an autoscaler until `shutdown`; returns when all is released.
 ///
 /// # Errors
-/// The API server is too old, a port cannot be bound, a ConfigMap breaks a rule, or the reconcilers have failed.
+/// The API server is too old, a port cannot be bound, or a ConfigMap breaks a rule.
 pub async fn run(
     options: Options,
     client: Client,
@@ -106,11 +105,12 @@ pub async fn run(
     let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
     let tasks = plane.spawn(&client, &options, server, &tokens);
 
-    let wiring = plane.wiring(options, client, resolver, configs);
-    let reconciled = tokio::select! {
-        () = shutdown.cancelled() => Ok(()),
-        () = plane.pods.synced() => reconcile::run(wiring, tokens.stop.clone()).await,
-    };
+    let front_end = options.front_end.clone();
+    let reconcilers = front_end.decides().reconcilers(plane.wiring(options, client, resolver, configs), &tokens.stop);
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = plane.pods.synced() => reconcilers.run(tokens.stop.clone()).await,
+    }
     tokens.stop.cancel();
     tokens.leases.cancel();
     if let Err(error) = released.await {
@@ -122,5 +122,5 @@ pub async fn run(
         tracing::warn!(left = tasks.len(), "tasks did not end in time");
     }
     observed.flushed().await;
-    reconciled.context("reconcilers failed")
+    Ok(())
 }

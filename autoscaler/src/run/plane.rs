@@ -128,7 +128,6 @@ impl Plane {
         configs: Configs,
     ) -> Wiring {
         Wiring {
-            front_end: options.front_end,
             system_namespace: options.system_namespace,
             cluster_domain: options.cluster_domain,
             api_rate: options.api_rate,

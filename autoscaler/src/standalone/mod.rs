@@ -4,30 +4,42 @@
 //! the end. Nobody else looks after ServerlessServices, so their controller is here too. The activators are our own,
 //! hence silence counts only where all of them attest it.
 
-pub(crate) mod admission;
-pub(crate) mod conflict_guard;
+mod admission;
+mod adoption;
+mod claims;
+pub(crate) mod cluster;
+mod conflict_guard;
 mod hpa;
-pub(crate) mod retire;
+pub(crate) mod lifecycle;
+mod marks;
+mod retire;
 pub(crate) mod serverless;
-pub(crate) mod unserved;
+mod unserved;
+pub(crate) mod validation;
 
 pub use hpa::Hpa;
 
 use crate::front_end::{Buckets, Decisions};
 use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
+use crate::reconcile::parts::Parts;
+use crate::reconcile::world::Queues;
+use crate::reconcile::{OwnController, Pass, Reconcilers, Wiring};
+use cluster::Cluster;
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::write_rate::Rate;
 use common_runtime::config_map::{Refusals, RefusedMap};
-use common_runtime::environment::Mode;
 use common_runtime::lease::Timing;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kube::Client;
 use kube::runtime::watcher;
+use lifecycle::Autoscalers;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use validation::Validation;
 
 /// Owner buckets: enough for four replicas to share the work, few enough that leases cost next to nothing.
 const BUCKETS: u32 = 4;
@@ -39,10 +51,6 @@ pub(crate) struct Standalone {
 }
 
 impl Decisions for Standalone {
-    fn rules(&self) -> (Mode, Hpa) {
-        (Mode::Standalone, self.hpa)
-    }
-
     /// This process also does what upstream's ServerlessService controller does.
     fn api_rate(&self) -> Rate {
         Rate::WITH_CONTROLLER
@@ -104,5 +112,20 @@ impl Decisions for Standalone {
 
     fn keep_bucket_services(&self, _: Buckets, _: CancellationToken) -> BoxFuture<'static, ()> {
         ready(()).boxed()
+    }
+
+    fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
+        let (hpa, queues) = (self.hpa, Queues::default());
+        let cluster = Arc::new(Cluster::new(hpa, &wiring.system_namespace, queues.autoscalers.clone()));
+        let parts = Parts::new(wiring, queues, cluster.clone(), shutdown);
+        let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone()));
+        let autoscalers = Arc::new(Autoscalers::new(&parts, hpa, validation.clone(), cluster.clone()));
+        let serverless = Arc::new(serverless::Controller::new(&parts, hpa, validation, cluster.clone()));
+        let pass: Pass = Arc::new(move |key, _| {
+            let serverless = serverless.clone();
+            Box::pin(async move { serverless.reconcile(&key).await })
+        });
+        let own = OwnController { kind: "ServerlessService", queue: cluster.queue(), pass };
+        Reconcilers::new(parts, autoscalers, vec![own])
     }
 }

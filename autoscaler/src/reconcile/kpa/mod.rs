@@ -1,143 +1,183 @@
-//! The PodAutoscaler controller of class KPA, and in standalone of class HPA: from an object and a decision to
-//! replicas, path and status.
+//! The PodAutoscaler controller: from an object and a decision to replicas, path and status.
 //!
 //! # Order
 //!
-//! 1. Standalone looks whether it may act at all ([`admission`]), and marks what it takes up. In a Knative install
-//!    nothing happens before the ServerlessService has named its private Service.
+//! 1. The front end reads what there is ([`Lifecycle::read`]), and takes up what is new to it.
 //! 2. The decider is told what there is to decide, the pod index what there is to count.
 //! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
-//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an [`outcome`], and **the replicas patch is the first
-//!    write**: a request is waiting for it. Upstream reconciles the Metric before.
-//! 4. Metric, then path mode and number of activators, written to the ServerlessService.
-//! 5. Status. It is written even if something failed.
+//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome ([`scaling`]), and **the replicas patch is
+//!    the first write**: a request is waiting for it. Upstream reconciles the Metric before.
+//! 4. Metric, then path mode and number of activators, written to the ServerlessService ([`children`]).
+//! 5. Status ([`conditions`]). It is written even if something failed.
 //!
-//! Every pass starts from what the informers know and could be the first one: nothing is carried over but the last
-//! version of each object that broke no rule ([`Context::accepted`]).
+//! Every pass starts from what the watches know and could be the first one.
 //!
 //! # Where we differ from upstream
 //!
 //! - A write of the ServerlessService's spec does not make `SKSReady` Unknown until its controller has seen it: its own
 //!   `Ready` condition still holds for the Services that exist.
-//! - The mode stays as it is while the scale is unknown (standalone), or a new owner does not know enough.
+//! - The mode stays as it is while a new owner does not know enough.
 //! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
 //!   worker.
 //!
 //! # Not here
 //!
-//! What nobody serves ([`unserved`] says so in the status); the process's own metrics, which are recorded where
-//! decisions are.
+//! The process's own metrics, which are recorded where decisions are.
 
+mod children;
 mod conditions;
+mod conflicts;
+pub(crate) mod leaving;
+pub(crate) mod lifecycle;
 mod metrics;
 pub(crate) mod objects;
-mod outcome;
 pub(crate) mod parameters;
 pub(crate) mod probe;
-pub(crate) mod scale;
-mod writes;
+pub(crate) mod scaler;
+mod scaling;
+pub(crate) mod workload;
 
-use super::context::Context;
 use super::error::Error;
-use super::world::targets::{TargetError, TargetKey};
-use crate::scale::PodSet;
-use crate::standalone::admission::{Plan, Prepared, Refusal};
-use crate::standalone::{admission, retire, unserved};
+use super::parts::Parts;
+use super::world::World;
+use super::writes::Writes;
+use crate::scale::Ports;
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
+use children::Children;
 use common::RevisionKey as Key;
-use common::annotations;
-use common::names;
 use common::time::Timestamp;
-use common_api::podautoscaler_status::{NO_PRIVATE_SERVICE_NAME, SERVICE_NOT_OWNED};
-use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
-use common_controller::Passed;
-use kube::ResourceExt;
-use outcome::Decided;
-use parameters::Parameters;
+use common_api::podautoscaler_status::NO_PRIVATE_SERVICE_NAME;
+use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus};
+use common_controller::{Passed, Priority, WorkQueue};
+use conflicts::Conflicts;
+use lifecycle::Lifecycle;
+use metrics::Wishes;
+use scaler::COMPONENT;
+use scaling::{Decided, Scaling};
 use std::sync::Arc;
+use workload::{Afterwards, Reading, Unserved, Workload};
 
-pub(crate) use objects::labels;
-use scale::COMPONENT;
-
-/// Condition that only informs: an annotation has no effect.
-pub(crate) const SETTINGS_HONORED: &str = "SettingsHonored";
-/// Condition that only informs: all metrics that were asked for can be measured.
-pub(crate) const METRICS_MEASURED: &str = "MetricsMeasured";
-/// Condition that only informs: every host is ours.
-pub(crate) const HOSTS_OWNED: &str = "HostsOwned";
 /// Activators of a PodAutoscaler whose Services are not there yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
 
-/// Whether a PodAutoscaler is this controller's. In standalone a missing class means KPA, class HPA is ours where
-/// metrics are looked at, and what was taken up stays ours whatever its class becomes.
-pub(crate) fn is_ours(cx: &Context, object: &PodAutoscaler) -> bool {
-    match annotations::CLASS.text(object.annotations()) {
-        Some(_) => cx.serves(object) || (cx.is_standalone() && admission::has_finalizer(object)),
-        None => cx.is_standalone(),
-    }
+/// Reconciles PodAutoscalers.
+pub(crate) struct Controller {
+    world: Arc<World>,
+    ports: Ports,
+    writes: Writes,
+    queue: WorkQueue<Key>,
+    lifecycle: Arc<dyn Lifecycle>,
+    scaling: Scaling,
+    children: Children,
 }
 
-/// One pass over one PodAutoscaler.
-///
-/// # Errors
-/// Whatever kept the pass from its end; the status has been written nevertheless.
-pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
-    let Some(object) = cx.world.autoscalers.get(key) else {
-        cx.drop_revision(key);
-        return Ok(());
-    };
-    if !cx.ports.leadership.owns(key) {
-        cx.drop_revision(key);
-        return Ok(());
+impl Controller {
+    /// One that leaves to `lifecycle` where the front ends differ.
+    pub(crate) fn new(parts: &Parts, lifecycle: Arc<dyn Lifecycle>) -> Self {
+        let Parts { world, ports, writes, .. } = parts;
+        let queue = writes.decisions.clone();
+        let scaling = Scaling {
+            deciders: ports.deciders.clone(),
+            pods: ports.pods.clone(),
+            wishes: Wishes { engine: parts.engine.clone() },
+            prober: parts.prober.clone(),
+            conflicts: Conflicts::default(),
+            scaler: parts.scaler.clone(),
+            queue: queue.clone(),
+        };
+        let children = Children {
+            world: world.clone(),
+            writes: writes.clone(),
+            lifecycle: lifecycle.clone(),
+            config: parts.configs.autoscaler.clone(),
+        };
+        let (world, ports, writes) = (world.clone(), ports.clone(), writes.clone());
+        Self { world, ports, writes, queue, lifecycle, scaling, children }
     }
-    if !is_ours(cx, &object) {
-        return unserved::reconcile(cx, key, &object).await;
-    }
-    if object.metadata.deletion_timestamp.is_some() {
-        let taken_up = cx.is_standalone() && admission::has_finalizer(&object);
-        return if taken_up { retire::run(cx, key, &object).await } else { Ok(()) };
-    }
-    let run = async |status, now| {
-        let mut pass = Pass { cx, key, now, object: object.clone(), status };
-        let outcome = pass.run().await;
-        Passed { outcome, object: pass.object, status: pass.status }
-    };
-    cx.passes(&cx.world.autoscalers, COMPONENT).over(&object, run).await
-}
 
-/// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written; a
-/// pass must follow.
-///
-/// # Errors
-/// Whatever kept the replicas from being changed.
-pub(crate) async fn hurry(cx: &Context, key: &Key) -> Result<(), Error> {
-    let Some(object) = cx.world.autoscalers.get(key) else { return Ok(()) };
-    let gone = object.metadata.deletion_timestamp.is_some();
-    if gone || !cx.ports.leadership.owns(key) || !is_ours(cx, &object) {
-        return Ok(());
-    }
-    let (now, status) = (cx.clock.now(), object.status.clone().unwrap_or_default());
-    let mut pass = Pass { cx, key, now, object: object.clone(), status };
-    let prepared = if cx.is_standalone() {
-        match admission::plan(cx, key, &object)? {
-            Plan::Go(prepared) if admission::has_finalizer(&object) => *prepared,
-            _ => return Ok(()), // Not taken up yet, or refused.
+    /// A decision is carried out at once, and whatever else there is to do is left to a pass of its own.
+    ///
+    /// # Errors
+    /// Whatever kept the pass from its end.
+    pub(crate) async fn work(&self, key: Key, priority: Priority) -> Result<(), Error> {
+        match priority {
+            Priority::Urgent => {
+                self.hurry(&key).await?;
+                self.queue.add(key, Priority::Normal);
+                Ok(())
+            }
+            Priority::Normal | Priority::Slow => self.reconcile(&key).await,
         }
-    } else if private_service(cx.world.serverless.get(key).as_deref()).is_empty() {
-        return Ok(());
-    } else {
-        let mut object = PodAutoscaler::clone(&object);
-        object.set_defaults(&cx.autoscaler_config.borrow().pod_autoscaler_class);
-        pass.prepare(Arc::new(object))?
-    };
-    pass.decide(&prepared).await.map(|_| ())
+    }
+
+    /// One pass over one PodAutoscaler.
+    ///
+    /// # Errors
+    /// Whatever kept the pass from its end; the status has been written nevertheless.
+    pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
+        let Some(object) = self.world.autoscalers.get(key).filter(|_| self.ports.leadership.owns(key)) else {
+            self.forget(key);
+            self.ports.deciders.forget(key);
+            return Ok(());
+        };
+        if !self.lifecycle.is_ours(&object) {
+            self.forget(key);
+            return self.lifecycle.decline(key, &object).await;
+        }
+        if object.metadata.deletion_timestamp.is_some() {
+            if !self.lifecycle.must_give_back(&object) {
+                return Ok(());
+            }
+            self.stop(key);
+            return self.lifecycle.give_back(key, &object).await;
+        }
+        let run = async |status, now| {
+            let mut pass = Pass { controller: self, key, now, object: object.clone(), status };
+            let outcome = pass.run().await;
+            Passed { outcome, object: pass.object, status: pass.status }
+        };
+        self.writes.passes(&self.world.autoscalers, COMPONENT).over(&object, run).await
+    }
+
+    /// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written;
+    /// a pass must follow.
+    ///
+    /// # Errors
+    /// Whatever kept the replicas from being changed.
+    pub(crate) async fn hurry(&self, key: &Key) -> Result<(), Error> {
+        let Some(object) = self.world.autoscalers.get(key) else { return Ok(()) };
+        let gone = object.metadata.deletion_timestamp.is_some();
+        if gone || !self.ports.leadership.owns(key) || !self.lifecycle.is_ours(&object) {
+            return Ok(());
+        }
+        let (now, status) = (self.writes.clock.now(), object.status.clone().unwrap_or_default());
+        match self.lifecycle.read(key, &object, &status)? {
+            Reading::Go(workload) if self.lifecycle.is_taken_up(&object) => {
+                self.scaling.decide(key, &object, &status, now, &workload).await.map(|_| ())
+            }
+            _ => Ok(()), // Not taken up yet, or refused: the pass that follows sees to it.
+        }
+    }
+
+    /// Stops deciding and measuring for a revision, and forgets what was measured.
+    fn stop(&self, key: &Key) {
+        self.scaling.stop(key);
+        self.ports.collection.remove(key);
+    }
+
+    /// Forgets a revision but for what was done about it.
+    fn forget(&self, key: &Key) {
+        self.stop(key);
+        self.scaling.forget(key);
+        self.lifecycle.forget(key);
+    }
 }
 
 /// A pass under way.
 struct Pass<'a> {
-    cx: &'a Context,
+    controller: &'a Controller,
     key: &'a Key,
     now: Timestamp,
     /// The newest version that was read or answered.
@@ -148,127 +188,53 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     async fn run(&mut self) -> Result<(), Error> {
-        let prepared = if self.cx.is_standalone() {
-            match admission::plan(self.cx, self.key, &self.object)? {
-                Plan::Go(prepared) => {
-                    self.object = admission::take_up(self.cx, self.key, &self.object, &prepared.target).await?;
-                    *prepared
-                }
-                Plan::Refuse(refusal) => {
-                    self.acted(Action::refused(refusal.obstacle()));
-                    if refusal.reason == SERVICE_NOT_OWNED {
-                        // Replicas are not ours to change, not even to give them back.
-                        self.refuse(&refusal);
-                        return retire::leave(self.cx, self.key, &self.object).await;
+        let (controller, key) = (self.controller, self.key);
+        let lifecycle = &controller.lifecycle;
+        let workload = match lifecycle.read(key, &self.object, &self.status)? {
+            Reading::Go(workload) => workload,
+            Reading::AwaitServices(unserved) => return self.ask_for_services(*unserved).await,
+            Reading::Refuse(refusal, afterwards) => {
+                controller.ports.deciders.acted(key, Action::refused(refusal.obstacle));
+                conditions::refuse(&mut self.status, &refusal, self.now);
+                return match afterwards {
+                    Afterwards::Stay => Ok(()),
+                    Afterwards::LetGo => {
+                        controller.stop(key);
+                        lifecycle.let_go(key, &self.object).await
                     }
-                    self.refuse(&refusal);
-                    return Ok(());
-                }
-                Plan::GiveBack => {
-                    self.acted(Action::refused(Obstacle::GivenBack));
-                    let message =
-                        "the Service is given back: zeroscale.dev/adopt-service is not set any more".to_owned();
-                    self.refuse(&Refusal { reason: SERVICE_NOT_OWNED, message });
-                    return retire::run(self.cx, self.key, &self.object).await;
-                }
-            }
-        } else {
-            match self.knative().await? {
-                Some(prepared) => prepared,
-                None => return Ok(()),
+                    Afterwards::GiveBack => {
+                        controller.stop(key);
+                        lifecycle.give_back(key, &self.object).await
+                    }
+                };
             }
         };
-        self.notices(&prepared);
-        self.metrics_notice(&prepared);
-        self.act(&prepared).await?;
-        if let Some(broken) = &prepared.broken {
-            self.refuse(broken);
+        self.object = lifecycle.take_up(key, &self.object, &workload.target).await?;
+        let failure = controller.scaling.wishes.failure(key, &workload);
+        conditions::notify(&mut self.status, &workload, failure, self.now);
+        self.status.metrics_service_name.clone_from(&workload.private_service);
+        let decided = controller.scaling.decide(key, &self.object, &self.status, self.now, &workload).await?;
+        self.carry_out(&workload, &decided).await?;
+        if let Some(broken) = &workload.broken {
+            conditions::refuse(&mut self.status, broken, self.now);
         }
         Ok(())
     }
 
-    /// What takes the place of [`admission::plan`] in a Knative install. None before the Services are there.
-    async fn knative(&mut self) -> Result<Option<Prepared>, Error> {
-        let mut object = PodAutoscaler::clone(&self.object);
-        object.set_defaults(&self.cx.autoscaler_config.borrow().pod_autoscaler_class);
-        let object = Arc::new(object);
-        let serverless = self.cx.world.serverless.get(self.key);
-        if private_service(serverless.as_deref()).is_empty() {
-            self.ensure_serverless(&object, serverless, Mode::Proxy, ACTIVATORS_AT_FIRST).await?;
-            self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, self.now);
-            let config = self.cx.autoscaler_config.borrow().clone();
-            let deployment = self.cx.deployment_config.borrow().clone();
-            let initialized = self.status.is_scale_target_initialized();
-            let parameters = parameters::resolve(&object, &config, &deployment, None, initialized);
-            self.conditions(&parameters, None, 0);
-            self.acted(Action::refused(Obstacle::NoPrivateService));
-            return Ok(None);
-        }
-        self.prepare(object).map(Some)
-    }
-
-    /// Of a Knative install's PodAutoscaler, what there is to scale.
-    fn prepare(&self, object: Arc<PodAutoscaler>) -> Result<Prepared, Error> {
-        let target_key = TargetKey::of(self.key.namespace(), &object.spec.scale_target_ref)?;
-        let target = self.cx.world.targets.get(&target_key).inspect_err(|error| {
-            if !matches!(error, TargetError::NotListed { .. }) {
-                self.acted(Action::refused(Obstacle::TargetNotFound));
-            }
-        })?;
-        let revision = object.labels().get(names::REVISION).cloned().unwrap_or_default();
-        Ok(Prepared {
-            object,
-            target_key,
-            target,
-            adoption: None,
-            pods: PodSet::Revision(revision),
-            public_service: None,
-            broken: None,
-            metrics: None,
-            lost_hosts: vec![],
-        })
-    }
-
-    /// Steps 2 and 3 of the order, from what there is to what it came to.
-    async fn decide(
-        &mut self,
-        prepared: &Prepared,
-    ) -> Result<(Parameters, Option<Arc<ServerlessService>>, Decided), Error> {
-        let (cx, key) = (self.cx, self.key);
-        let config = cx.autoscaler_config.borrow().clone();
-        let deployment = cx.deployment_config.borrow().clone();
-        let initialized = self.status.is_scale_target_initialized();
-        let mut parameters =
-            parameters::resolve(&prepared.object, &config, &deployment, prepared.adoption, initialized);
-        if cx.is_standalone() && cx.engine.is_none() {
-            parameters.ignore_metrics(prepared.object.annotations());
-        }
-        let serverless = cx.world.serverless.get(key);
-        self.status.metrics_service_name = match prepared.adoption {
-            Some(_) => names::private_service(key.name()),
-            None => private_service(serverless.as_deref()).to_owned(),
-        };
-        cx.ports.pods.track(key, prepared.pods.clone());
-        let decided = self.scale(prepared, &parameters, serverless.as_deref()).await?;
-        if let Some(want) = decided.want {
-            cx.ports.deciders.requested(key, want);
-        }
-        Ok((parameters, serverless, decided))
-    }
-
-    async fn act(&mut self, prepared: &Prepared) -> Result<(), Error> {
-        let (cx, key) = (self.cx, self.key);
-        let (parameters, serverless, decided) = self.decide(prepared).await?;
-        let counts = cx.ports.pods.counts(key);
-        let scrape_target = if parameters.scraped { self.status.metrics_service_name.clone() } else { String::new() };
-        self.ensure_metric(&prepared.object, &scrape_target)
-            .await
-            .map_err(Error::during("error reconciling Metric"))?;
+    /// Metric, path and status of what was decided.
+    async fn carry_out(&mut self, workload: &Workload, decided: &Decided) -> Result<(), Error> {
+        let (controller, key, now) = (self.controller, self.key, self.now);
+        let Workload { object, parameters, .. } = workload;
+        let counts = controller.ports.pods.counts(key);
+        let scrape_target = if parameters.scraped { workload.private_service.as_str() } else { "" };
+        let metric = controller.children.metric(key, object, scrape_target, &mut self.status, now).await;
+        metric.map_err(Error::during("error reconciling Metric"))?;
+        let have = workload.serverless.clone();
         let mode = path_mode::path_mode(&path_mode::Input {
             want: decided.want,
             excess_burst_capacity: decided.excess_burst_capacity,
-            present: serverless.as_deref().map(path_of),
-            keep_when_unknown: cx.is_standalone(),
+            present: have.as_deref().map(scaling::path_of),
+            keep_when_unknown: workload.waits_for_decision,
             warming: decided.warming,
         });
         let mode = if mode == PathMode::Serve { Mode::Serve } else { Mode::Proxy };
@@ -278,24 +244,24 @@ impl Pass<'_> {
             parameters.decider.target_burst_capacity,
             parameters.decider.activator_capacity,
         );
-        let before = serverless.as_ref().map(|sks| sks.spec.clone());
-        let serverless = self.ensure_serverless(&prepared.object, serverless, mode, number).await?;
+        let before = have.as_ref().map(|serverless| serverless.spec.clone());
+        let path = (mode, number);
+        let serverless = controller.children.serverless(key, object, have, path, &mut self.status, now).await?;
         let just_written = before.is_some_and(|before| before != serverless.spec);
-        self.read_serverless(&serverless, just_written);
-        self.conditions(&parameters, decided.want, counts.ready);
+        conditions::read_serverless(&mut self.status, &serverless, just_written, now);
+        conditions::tell_scale(&mut self.status, parameters, decided.want, counts.ready, now);
         Ok(())
     }
 
-    /// Tells the history what came of this pass.
-    fn acted(&self, action: Action) {
-        self.cx.ports.deciders.acted(self.key, action);
+    /// Nothing can be scaled or measured before the ServerlessService has named its Services.
+    async fn ask_for_services(&mut self, unserved: Unserved) -> Result<(), Error> {
+        let (controller, key, now) = (self.controller, self.key, self.now);
+        let Unserved { object, parameters, serverless } = unserved;
+        let path = (Mode::Proxy, ACTIVATORS_AT_FIRST);
+        controller.children.serverless(key, &object, serverless, path, &mut self.status, now).await?;
+        self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
+        conditions::tell_scale(&mut self.status, &parameters, None, 0, now);
+        controller.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
+        Ok(())
     }
-}
-
-fn path_of(serverless: &ServerlessService) -> PathMode {
-    if serverless.spec.mode == Some(Mode::Serve) { PathMode::Serve } else { PathMode::Proxy }
-}
-
-fn private_service(serverless: Option<&ServerlessService>) -> &str {
-    serverless.and_then(|sks| sks.status.as_ref()).map_or("", |status| status.private_service_name.as_str())
 }

@@ -6,15 +6,16 @@
 //!
 //! # Never in a worker's way
 //!
-//! [`Prober::verdict`] returns what is known. When asked to, a task probes at once and then each second, until an
+//! [`Prober::proof`] returns what is known. When asked to, a task probes at once and then each second, until an
 //! activator answers or [`ROUND`] is over; each probe is bounded by [`PROBE_TIMEOUT`], all of them by [`AT_ONCE_MAX`].
 //! When the round ends, the revision is reconciled again. One round at a time for each revision.
 //!
-//! # How long a verdict holds
+//! # How long a proof holds
 //!
-//! A good one holds for [`VERDICT_HOLDS`]: longer than the reconcile it leads to, shorter than a path takes to move
+//! A good one holds for [`PROOF_HOLDS`]: longer than the reconcile it leads to, shorter than a path takes to move
 //! back unnoticed. A bad one holds as long as its round, which goes on trying.
 
+use autoscaler_core::scale_to_zero::ProbeResult;
 use bytes::Bytes;
 use common::RevisionKey as Key;
 use common_runtime::resolve::Resolve;
@@ -36,8 +37,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 /// How long a round goes on before the revision is looked at again.
 const ROUND: Duration = Duration::from_secs(45);
-/// How long a good verdict may be acted upon.
-const VERDICT_HOLDS: Duration = Duration::from_secs(5);
+/// How long a good proof may be acted upon.
+const PROOF_HOLDS: Duration = Duration::from_secs(5);
 /// Probes in flight in the process: a few sockets, however many revisions fall asleep at once.
 const AT_ONCE_MAX: usize = 64;
 /// An activator's answer is nine bytes.
@@ -57,17 +58,6 @@ pub(crate) struct ProbeTarget {
     pub(crate) host: String,
     /// Its port.
     pub(crate) port: u16,
-}
-
-/// What a probe has found of late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Nothing.
-    None,
-    /// An activator answered.
-    InPath,
-    /// Something else did, or nobody.
-    NotInPath,
 }
 
 /// Probes of all revisions.
@@ -105,13 +95,13 @@ impl Prober {
     }
 
     /// What is known about the path to `target`.
-    pub(crate) fn verdict(&self, key: &Key, target: &ProbeTarget) -> Verdict {
+    pub(crate) fn proof(&self, key: &Key, target: &ProbeTarget) -> ProbeResult {
         match self.shared.rounds.lock().get(key) {
-            Some(Round::Running { target: asked, failed: true }) if asked == target => Verdict::NotInPath,
-            Some(Round::Proven { target: asked, at }) if asked == target && at.elapsed() < VERDICT_HOLDS => {
-                Verdict::InPath
+            Some(Round::Running { target: asked, failed: true }) if asked == target => ProbeResult::NotInPath,
+            Some(Round::Proven { target: asked, at }) if asked == target && at.elapsed() < PROOF_HOLDS => {
+                ProbeResult::InPath
             }
-            _ => Verdict::None,
+            _ => ProbeResult::NotAsked,
         }
     }
 

@@ -55,13 +55,13 @@ async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
     let (address, mut requests) = server(&[ACTIVATOR_ANSWER]).await;
     let (prober, mut over) = prober(address);
     let key = Key::new("ns", "hello");
-    assert_eq!(prober.verdict(&key, &target()), Verdict::None);
+    assert_eq!(prober.proof(&key, &target()), ProbeResult::NotAsked);
     prober.ask(&key, target());
     prober.ask(&key, target()); // One round at a time: the server answers once.
     assert_eq!(over.recv().await, Some(key.clone()));
-    assert_eq!(prober.verdict(&key, &target()), Verdict::InPath);
+    assert_eq!(prober.proof(&key, &target()), ProbeResult::InPath);
     let other = ProbeTarget { port: 81, ..target() };
-    assert_eq!(prober.verdict(&key, &other), Verdict::None, "a verdict is about one address");
+    assert_eq!(prober.proof(&key, &other), ProbeResult::NotAsked, "a verdict is about one address");
     let request = requests.recv().await.expect("a request");
     assert!(request.starts_with("GET //healthz HTTP/1.1\r\n"), "{request}");
     for line in [
@@ -73,7 +73,7 @@ async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
         assert!(request.lines().any(|l| l.eq_ignore_ascii_case(line)), "{line} is not in {request}");
     }
     prober.forget(&key);
-    assert_eq!(prober.verdict(&key, &target()), Verdict::None);
+    assert_eq!(prober.proof(&key, &target()), ProbeResult::NotAsked);
 }
 
 #[tokio::test]
@@ -102,5 +102,5 @@ async fn a_round_goes_on_until_an_activator_answers() {
     requests.recv().await.expect("the second probe");
     assert!(started.elapsed() >= PROBE_PERIOD);
     assert_eq!(over.recv().await, Some(key.clone()));
-    assert_eq!(prober.verdict(&key, &target()), Verdict::InPath);
+    assert_eq!(prober.proof(&key, &target()), ProbeResult::InPath);
 }

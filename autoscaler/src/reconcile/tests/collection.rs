@@ -1,7 +1,6 @@
 //! The rows of the reference's table of Metrics (9.6): how a collection goes is told once, and ends with the object.
 
 use super::super::error::Error;
-use super::super::metric as controller;
 use super::fixture::{Exchange, Fixture, condition, expect};
 use super::kpa_knative::{autoscaler, fixture};
 use super::kpa_standalone::{METRICS, metric, status};
@@ -18,7 +17,7 @@ fn new(health: Option<CollectionHealth>) -> Fixture {
 }
 
 async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| controller::reconcile(cx, key).await).await
+    f.play(script, async |cx, key| cx.metric.reconcile(key).await).await
 }
 
 fn put_status() -> Exchange {

@@ -1,11 +1,9 @@
 //! Metric and ServerlessService whose labels and annotations are not the PodAutoscaler's any more.
 
-use super::super::metric;
 use super::fixture::{Exchange, Fixture, expect};
 use super::kpa_knative::{autoscaler, fixture, pass};
 use super::kpa_standalone::{self as standalone, METRICS, SKSS, status};
 use common::scaling::Aggregation;
-use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 
 const ALGORITHM: &str = "autoscaling.knative.dev/metric-aggregation-algorithm";
@@ -48,7 +46,7 @@ async fn an_edited_algorithm_reaches_the_collector() {
     pass(&mut f, script()).await.expect("a pass");
     pass(&mut f, vec![]).await.expect("nothing is left to do");
     let told = expect(&format!("PUT {METRICS}/hello/status"));
-    f.play(vec![told], async |cx, key| metric::reconcile(cx, key).await).await.expect("a pass of the Metric");
+    f.play(vec![told], async |cx, key| cx.metric.reconcile(key).await).await.expect("a pass of the Metric");
     let collecting = f.fakes.collecting.lock().clone().expect("collected");
     assert_eq!(collecting.aggregation, Aggregation::WeightedExponential);
 }
@@ -80,7 +78,7 @@ async fn a_setting_that_is_taken_away_goes() {
 /// Goal: in standalone the labels that nobody else sets are kept, too, and our own annotations stay where they are.
 #[tokio::test]
 async fn standalone_keeps_its_labels() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     let asleep = status("False", "NoTraffic", 3600, 0, 0);
     standalone::settled(&f, json!({"zeroscale.dev/hosts": "x.example.com"}), asleep, 0);
     f.decides(Some(0), -1);

@@ -1,19 +1,29 @@
-//! A context with fakes behind every port, and a script that plays the API server.
+//! Controllers with fakes behind every port, and a script that plays the API server.
 
-use super::super::context::{Context, Sound};
+use super::super::kpa::leaving::Leaving;
+use super::super::kpa::lifecycle::Lifecycle;
 use super::super::kpa::objects;
-use super::super::kpa::probe::{ProbeTarget, Prober, Verdict};
+use super::super::kpa::probe::{ProbeTarget, Prober};
+use super::super::parts::Parts;
 use super::super::world::facts::Target;
 use super::super::world::targets::TargetKey;
+use super::super::world::watches::Watches;
 use super::super::world::{Queues, World};
+use super::super::{Wiring, kpa, metric};
 use crate::engine::Engine;
+use crate::knative::lifecycle::Revisions;
+use crate::knative::watches::NoWatches;
 use crate::scale::{
     Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, OnScale, PodCounts, PodSet,
     Pods, Ports, ScaleEvent, Subject, Surroundings,
 };
-use crate::standalone::Hpa;
+use crate::standalone::cluster::Cluster;
+use crate::standalone::lifecycle::Autoscalers;
+use crate::standalone::validation::Validation;
+use crate::standalone::{Hpa, serverless};
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
+use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::time::Timestamp;
@@ -21,10 +31,8 @@ use common::write_rate::Rate;
 use common_api::{Metric, PodAutoscaler, ServerlessService};
 use common_controller::{Leadership, Recorder, WriteLimiter};
 use common_runtime::clock::Clock;
-use common_runtime::environment::Mode;
 use common_runtime::lease::WriteGuard;
 use common_runtime::resolve::Resolve;
-use dashmap::DashMap;
 use futures::future::BoxFuture;
 use hpa::fixture::Mock;
 use http::{Request, Response};
@@ -140,46 +148,122 @@ pub(super) fn ago(secs: i64) -> String {
     time.to_string()
 }
 
+/// The controllers, and what tests look into.
+pub(super) struct Controllers {
+    pub(super) world: Arc<World>,
+    pub(super) ports: Ports,
+    pub(super) leaving: Arc<Leaving>,
+    pub(super) kpa: kpa::Controller,
+    pub(super) metric: metric::Controller,
+    lifecycle: Arc<dyn Lifecycle>,
+    prober: Arc<Prober>,
+    standalone: Option<Standalone>,
+}
+
+/// What standalone has besides.
+struct Standalone {
+    cluster: Arc<Cluster>,
+    autoscalers: Arc<Autoscalers>,
+    serverless: serverless::Controller,
+}
+
+impl Controllers {
+    fn standalone(&self) -> &Standalone {
+        self.standalone.as_ref().expect("in standalone")
+    }
+
+    pub(super) fn serverless(&self) -> &serverless::Controller {
+        &self.standalone().serverless
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.standalone().cluster
+    }
+
+    /// Whether a PodAutoscaler is giving its target back.
+    pub(super) fn is_retiring(&self, key: &Key) -> bool {
+        self.standalone().autoscalers.retirement.began.contains_key(key)
+    }
+}
+
 pub(super) struct Fixture {
-    pub(super) cx: Context,
+    pub(super) cx: Controllers,
     pub(super) fakes: Arc<Fakes>,
     pub(super) key: Key,
+    /// `config-autoscaler`.
+    pub(super) config: watch::Sender<Arc<AutoscalerConfig>>,
+    _deployment: watch::Sender<Arc<DeploymentConfig>>,
     /// Whom the engine asks.
     pub(super) metrics: Mock,
     server: Handle<Request<Body>, Response<Body>>,
 }
 
+/// Where nobody answers probes.
+const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
 impl Fixture {
-    pub(super) fn new(mode: Mode) -> Self {
-        Self::probing(mode, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
+    /// Beside ordinary Deployments.
+    pub(super) fn standalone() -> Self {
+        Self::standalone_probing(NOBODY)
     }
 
     /// One whose probes reach `public`.
-    pub(super) fn probing(mode: Mode, public: SocketAddr) -> Self {
+    pub(super) fn standalone_probing(public: SocketAddr) -> Self {
+        Self::standalone_with(Hpa::Engine, public)
+    }
+
+    /// One that looks at no metrics.
+    pub(super) fn without_metrics() -> Self {
+        Self::standalone_with(Hpa::Off, NOBODY)
+    }
+
+    fn standalone_with(hpa: Hpa, public: SocketAddr) -> Self {
+        let queues = Queues::default();
+        let cluster = Arc::new(Cluster::new(hpa, "system", queues.autoscalers.clone()));
+        Self::with(public, queues, cluster.clone(), |parts| {
+            let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone()));
+            let autoscalers = Arc::new(Autoscalers::new(parts, hpa, validation.clone(), cluster.clone()));
+            let serverless = serverless::Controller::new(parts, hpa, validation, cluster.clone());
+            (autoscalers.clone(), Some(Standalone { cluster, autoscalers, serverless }))
+        })
+    }
+
+    /// In place of Knative's own.
+    pub(super) fn knative() -> Self {
+        Self::knative_probing(NOBODY)
+    }
+
+    /// One whose probes reach `public`.
+    pub(super) fn knative_probing(public: SocketAddr) -> Self {
+        Self::with(public, Queues::default(), Arc::new(NoWatches), |parts| (Arc::new(Revisions::new(parts)), None))
+    }
+
+    fn with(
+        public: SocketAddr,
+        queues: Queues,
+        watches: Arc<dyn Watches>,
+        front_end: impl FnOnce(&Parts) -> (Arc<dyn Lifecycle>, Option<Standalone>),
+    ) -> Self {
         let (service, server) = mock::pair();
         let client = Client::new(service, "default");
         let (unheard, _) = mock::pair::<Request<Body>, Response<Body>>();
         let shutdown = CancellationToken::new();
-        let queues = Queues::default();
         let fakes = Arc::new(Fakes::default());
         let told = fakes.clone();
         let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
-        let hpa = if mode == Mode::Standalone { Hpa::Engine } else { Hpa::Off };
         let (clock, attention, metrics) = (Clock::starting_at(NOW), Attention::new(), Mock::default());
-        let engine =
-            (mode == Mode::Standalone).then(|| Engine::new(metrics.client(), clock.clone(), attention.clone()));
+        let engine = Engine::new(metrics.client(), clock.clone(), attention.clone());
+        let (config, autoscaler_config) = watch::channel(Arc::new(AutoscalerConfig::default()));
+        let (_deployment, deployment_config) = watch::channel(Arc::new(DeploymentConfig::default()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
-        let cx = Context {
-            engine,
-            world: World::new(client.clone(), (mode, hpa), "system", queues.clone(), shutdown.clone()),
-            recorder: Recorder::limited(Client::new(unheard, "default"), limiter.clone(), shutdown.clone()),
-            limiter,
-            prober: Prober::new(Arc::new(Fixed(public)), shutdown, |_| {}),
-            client,
-            mode,
+        let recorder = Recorder::limited(Client::new(unheard, "default"), limiter.clone(), shutdown.clone());
+        let wiring = Wiring {
+            system_namespace: "system".into(),
             cluster_domain: "cluster.local".into(),
+            api_rate: Rate::WITH_CONTROLLER,
             on_scale: Some(on_scale),
-            queues,
+            client,
+            resolver: Arc::new(Fixed(public)),
             ports: Ports {
                 deciders: fakes.clone(),
                 collection: fakes.clone(),
@@ -188,20 +272,27 @@ impl Fixture {
                 attention,
             },
             clock,
-            autoscaler_config: watch::channel(Arc::new(AutoscalerConfig::default())).1,
-            deployment_config: watch::channel(Arc::new(DeploymentConfig::default())).1,
-            accepted: Sound::default(),
-            conflicts: DashMap::new(),
-            leaving: DashMap::new(),
-            retiring: DashMap::new(),
+            autoscaler_config,
+            deployment_config,
         };
-        Self { cx, fakes, key: Key::new("ns", "hello"), metrics, server }
+        let parts = Parts::with(wiring, limiter, recorder, engine, queues, watches, &shutdown);
+        let (lifecycle, standalone) = front_end(&parts);
+        let cx = Controllers {
+            world: parts.world.clone(),
+            ports: parts.ports.clone(),
+            leaving: parts.leaving.clone(),
+            kpa: kpa::Controller::new(&parts, lifecycle.clone()),
+            metric: metric::Controller::new(&parts),
+            prober: parts.prober.clone(),
+            lifecycle,
+            standalone,
+        };
+        Self { cx, fakes, key: Key::new("ns", "hello"), config, _deployment, metrics, server }
     }
 
-    /// One that looks at no metrics.
-    pub(super) fn without_engine(mut self) -> Self {
-        self.cx.engine = None;
-        self
+    /// Edits `config-autoscaler`.
+    pub(super) fn configure(&self, config: AutoscalerConfig) {
+        self.config.send_replace(Arc::new(config));
     }
 
     /// What pods and `metrics.k8s.io` say from now on: processor time of each pod, in thousandths.
@@ -229,7 +320,11 @@ impl Fixture {
 
     /// Plays the API server for as long as `work` takes: each request must be the next of the script, and all of the
     /// script must be asked for.
-    pub(super) async fn play<T>(&mut self, script: Vec<Exchange>, work: impl AsyncFnOnce(&Context, &Key) -> T) -> T {
+    pub(super) async fn play<T>(
+        &mut self,
+        script: Vec<Exchange>,
+        work: impl AsyncFnOnce(&Controllers, &Key) -> T,
+    ) -> T {
         let (cx, key, server) = (&self.cx, &self.key, &mut self.server);
         let work = work(cx, key);
         tokio::pin!(work);
@@ -273,18 +368,18 @@ impl Fixture {
     pub(super) async fn proven(&self, host: &str) {
         let target = ProbeTarget { host: host.to_owned(), port: 80 };
         let proven = async {
-            while self.cx.prober.verdict(&self.key, &target) != Verdict::InPath {
+            while self.cx.prober.proof(&self.key, &target) != ProbeResult::InPath {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), proven).await.expect("a verdict");
+        tokio::time::timeout(Duration::from_secs(5), proven).await.expect("a proof");
     }
 
     /// A ServerlessService with this value; without labels and annotations, with those that it was created with.
     pub(super) fn put_serverless(&self, value: Value) {
         let mut object: ServerlessService = serde_json::from_value(value).expect("a ServerlessService");
         if let Some(owner) = self.owner() {
-            let created = objects::serverless(&owner, self.cx.mode, common_api::Mode::Proxy, 0);
+            let created = objects::serverless(&owner, self.cx.lifecycle.inherited(&owner), common_api::Mode::Proxy, 0);
             as_created(&mut object.metadata, created.metadata);
         }
         self.cx.world.serverless.apply(&self.key, "20", Some(object));
@@ -294,17 +389,18 @@ impl Fixture {
     pub(super) fn put_metric(&self, value: Value) {
         let mut object: Metric = serde_json::from_value(value).expect("a Metric");
         if let Some(owner) = self.owner() {
-            let created = objects::metric(&owner, self.cx.mode, &AutoscalerConfig::default(), "");
+            let created =
+                objects::metric(&owner, self.cx.lifecycle.inherited(&owner), &AutoscalerConfig::default(), "");
             as_created(&mut object.metadata, created.metadata);
         }
         self.cx.world.metrics.apply(&self.key, "30", Some(object));
     }
 
-    /// The PodAutoscaler, with its defaults where the reconciler fills them in.
+    /// The PodAutoscaler, with its defaults where the reconciler fills them in: Knative's webhook does not.
     fn owner(&self) -> Option<PodAutoscaler> {
         let mut owner = PodAutoscaler::clone(&*self.cx.world.autoscalers.get(&self.key)?);
-        if self.cx.mode == Mode::Knative {
-            owner.set_defaults(&self.cx.autoscaler_config.borrow().pod_autoscaler_class);
+        if self.cx.standalone.is_none() {
+            owner.set_defaults(&self.config.borrow().pod_autoscaler_class);
         }
         Some(owner)
     }
@@ -312,13 +408,13 @@ impl Fixture {
     pub(super) fn put_service(&self, value: Value) {
         let object: k8s_openapi::api::core::v1::Service = serde_json::from_value(value).expect("a Service");
         let key = common_controller::key_of(&object);
-        self.cx.world.services.apply(&key, "40", Some(object));
+        self.cx.cluster().services.apply(&key, "40", Some(object));
     }
 
     pub(super) fn put_slice(&self, value: Value) {
         let object: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(value).expect("a slice");
         let key = common_controller::key_of(&object);
-        self.cx.world.slices.apply(&key, "50", Some(object));
+        self.cx.cluster().slices.apply(&key, "50", Some(object));
     }
 
     /// The Deployment `hello` with these replicas.

@@ -4,14 +4,11 @@
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
 
 use super::super::error::Error;
-use super::super::kpa;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, metric, serverless, status};
 use crate::scale::PodSet;
 use common::config::AutoscalerConfig;
-use common_runtime::environment::Mode;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
     let mut annotations = annotations;
@@ -31,7 +28,7 @@ pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
 }
 
 pub(super) fn fixture() -> Fixture {
-    let mut f = Fixture::new(Mode::Knative);
+    let f = Fixture::knative();
     let config = AutoscalerConfig {
         container_concurrency_target_default: 10.0,
         container_concurrency_target_fraction: 0.5,
@@ -39,7 +36,7 @@ pub(super) fn fixture() -> Fixture {
         activator_capacity: 100.0,
         ..AutoscalerConfig::default()
     };
-    f.cx.autoscaler_config = tokio::sync::watch::channel(Arc::new(config)).1;
+    f.configure(config);
     f
 }
 
@@ -64,7 +61,7 @@ pub(super) fn settled(
 }
 
 pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
+    f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
 }
 
 pub(super) fn put_status() -> Exchange {

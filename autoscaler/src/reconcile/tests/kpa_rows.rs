@@ -7,7 +7,6 @@ use super::kpa_standalone::{METRICS, PA, SKSS, metric, serverless, status};
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -174,8 +173,8 @@ async fn rows_20_and_21_what_sleeps_is_left_alone_but_for_a_pod_that_is_still_th
 
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
-    let mut f = Fixture::probing(common_runtime::environment::Mode::Knative, address);
-    f.cx.autoscaler_config = fixture().cx.autoscaler_config;
+    let mut f = Fixture::knative_probing(address);
+    f.configure(AutoscalerConfig::clone(&fixture().config.borrow()));
     f.put_autoscaler(autoscaler(json!({}), inactive(0, 0)));
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("hello-private", "pa"));
@@ -265,12 +264,9 @@ async fn rows_36_and_37_the_initial_scale_counts_until_it_is_reached() {
 #[tokio::test]
 async fn rows_38_to_41_an_initial_scale_of_zero() {
     let zero = |status: Value, sks: Value, desired, ready| {
-        let mut f = settled(scale("initial-scale", "0"), status, sks, 0, ready, desired, -42);
-        let config = AutoscalerConfig {
-            allow_zero_initial_scale: true,
-            ..AutoscalerConfig::clone(&f.cx.autoscaler_config.borrow())
-        };
-        f.cx.autoscaler_config = tokio::sync::watch::channel(Arc::new(config)).1;
+        let f = settled(scale("initial-scale", "0"), status, sks, 0, ready, desired, -42);
+        let config = AutoscalerConfig { allow_zero_initial_scale: true, ..AutoscalerConfig::clone(&f.config.borrow()) };
+        f.configure(config);
         f
     };
     // What a PodAutoscaler has before its first pass.
@@ -324,7 +320,7 @@ async fn scrape_targets_follow_the_burst_capacity() {
         [(json!({}), 200.0, "hello-private"), (json!({}), -1.0, ""), (unlimited, 200.0, "")]
     {
         let mut f = settled(annotations, active(), serverless("Proxy", 2, "pa"), 11, 1, Some(11), -42);
-        f.cx.autoscaler_config = tokio::sync::watch::channel(Arc::new(config(burst))).1;
+        f.configure(config(burst));
         f.cx.world.metrics.apply(&f.key, "", None);
         let created = expect(&format!("POST {METRICS}")).with(move |body| {
             assert_eq!(body["spec"]["scrapeTarget"], target);

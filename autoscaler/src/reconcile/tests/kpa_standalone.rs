@@ -1,13 +1,11 @@
 //! PodAutoscalers beside plain Deployments: birth, waking, falling asleep, refusals.
 
 use super::super::error::Error;
-use super::super::kpa;
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
 use crate::scale::{Initial, PodSet};
 use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common_controller::WriteError;
-use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -110,47 +108,47 @@ pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
 /// history says why. Another decision is not held up.
 #[tokio::test]
 async fn who_keeps_changing_the_replicas_is_not_fought_with() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("True", "", 60, 1, 2), 1);
     f.ready(1);
     f.decides(Some(2), -1);
     for turn in 0..5 {
         f.put_target_at(1, 200 + turn);
         let script = if turn < 4 { vec![patched(2)] } else { vec![] };
-        f.play(script, async |cx, key| kpa::hurry(cx, key).await).await.expect("no error");
+        f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("no error");
     }
     let acted = f.fakes.acted.lock().expect("told");
     assert_eq!(acted.because, Cause::Obstacle(Obstacle::Contested), "{acted:?}");
     f.decides(Some(3), -1);
-    f.play(vec![patched(3)], async |cx, key| kpa::hurry(cx, key).await).await.expect("another decision");
+    f.play(vec![patched(3)], async |cx, key| cx.kpa.hurry(key).await).await.expect("another decision");
 }
 
 /// Goal: in a hurry the replicas are all that is written; what is not taken up yet, refused, another's or on its way
 /// out waits for an ordinary pass.
 #[tokio::test]
 async fn in_a_hurry_nothing_but_the_replicas_is_written() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     let asleep = status("False", "NoTraffic", 60, 0, 0);
     settled(&f, json!({}), asleep.clone(), 0);
     f.decides(Some(2), -1);
-    f.play(vec![patched(2)], async |cx, key| kpa::hurry(cx, key).await).await.expect("scaled");
+    f.play(vec![patched(2)], async |cx, key| cx.kpa.hurry(key).await).await.expect("scaled");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
-    f.play(vec![], async |cx, key| kpa::hurry(cx, key).await).await.expect("nothing is left to do");
+    f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("nothing is left to do");
 
     let mut leaving = autoscaler(json!({}), asleep.clone());
     leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
     for object in [newborn(), leaving, autoscaler(json!({"autoscaling.knative.dev/min-scale": "x"}), asleep)] {
-        let mut f = Fixture::new(Mode::Standalone);
+        let mut f = Fixture::standalone();
         settled(&f, json!({}), Value::Null, 0);
         f.put_autoscaler(object);
         f.decides(Some(2), -1);
-        f.play(vec![], async |cx, key| kpa::hurry(cx, key).await).await.expect("left for later");
+        f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("left for later");
     }
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("False", "NoTraffic", 60, 0, 0), 0);
     f.decides(Some(2), -1);
     *f.fakes.led_by_another.lock() = true;
-    f.play(vec![], async |cx, key| kpa::hurry(cx, key).await).await.expect("another's");
+    f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("another's");
 }
 
 /// Everything that a settled revision has.
@@ -174,7 +172,7 @@ pub(super) fn public_service(owner: &str) -> Value {
 }
 
 pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
+    f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
 }
 
 /// What the history was told last: wanted, patched, why.
@@ -197,7 +195,7 @@ pub(super) fn patched(to: i32) -> Exchange {
 /// Goal: a target found at zero is asleep from the first pass on, and its decider starts at zero.
 #[tokio::test]
 async fn born_at_zero_it_is_inactive_from_the_first_pass() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     f.put_autoscaler(newborn());
     f.put_target(0);
     f.decides(Some(0), -1);
@@ -239,7 +237,7 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
 #[tokio::test]
 async fn born_running_it_keeps_its_replicas() {
     for decision in [None, Some(3)] {
-        let mut f = Fixture::new(Mode::Standalone);
+        let mut f = Fixture::standalone();
         f.put_autoscaler(newborn());
         f.put_target(3);
         f.ready(3);
@@ -263,7 +261,7 @@ async fn born_running_it_keeps_its_replicas() {
 /// Goal: the patch that wakes a service is the first request of the pass, and tells whoever wants to know.
 #[tokio::test]
 async fn a_poke_leads_to_the_patch_before_anything_else() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(2), -1);
     let script = vec![
@@ -283,7 +281,7 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
 
 #[tokio::test]
 async fn replicas_changed_by_hand_are_put_right_once() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({"autoscaling.knative.dev/max-scale": "4"}), status("True", "", 10, 3, 3), 9);
     f.put_serverless(serverless("Proxy", 3, "pa"));
     f.ready(3);
@@ -297,7 +295,7 @@ async fn replicas_changed_by_hand_are_put_right_once() {
 #[tokio::test]
 async fn the_last_pod_goes_when_an_activator_has_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let mut f = Fixture::probing(Mode::Standalone, listener.local_addr().expect("bound"));
+    let mut f = Fixture::standalone_probing(listener.local_addr().expect("bound"));
     settled(&f, json!({}), status("True", "", 61, 1, 1), 1);
     f.ready(1);
     f.decides(Some(0), -1);
@@ -324,7 +322,7 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
 
 #[tokio::test]
 async fn a_foreign_service_means_hands_off() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     f.put_autoscaler(newborn());
     f.put_target(3);
     f.decides(Some(0), -1);
@@ -341,7 +339,7 @@ async fn a_foreign_service_means_hands_off() {
 /// Goal: until our own controller has the public Service in hand, replicas are not ours to change.
 #[tokio::test]
 async fn no_patch_before_the_public_service_is_in_hand() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
     let mut sks = serverless("Proxy", 2, "pa");
     sks["status"] = json!({});
@@ -360,7 +358,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
         (json!({"zeroscale.dev/port": "web"}), "Invalid", "zeroscale.dev/port"),
     ];
     for (annotations, reason, named) in rows {
-        let mut f = Fixture::new(Mode::Standalone);
+        let mut f = Fixture::standalone();
         let mut object = newborn();
         object["metadata"]["annotations"] = annotations;
         f.put_autoscaler(object);
@@ -372,7 +370,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
         pass(&mut f, script).await.expect("a pass");
         assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::Invalid)));
     }
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     f.put_autoscaler(newborn());
     f.put_target(0);
     let key = super::super::world::targets::TargetKey {
@@ -389,7 +387,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
 /// Goal: a typing error in an edit is told, and the sleeping service still wakes by its former version.
 #[tokio::test]
 async fn a_bad_edit_is_told_and_the_former_version_still_wakes() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("a settled pass");
@@ -408,7 +406,7 @@ async fn a_bad_edit_is_told_and_the_former_version_still_wakes() {
 
 #[tokio::test]
 async fn an_annotation_without_effect_is_named() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     let annotations = json!({"autoscaling.knative.dev/target-burst-capacity": "200"});
     settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(0), -1);
@@ -421,7 +419,7 @@ async fn an_annotation_without_effect_is_named() {
 
 #[tokio::test]
 async fn a_conflict_on_the_status_is_answered_by_the_same_status_on_the_newer_object() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("True", "", 10, 1, 1), 1);
     f.ready(2);
     f.decides(Some(1), -1);
@@ -440,7 +438,7 @@ async fn a_conflict_on_the_status_is_answered_by_the_same_status_on_the_newer_ob
 
 #[tokio::test]
 async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(1), -1);
     *f.fakes.lease_ends.lock() = true;
@@ -455,7 +453,7 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
 
 #[tokio::test]
 async fn a_failed_patch_is_told_and_tried_again() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("True", "", 10, 1, 1), 1);
     f.ready(1);
     f.decides(Some(4), -1);
@@ -468,7 +466,7 @@ async fn a_failed_patch_is_told_and_tried_again() {
 
 #[tokio::test]
 async fn a_host_of_an_older_one_is_told_and_changes_nothing_else() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     let annotations = json!({"zeroscale.dev/hosts": "x.example.com"});
     settled(&f, annotations.clone(), status("False", "NoTraffic", 3600, 0, 0), 0);
     let mut older = autoscaler(annotations, Value::Null);
@@ -494,7 +492,7 @@ async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
         object["metadata"]["annotations"] = json!({CLASS: class});
         object
     };
-    let mut f = Fixture::new(Mode::Standalone).without_engine();
+    let mut f = Fixture::without_metrics();
     f.put_autoscaler(with_class("hpa.autoscaling.knative.dev"));
     f.put_target(3);
     let script = vec![put_status().with(|body| {
@@ -507,8 +505,10 @@ async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
     assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::ClassNotServed)));
     assert_eq!(*f.fakes.deciding.lock(), None);
 
-    for (mode, class) in [(Mode::Standalone, "vpa.example.com"), (Mode::Knative, "hpa.autoscaling.knative.dev")] {
-        let mut f = Fixture::new(mode);
+    let front_ends: [(fn() -> Fixture, &str); 2] =
+        [(Fixture::standalone, "vpa.example.com"), (Fixture::knative, "hpa.autoscaling.knative.dev")];
+    for (front_end, class) in front_ends {
+        let mut f = front_end();
         f.put_autoscaler(with_class(class));
         pass(&mut f, vec![]).await.expect("nothing to say");
     }
@@ -518,7 +518,7 @@ async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
 /// deleted.
 #[tokio::test]
 async fn a_class_edited_after_the_take_up_is_refused_and_the_former_version_stays() {
-    let mut f = Fixture::new(Mode::Standalone).without_engine();
+    let mut f = Fixture::without_metrics();
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("a settled pass");
@@ -540,5 +540,5 @@ async fn a_class_edited_after_the_take_up_is_refused_and_the_former_version_stay
     let deleted = serde_json::from_value(edited).expect("a PodAutoscaler");
     f.cx.world.autoscalers.apply(&f.key, "101", Some(deleted));
     pass(&mut f, vec![]).await.expect("waits for the pod, to give it back");
-    assert!(f.cx.retiring.contains_key(&f.key));
+    assert!(f.cx.is_retiring(&f.key));
 }

@@ -4,7 +4,6 @@ use super::fixture::{Fixture, USAGE, assert_condition, condition};
 use super::kpa_standalone::{acted, autoscaler, pass, patched, put_status, settled, status};
 use autoscaler_core::history::Cause;
 use autoscaler_core::scale_to_zero::Reason;
-use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 
 const CLASS: &str = "autoscaling.knative.dev/class";
@@ -17,7 +16,7 @@ fn combined() -> Value {
 
 /// One that runs, and whose pods were looked at once.
 async fn looked_at(annotations: Value, replicas: i32, cpu: &[u32]) -> Fixture {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, annotations, status("True", "", 600, replicas, replicas), replicas);
     f.ready(replicas);
     f.pods_use(cpu);
@@ -86,7 +85,7 @@ async fn class_hpa_is_scaled_by_its_metric_and_woken_by_its_load() {
     assert_eq!(target, Some(70.0), "the cluster's, not 50 percent");
     assert_eq!(acted(&f).2, Cause::Rule(Reason::Metrics), "fifty pods for the load are not asked for");
 
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(3), -1);
     pass(&mut f, vec![patched(1), put_status()]).await.expect("woken");
@@ -95,7 +94,7 @@ async fn class_hpa_is_scaled_by_its_metric_and_woken_by_its_load() {
 /// Goal: what cannot be read is named by annotation and path, and nothing is scaled by it.
 #[tokio::test]
 async fn a_plan_that_breaks_a_rule_is_named_by_annotation_and_path() {
-    let mut f = Fixture::new(Mode::Standalone);
+    let mut f = Fixture::standalone();
     let annotations = json!({"zeroscale.dev/metrics": "- {type: Resource}", "zeroscale.dev/period": "0s"});
     settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
     let script = vec![put_status().with(|body| {
@@ -114,7 +113,7 @@ async fn a_plan_that_breaks_a_rule_is_named_by_annotation_and_path() {
 /// Goal: where nobody looks at metrics, class KPA goes on by its load.
 #[tokio::test]
 async fn without_the_engine_metrics_have_no_effect() {
-    let mut f = Fixture::new(Mode::Standalone).without_engine();
+    let mut f = Fixture::without_metrics();
     settled(&f, combined(), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(1), -1);
     let script = vec![

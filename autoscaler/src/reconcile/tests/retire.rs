@@ -1,11 +1,8 @@
 //! A PodAutoscaler is deleted: replicas first, then the traffic, then our objects.
 
 use super::super::error::Error;
-use super::super::kpa;
 use super::fixture::{Exchange, Fixture, ago, expect};
 use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, autoscaler, metric, public_service, serverless, status};
-use crate::standalone::serverless as sks;
-use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 
 fn deleted() -> Value {
@@ -16,7 +13,7 @@ fn deleted() -> Value {
 }
 
 fn settled() -> Fixture {
-    let f = Fixture::new(Mode::Standalone);
+    let f = Fixture::standalone();
     f.put_autoscaler(deleted());
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("", "pa"));
@@ -26,7 +23,7 @@ fn settled() -> Fixture {
 }
 
 async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| kpa::reconcile(cx, key).await).await
+    f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
 }
 
 /// Goal: each step waits for the one before it. Method: the cluster's state is moved on by hand between passes.
@@ -140,7 +137,7 @@ async fn an_adopted_service_gets_its_selector_back() {
             );
         }),
     ];
-    f.play(script, async |cx, key| sks::reconcile(cx, key).await).await.expect("a pass");
+    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
 
 /// Goal: nobody knows any more what a broken object asked for; what it borrowed goes back all the same.
@@ -163,5 +160,5 @@ async fn a_broken_autoscaler_gives_its_service_back_too() {
             .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
         expect(&format!("PUT {SKSS}/hello/status")),
     ];
-    f.play(script, async |cx, key| sks::reconcile(cx, key).await).await.expect("a pass");
+    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }

@@ -3,9 +3,7 @@
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status};
-use crate::standalone::serverless as sks;
 use common::backend::{Backend, Probe};
-use common_runtime::environment::Mode;
 use serde_json::{Value, json};
 
 const SERVICES: &str = "/api/v1/namespaces/ns/services";
@@ -13,7 +11,7 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
 const SLICE: &str = "hello-zeroscale-ipv4-0";
 
 fn fixture(annotations: Value, mode: &str) -> Fixture {
-    let f = Fixture::new(Mode::Standalone);
+    let f = Fixture::standalone();
     f.put_autoscaler(autoscaler(annotations, status("False", "NoTraffic", 3600, 0, 0)));
     let mut sks = serverless(mode, 2, "pa");
     sks["status"] = Value::Null;
@@ -36,7 +34,7 @@ fn pods(f: &Fixture, ready: bool) {
 }
 
 async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| sks::reconcile(cx, key).await).await
+    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
 }
 
 fn put_status() -> Exchange {
@@ -99,7 +97,7 @@ async fn a_switch_of_the_path_is_one_update() {
     };
     pass(&mut f, everything()).await.expect("birth");
     // The watch tells of what was written.
-    let slices = &f.cx.world.slices;
+    let slices = &f.cx.cluster().slices;
     let key = common::RevisionKey::new("ns", SLICE);
     let slice = slices.get(&key).expect("offered");
     slices.apply(&key, "100", Some((*slice).clone()));
@@ -207,14 +205,14 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
     pass(&mut f, born.into_iter().chain([put_status()]).collect()).await.expect("birth");
     let slice = common::RevisionKey::new("ns", SLICE);
-    let written = f.cx.world.slices.get(&slice).expect("offered");
-    f.cx.world.slices.apply(&slice, "100", Some((*written).clone()));
-    f.cx.world.slices.apply(&common::RevisionKey::new("system", "a"), "101", None);
+    let written = f.cx.cluster().slices.get(&slice).expect("offered");
+    f.cx.cluster().slices.apply(&slice, "100", Some((*written).clone()));
+    f.cx.cluster().slices.apply(&common::RevisionKey::new("system", "a"), "101", None);
 
-    f.cx.takes_last_pod(&f.key, std::time::Duration::from_secs(60));
+    f.cx.leaving.begin(&f.key, std::time::Duration::from_secs(60));
     pass(&mut f, vec![]).await.expect("a write is under way");
     f.put_target_at(0, 62);
-    f.cx.took_last_pod(&f.key, true);
+    f.cx.leaving.end(&f.key, true);
     pass(&mut f, vec![]).await.expect("it was carried out");
     f.put_target_at(1, 63);
     let moved = expect(&format!("PUT {SLICES}/{SLICE}"))

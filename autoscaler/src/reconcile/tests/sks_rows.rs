@@ -6,9 +6,7 @@
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, expect};
 use super::kpa_standalone::{SKSS, autoscaler, serverless, status};
-use crate::standalone::serverless as sks;
 use common::RevisionKey as Key;
-use common_runtime::environment::Mode;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
@@ -38,7 +36,7 @@ fn fresh(mode: &str, protocol: &str, version: &str) -> Value {
 
 /// A revision with such a ServerlessService, before there is a slice of anything.
 fn alone(mode: &str, protocol: &str) -> Fixture {
-    let f = Fixture::new(Mode::Standalone);
+    let f = Fixture::standalone();
     let mut owner = autoscaler(json!({}), status("True", "", 3600, 1, 1));
     owner["spec"]["protocolType"] = json!(protocol);
     f.put_autoscaler(owner);
@@ -68,7 +66,7 @@ fn are(f: &Fixture, pods: &[&str], activators: &[&str]) {
 }
 
 async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| sks::reconcile(cx, key).await).await
+    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
 }
 
 fn put_status() -> Exchange {
@@ -100,7 +98,7 @@ fn birth(leads_to: &'static [&'static str], told: Exchange) -> Vec<Exchange> {
 
 /// The watch tells of the slice that was written.
 fn slice_is_seen(f: &Fixture, version: &str) {
-    let (slices, key) = (&f.cx.world.slices, Key::new("ns", SLICE));
+    let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
     let written = slices.get(&key).expect("offered");
     slices.apply(&key, version, Some((*written).clone()));
 }
@@ -116,9 +114,9 @@ async fn settled() -> Fixture {
 /// Somebody edits a Service.
 fn edit(f: &Fixture, name: &str, edit: impl FnOnce(&mut Service)) {
     let key = Key::new("ns", name);
-    let mut service = Service::clone(&*f.cx.world.services.get(&key).expect("made"));
+    let mut service = Service::clone(&*f.cx.cluster().services.get(&key).expect("made"));
     edit(&mut service);
-    f.cx.world.services.apply(&key, "102", Some(service));
+    f.cx.cluster().services.apply(&key, "102", Some(service));
 }
 
 fn select_others(service: &mut Service) {

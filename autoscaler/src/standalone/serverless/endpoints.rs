@@ -15,11 +15,12 @@ use kube::ResourceExt;
 
 impl Pass<'_> {
     pub(super) async fn endpoints(&mut self, public: &Public, common: &Common, target: &Target) -> Result<(), Error> {
-        let (cx, key) = (self.cx, self.key);
+        let (controller, key) = (self.controller, self.key);
         let name = public.service.name_any();
         let public_key = Key::new(key.namespace(), name.as_str());
-        let private = cx.world.slices_of(&Key::new(key.namespace(), self.status.private_service_name.as_str()));
-        let activators = cx.world.activators();
+        let private =
+            controller.cluster.slices_of(&Key::new(key.namespace(), self.status.private_service_name.as_str()));
+        let activators = controller.cluster.activators();
         let outcome = slices::desired(&slices::Inputs {
             namespace: key.namespace(),
             service: &name,
@@ -36,7 +37,7 @@ impl Pass<'_> {
         });
         // Where no activator is ready either, nobody is led back to pods that are about to go: an activator is there
         // sooner than everybody has forgotten them.
-        let asleep = target.current() == 0 || cx.is_leaving(key);
+        let asleep = target.current() == 0 || controller.leaving.is_leaving(key);
         if outcome.route == Route::Pods
             && outcome.pods_ready > 0
             && asleep
@@ -46,18 +47,18 @@ impl Pass<'_> {
         }
         // A Service that has its selector back has slices that are none of our business again.
         let returned = public.adopted && adopt::needs_adoption(&public.service);
-        let existing = cx.world.slices_of(&public_key);
+        let existing = controller.cluster.slices_of(&public_key);
         let writes = slices::writes(&existing, outcome.slices);
         for write in writes {
             match write {
                 Write::Update(slice) => {
                     let doing = "failed to update public EndpointSlice";
-                    cx.replace(key, &cx.world.slices, &*slice, doing).await?;
+                    controller.writes.replace(key, &controller.cluster.slices, &*slice, doing).await?;
                 }
                 Write::Create(slice) => {
                     self.status.mark_pending(Pending::CreatingPublicEndpoints, self.now);
                     let doing = "failed to create public EndpointSlice";
-                    cx.create(key, &cx.world.slices, &*slice, doing).await?;
+                    controller.writes.create(key, &controller.cluster.slices, &*slice, doing).await?;
                 }
                 Write::Delete(_) if returned => {}
                 Write::Delete(slice) => {
@@ -66,7 +67,10 @@ impl Pass<'_> {
                         self.delete_endpoints(&name).await?;
                     }
                     let slice = Key::new(key.namespace(), slice);
-                    cx.delete(key, &cx.world.slices, &slice, "failed to delete EndpointSlice").await?;
+                    controller
+                        .writes
+                        .delete(key, &controller.cluster.slices, &slice, "failed to delete EndpointSlice")
+                        .await?;
                 }
             }
         }
@@ -85,7 +89,7 @@ impl Pass<'_> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete =
             async |api: BoundedApi| api.delete::<Endpoints>(&key, None).await.map_err(WriteError::api(doing.as_str()));
-        self.cx.writer().write(self.key, &doing, delete).await?;
+        self.controller.writes.writer().write(self.key, &doing, delete).await?;
         Ok(())
     }
 }

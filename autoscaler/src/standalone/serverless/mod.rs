@@ -32,21 +32,26 @@ pub(crate) mod services;
 pub(crate) mod slices;
 
 use super::admission::claimant;
-use crate::reconcile::context::{Accepted, Context};
+use super::cluster::{Cluster, public_service};
+use super::hpa::Hpa;
+use super::lifecycle;
+use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
-use crate::reconcile::kpa;
+use crate::reconcile::kpa::leaving::Leaving;
+use crate::reconcile::parts::Parts;
+use crate::reconcile::world::World;
 use crate::reconcile::world::facts::{Labels, Selector, Target};
-use crate::reconcile::world::public_service;
 use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::writes::Writes;
+use crate::scale::Pods;
 use adopt::{ADOPTED_BY, Standing, standing};
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
 use common_api::serverlessservice_status::Pending;
 use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
-use common_controller::Passed;
-use common_controller::WriteError;
 use common_controller::objects::controller;
+use common_controller::{Passed, WriteError};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -57,37 +62,64 @@ use std::sync::Arc;
 /// Who speaks in Kubernetes Events.
 const COMPONENT: &str = "serverlessservice-controller";
 
-/// One pass over one ServerlessService.
-///
-/// # Errors
-/// Whatever kept the pass from its end; the status has been written nevertheless.
-pub(crate) async fn reconcile(cx: &Context, key: &Key) -> Result<(), Error> {
-    let (Some(object), Some(autoscaler)) = (cx.world.serverless.get(key), cx.world.autoscalers.get(key)) else {
-        return Ok(());
-    };
-    let own = controller(&object.metadata).is_some_and(|owner| Some(&owner.uid) == autoscaler.metadata.uid.as_ref());
-    let gone = object.metadata.deletion_timestamp.is_some();
-    if !own || gone || !kpa::is_ours(cx, &autoscaler) || !cx.ports.leadership.owns(key) {
-        return Ok(());
-    }
-    let (accepted, sound) = match cx.accepted(key, &autoscaler) {
-        Ok((accepted, _)) => (accepted, true),
-        // What is borrowed goes back even if nobody knows any more what was asked for.
-        Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
-            (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None }, false)
+/// Reconciles ServerlessServices.
+pub(crate) struct Controller {
+    hpa: Hpa,
+    world: Arc<World>,
+    cluster: Arc<Cluster>,
+    pods: Arc<dyn Pods>,
+    writes: Writes,
+    validation: Arc<Validation>,
+    leaving: Arc<Leaving>,
+}
+
+impl Controller {
+    pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
+        Self {
+            hpa,
+            world: parts.world.clone(),
+            cluster,
+            pods: parts.ports.pods.clone(),
+            writes: parts.writes.clone(),
+            validation,
+            leaving: parts.leaving.clone(),
         }
-        Err(_) => return Ok(()), // Its PodAutoscaler's status says what is wrong.
-    };
-    let run = async |status, now| {
-        let mut pass = Pass { cx, key, now, object: object.clone(), autoscaler, accepted, status };
-        let outcome = if sound { pass.run().await } else { pass.give_back_only().await };
-        Passed { outcome, object: pass.object, status: pass.status }
-    };
-    cx.passes(&cx.world.serverless, COMPONENT).over(&object, run).await
+    }
+
+    /// One pass over one ServerlessService.
+    ///
+    /// # Errors
+    /// Whatever kept the pass from its end; the status has been written nevertheless.
+    pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
+        let (Some(object), Some(autoscaler)) = (self.world.serverless.get(key), self.world.autoscalers.get(key)) else {
+            return Ok(());
+        };
+        let owner = controller(&object.metadata);
+        let own = owner.is_some_and(|owner| Some(&owner.uid) == autoscaler.metadata.uid.as_ref());
+        let gone = object.metadata.deletion_timestamp.is_some();
+        let ours = lifecycle::is_ours(self.hpa, &autoscaler) && self.writes.leadership.owns(key);
+        if !own || gone || !ours {
+            return Ok(());
+        }
+        let (accepted, is_valid) = match self.validation.accepted(key, &autoscaler) {
+            Ok((accepted, _)) => (accepted, true),
+            // What is borrowed goes back even if nobody knows any more what was asked for.
+            Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
+                (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None }, false)
+            }
+            Err(_) => return Ok(()), // Its PodAutoscaler's status says what is wrong.
+        };
+        let run = async |status, now| {
+            let mut pass = Pass { controller: self, key, now, object: object.clone(), autoscaler, accepted, status };
+            let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
+            Passed { outcome, object: pass.object, status: pass.status }
+        };
+        self.writes.passes(&self.world.serverless, COMPONENT).over(&object, run).await
+    }
 }
 
 struct Pass<'a> {
-    cx: &'a Context,
+    controller: &'a Controller,
     key: &'a Key,
     now: Timestamp,
     object: Arc<ServerlessService>,
@@ -118,7 +150,7 @@ impl Pass<'_> {
         let common = self.common();
         let name = public_service(self.key, &self.accepted.settings).to_owned();
         let public_key = Key::new(self.key.namespace(), name.as_str());
-        let existing = self.cx.world.services.get(&public_key);
+        let existing = self.controller.cluster.services.get(&public_key);
         let standing = self.standing(existing.as_deref());
         let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted | Standing::Returnable);
         let adopted_ports = match existing.as_deref().filter(|_| borrowed) {
@@ -138,7 +170,7 @@ impl Pass<'_> {
                 container_concurrency: self.accepted.object.spec.container_concurrency,
                 settings: &self.accepted.settings,
                 target: &target,
-                failing: self.cx.ports.pods.trouble(self.key),
+                failing: self.controller.pods.trouble(self.key),
             },
             &port,
         );
@@ -157,7 +189,7 @@ impl Pass<'_> {
 
     fn target(&self) -> Result<(Arc<Target>, Labels), TargetError> {
         let target_key = TargetKey::of(self.key.namespace(), &self.object.spec.object_ref)?;
-        let target = self.cx.world.targets.get(&target_key)?;
+        let target = self.controller.world.targets.get(&target_key)?;
         match &target.selector {
             Selector::Labels(labels) => Ok((target.clone(), labels.clone())),
             Selector::Expressions | Selector::Missing => {
@@ -168,7 +200,7 @@ impl Pass<'_> {
     }
 
     fn common(&self) -> Common {
-        let mut labels = kpa::labels(&self.accepted.object, self.cx.mode);
+        let mut labels = lifecycle::labels(&self.accepted.object);
         labels.insert(names::SERVERLESS_SERVICE.to_owned(), self.key.name().to_owned());
         Common {
             namespace: self.key.namespace().to_owned(),
@@ -195,7 +227,9 @@ impl Pass<'_> {
     /// Hosts that are not an older PodAutoscaler's.
     fn hosts(&self) -> Vec<String> {
         let hosts = self.accepted.settings.hosts.iter().map(ToString::to_string);
-        hosts.filter(|host| self.cx.world.owner_of_host(host).is_none_or(|owner| owner == *self.key)).collect()
+        hosts
+            .filter(|host| self.controller.cluster.owner_of_host(host).is_none_or(|owner| owner == *self.key))
+            .collect()
     }
 
     /// Whether what was borrowed is to be given back now.
@@ -204,20 +238,20 @@ impl Pass<'_> {
     }
 
     async fn private(&mut self, want: &Service) -> Result<(), Error> {
-        let (cx, now) = (self.cx, self.now);
+        let (controller, now) = (self.controller, self.now);
         let name = want.name_any();
-        match cx.world.services.get(&Key::new(self.key.namespace(), name.as_str())) {
+        match controller.cluster.services.get(&Key::new(self.key.namespace(), name.as_str())) {
             None => {
                 self.status.mark_pending(Pending::CreatingPrivateService, now);
                 let doing = "failed to create private K8s Service";
-                cx.create(self.key, &cx.world.services, want, doing).await?;
+                controller.writes.create(self.key, &controller.cluster.services, want, doing).await?;
             }
             Some(have) if !self.owns(&have) => return Err(self.not_owned(name)),
             Some(have) => {
                 if let Some(next) = services::corrected(&have, want) {
                     self.status.mark_pending(Pending::UpdatingPrivateService, now);
                     let doing = "failed to update private K8s Service";
-                    cx.replace(self.key, &cx.world.services, &next, doing).await?;
+                    controller.writes.replace(self.key, &controller.cluster.services, &next, doing).await?;
                 }
             }
         }
@@ -242,12 +276,12 @@ impl Pass<'_> {
         want: Service,
         adopted_ports: Option<Vec<PublicPort>>,
     ) -> Result<Option<Public>, Error> {
-        let (cx, key) = (self.cx, self.key);
-        let store = &cx.world.services;
+        let (controller, key) = (self.controller, self.key);
+        let store = &controller.cluster.services;
         let own = |service: Service| Public { ports: services::own_ports(&service), service, adopted: false };
         let Some(have) = existing else {
             self.status.mark_pending(Pending::CreatingPublicService, self.now);
-            let created = cx.create(key, store, &want, "failed to create public K8s Service").await?;
+            let created = controller.writes.create(key, store, &want, "failed to create public K8s Service").await?;
             return Ok(Some(own(created)));
         };
         let ports = adopted_ports.unwrap_or_default();
@@ -266,14 +300,15 @@ impl Pass<'_> {
             }
             Standing::Absent | Standing::Ours => match services::corrected(&have, &want) {
                 Some(next) => {
-                    let updated = cx.replace(key, store, &next, "failed to update public K8s Service").await?;
+                    let updated =
+                        controller.writes.replace(key, store, &next, "failed to update public K8s Service").await?;
                     Ok(Some(own(updated)))
                 }
                 None => Ok(Some(own(Service::clone(&have)))),
             },
             Standing::Adopted | Standing::Returnable if self.gives_back(&standing) => {
                 let released = adopt::release(&have);
-                let released = cx.replace(key, store, &released, "failed to give back Service").await?;
+                let released = controller.writes.replace(key, store, &released, "failed to give back Service").await?;
                 tracing::info!(revision = %key, service = %released.name_any(), "Service given back");
                 Ok(borrowed(released))
             }
@@ -285,7 +320,7 @@ impl Pass<'_> {
                     return Ok(borrowed(Service::clone(&have))); // Has been given back already.
                 }
                 let adopted = adopt::adopt(&have, self.uid());
-                let adopted = cx.replace(key, store, &adopted, "failed to adopt Service").await?;
+                let adopted = controller.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
                 tracing::info!(revision = %key, service = %adopted.name_any(), "Service adopted");
                 Ok(borrowed(adopted))
             }
@@ -302,17 +337,26 @@ impl Pass<'_> {
         if former.is_empty() || former == name {
             return Ok(());
         }
-        let (cx, former) = (self.cx, Key::new(self.key.namespace(), former));
-        let Some(service) = cx.world.services.get(&former) else { return Ok(()) };
+        let (controller, former) = (self.controller, Key::new(self.key.namespace(), former));
+        let Some(service) = controller.cluster.services.get(&former) else { return Ok(()) };
         if self.owns(&service) {
-            cx.delete(self.key, &cx.world.services, &former, "failed to delete former public K8s Service").await?;
+            controller
+                .writes
+                .delete(self.key, &controller.cluster.services, &former, "failed to delete former public K8s Service")
+                .await?;
         } else if service.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()) {
             let released = adopt::release(&service);
-            cx.replace(self.key, &cx.world.services, &released, "failed to give back Service").await?;
+            controller
+                .writes
+                .replace(self.key, &controller.cluster.services, &released, "failed to give back Service")
+                .await?;
         }
-        for slice in cx.world.slices_of(&former).iter().filter(|slice| slices::is_ours(slice)) {
+        for slice in controller.cluster.slices_of(&former).iter().filter(|slice| slices::is_ours(slice)) {
             let slice = Key::new(former.namespace(), slice.name_any());
-            cx.delete(self.key, &cx.world.slices, &slice, "failed to delete former EndpointSlice").await?;
+            controller
+                .writes
+                .delete(self.key, &controller.cluster.slices, &slice, "failed to delete former EndpointSlice")
+                .await?;
         }
         Ok(())
     }
@@ -325,11 +369,14 @@ impl Pass<'_> {
         }
         let known = Some(self.status.service_name.clone()).filter(|name| !name.is_empty());
         let name = known.unwrap_or_else(|| public_service(self.key, &self.accepted.settings).to_owned());
-        let service = self.cx.world.services.get(&Key::new(self.key.namespace(), name));
+        let service = self.controller.cluster.services.get(&Key::new(self.key.namespace(), name));
         if let Some(service) = service.filter(|s| s.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()))
         {
             let released = adopt::release(&service);
-            self.cx.replace(self.key, &self.cx.world.services, &released, "failed to give back Service").await?;
+            self.controller
+                .writes
+                .replace(self.key, &self.controller.cluster.services, &released, "failed to give back Service")
+                .await?;
         }
         self.status.mark_activators_in_path(false, self.now);
         Ok(())

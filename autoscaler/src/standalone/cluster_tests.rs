@@ -1,33 +1,27 @@
 //! Which keys an event leads to.
 
 use super::*;
+use crate::knative::watches::NoWatches;
+use crate::reconcile::world::targets::{News, TargetKey};
+use crate::reconcile::world::{Queues, World};
 use serde_json::{Value, json};
 
 struct Fixture {
     world: World,
     queues: Queues,
+    cluster: Arc<Cluster>,
 }
 
 impl Fixture {
-    fn new(mode: Mode) -> Self {
-        let (service, _handle) =
-            tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
-        let client = Client::new(service, "default");
+    fn new() -> Self {
         let queues = Queues::default();
-        let world = World::new(client, (mode, Hpa::Engine), "system", queues.clone(), CancellationToken::new());
-        Self { world, queues }
+        let cluster = Arc::new(Cluster::new(Hpa::Engine, "system", queues.autoscalers.clone()));
+        Self { world: world(&queues, cluster.clone()), queues, cluster }
     }
 
     /// What is queued for PodAutoscalers and ServerlessServices, in order.
     async fn drain(&self) -> (Vec<String>, Vec<String>) {
-        let mut both = (vec![], vec![]);
-        for (queue, keys) in [(&self.queues.autoscalers, &mut both.0), (&self.queues.serverless, &mut both.1)] {
-            while queue.depth() > 0 {
-                keys.push(queue.next().await.key().to_string());
-            }
-            keys.sort_unstable();
-        }
-        both
+        (drain(&self.queues.autoscalers).await, drain(&self.cluster.queue()).await)
     }
 
     fn autoscaler(&self, name: &str, created: &str, annotations: Value) {
@@ -42,8 +36,23 @@ impl Fixture {
     fn slice(&self, name: &str, labels: Value) {
         let value = json!({"metadata": {"name": name, "namespace": "ns", "labels": labels}, "addressType": "IPv4"});
         let slice: EndpointSlice = serde_json::from_value(value).expect("a slice");
-        self.world.slices.apply(&Key::new("ns", name), "1", Some(slice));
+        self.cluster.slices.apply(&Key::new("ns", name), "1", Some(slice));
     }
+}
+
+fn world(queues: &Queues, watches: Arc<dyn Watches>) -> World {
+    let (service, _handle) =
+        tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
+    World::new(Client::new(service, "default"), queues.clone(), watches, CancellationToken::new())
+}
+
+async fn drain(queue: &WorkQueue<Key>) -> Vec<String> {
+    let mut keys = vec![];
+    while queue.depth() > 0 {
+        keys.push(queue.next().await.key().to_string());
+    }
+    keys.sort_unstable();
+    keys
 }
 
 fn keys(names: &[&str]) -> Vec<String> {
@@ -52,30 +61,30 @@ fn keys(names: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn events_lead_to_the_keys_that_depend_on_them() {
-    let f = Fixture::new(Mode::Standalone);
+    let f = Fixture::new();
     f.autoscaler("young", "2026-01-02T00:00:00Z", json!({"zeroscale.dev/hosts": "a.example.com"}));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
     let old = json!({"zeroscale.dev/hosts": "a.example.com", "zeroscale.dev/service": "web"});
     f.autoscaler("old", "2026-01-01T00:00:00Z", old);
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
-    assert_eq!(f.world.owner_of_host("a.example.com"), Some(Key::new("ns", "old")));
+    assert_eq!(f.cluster.owner_of_host("a.example.com"), Some(Key::new("ns", "old")));
 
     let service: Service = serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "ns"}})).expect("ok");
-    f.world.services.apply(&Key::new("ns", "web"), "1", Some(service));
+    f.cluster.services.apply(&Key::new("ns", "web"), "1", Some(service));
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])), "a Service of the public name");
 
     f.slice("left-behind", json!({"kubernetes.io/service-name": "web"}));
     assert_eq!(f.drain().await, (vec![], keys(&["old"])), "a slice about the public Service");
     f.slice("private", json!({"kubernetes.io/service-name": "young-private", names::SERVERLESS_SERVICE: "young"}));
     assert_eq!(f.drain().await, (vec![], keys(&["young"])), "a private slice, by its label");
-    assert_eq!(f.world.slices_of(&Key::new("ns", "web")).len(), 1);
+    assert_eq!(f.cluster.slices_of(&Key::new("ns", "web")).len(), 1);
     f.slice("left-behind", json!({"kubernetes.io/service-name": "elsewhere"}));
     assert_eq!(f.drain().await.1, keys(&["old"]), "one that is not about it any more");
-    assert!(f.world.slices_of(&Key::new("ns", "web")).is_empty());
+    assert!(f.cluster.slices_of(&Key::new("ns", "web")).is_empty());
 
     let target =
         TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: Key::new("ns", "young") };
-    f.world.routes.target(News::Changed(&target));
+    f.world.tell_of_target(News::Changed(&target));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
 
     f.world.attend(&Key::new("ns", "old"));
@@ -91,7 +100,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
 
 #[tokio::test]
 async fn activators_concern_every_serverless_service() {
-    let f = Fixture::new(Mode::Standalone);
+    let f = Fixture::new();
     for name in ["a", "b"] {
         let value = json!({
             "metadata": {"name": name, "namespace": "ns", "ownerReferences": [
@@ -108,19 +117,20 @@ async fn activators_concern_every_serverless_service() {
         "addressType": "IPv4",
     });
     let slice = serde_json::from_value(value).expect("a slice");
-    f.world.slices.apply(&Key::new("system", "x"), "1", Some(slice));
+    f.cluster.slices.apply(&Key::new("system", "x"), "1", Some(slice));
     assert_eq!(f.drain().await, (vec![], keys(&["a", "b"])));
-    assert_eq!(f.world.activators().len(), 1);
+    assert_eq!(f.cluster.activators().len(), 1);
 }
 
 #[tokio::test]
 async fn a_status_of_our_own_does_not_concern_the_services() {
-    let f = Fixture::new(Mode::Standalone);
+    let f = Fixture::new();
     f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
     f.drain().await;
     f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
     assert_eq!(f.drain().await, (keys(&["a"]), vec![]));
-    let f = Fixture::new(Mode::Knative);
-    f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
-    assert_eq!(f.drain().await, (keys(&["a"]), vec![]), "Knative's own controller looks after them");
+    let queues = Queues::default();
+    let knative = world(&queues, Arc::new(NoWatches));
+    knative.autoscalers.apply(&Key::new("ns", "a"), "1", Some(PodAutoscaler::new("a", Default::default())));
+    assert_eq!(drain(&queues.autoscalers).await, keys(&["a"]), "Knative's own controller looks after the rest");
 }

@@ -1,0 +1,88 @@
+//! The two objects that a pass makes and keeps: Metric and ServerlessService. An existing one is put right
+//! ([`corrected`]); one that somebody else controls is left alone and told in the status.
+
+use super::lifecycle::Lifecycle;
+use super::objects;
+use crate::reconcile::error::Error;
+use crate::reconcile::world::World;
+use crate::reconcile::writes::Writes;
+use common::RevisionKey as Key;
+use common::config::AutoscalerConfig;
+use common::time::Timestamp;
+use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_controller::WriteError;
+use common_controller::objects::{controller, corrected};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Makes and keeps what PodAutoscalers own.
+pub(super) struct Children {
+    pub(super) world: Arc<World>,
+    pub(super) writes: Writes,
+    pub(super) lifecycle: Arc<dyn Lifecycle>,
+    pub(super) config: watch::Receiver<Arc<AutoscalerConfig>>,
+}
+
+impl Children {
+    /// The Metric of `object`, which scrapes `scrape_target`, or nothing where that is empty.
+    pub(super) async fn metric(
+        &self,
+        key: &Key,
+        object: &PodAutoscaler,
+        scrape_target: &str,
+        status: &mut PodAutoscalerStatus,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let config = self.config.borrow().clone();
+        let want = objects::metric(object, self.lifecycle.inherited(object), &config, scrape_target);
+        let Some(have) = self.world.metrics.get(key) else {
+            self.writes.create(key, &self.world.metrics, &want, "error creating metric").await?;
+            return Ok(());
+        };
+        if !owns(object, &have.metadata) {
+            status.mark_not_owned("Metric", key.name(), now);
+            return Err(not_owned(key, "Metric"));
+        }
+        if let Some(next) = corrected(&*have, &want) {
+            self.writes.replace(key, &self.world.metrics, &next, "error updating metric").await?;
+        }
+        Ok(())
+    }
+
+    /// The ServerlessService of `object`, of which `have` is there.
+    pub(super) async fn serverless(
+        &self,
+        key: &Key,
+        object: &PodAutoscaler,
+        have: Option<Arc<ServerlessService>>,
+        (mode, number): (Mode, i32),
+        status: &mut PodAutoscalerStatus,
+        now: Timestamp,
+    ) -> Result<Arc<ServerlessService>, Error> {
+        let during = Error::during("error reconciling SKS");
+        let want = objects::serverless(object, self.lifecycle.inherited(object), mode, number);
+        let Some(have) = have else {
+            let created = self.writes.create(key, &self.world.serverless, &want, "error creating SKS").await;
+            return created.map(Arc::new).map_err(during);
+        };
+        if !owns(object, &have.metadata) {
+            status.mark_not_owned("ServerlessService", key.name(), now);
+            return Err(during(not_owned(key, "SKS")));
+        }
+        let Some(next) = corrected(&*have, &want) else { return Ok(have) };
+        if next.spec != have.spec {
+            tracing::info!(revision = %key, ?mode, number, "path");
+        }
+        let replaced = self.writes.replace(key, &self.world.serverless, &next, "error updating SKS").await;
+        replaced.map(Arc::new).map_err(during)
+    }
+}
+
+fn owns(object: &PodAutoscaler, meta: &ObjectMeta) -> bool {
+    controller(meta).is_some_and(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
+}
+
+fn not_owned(key: &Key, kind: &'static str) -> Error {
+    WriteError::NotOwned { owner: format!("PA: {}", key.name()), kind, name: key.name().to_owned() }.into()
+}

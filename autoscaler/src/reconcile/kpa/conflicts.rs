@@ -1,0 +1,45 @@
+//! Targets whose replicas somebody else changes back.
+
+use super::scaler::COMPONENT;
+use autoscaler_core::scale_conflict::{Attempt, ScaleConflict};
+use common::RevisionKey as Key;
+use common_api::PodAutoscaler;
+use common_controller::{Recorder, Severity};
+use dashmap::DashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The conflict about each target, where there is one.
+#[derive(Debug, Default)]
+pub(super) struct Conflicts {
+    revisions: DashMap<Key, ScaleConflict>,
+}
+
+impl Conflicts {
+    /// How long to wait before `to` replicas are asked for again; none: not at all. That there is a conflict is told
+    /// once.
+    pub(super) fn pause(&self, key: &Key, object: &PodAutoscaler, to: i32, recorder: &Recorder) -> Option<Duration> {
+        let conflict = self.revisions.get(key).map(|conflict| *conflict).unwrap_or_default();
+        match conflict.attempt(to, Instant::now().into_std()) {
+            Attempt::Now => None,
+            Attempt::NowAndReport => {
+                let message = format!(
+                    "Somebody else keeps changing the replicas, which should be {to}: they are asked for less and less often"
+                );
+                tracing::warn!(revision = %key, to, "somebody else keeps changing the replicas");
+                recorder.say(COMPONENT, object, Severity::Warning, "ReplicasContested", message);
+                None
+            }
+            Attempt::After(left) => Some(left),
+        }
+    }
+
+    /// That many replicas were written.
+    pub(super) fn written(&self, key: &Key, to: i32) {
+        self.revisions.entry(key.clone()).or_default().written(to, Instant::now().into_std());
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
+        self.revisions.remove(key);
+    }
+}

@@ -1,0 +1,96 @@
+//! The replicas patch, and who hears of it.
+
+use super::leaving::Leaving;
+use crate::reconcile::error::Error;
+use crate::reconcile::world::World;
+use crate::reconcile::world::facts::Target;
+use crate::reconcile::world::targets::TargetKey;
+use crate::reconcile::writes::Writes;
+use crate::scale::{OnScale, ScaleEvent};
+use common::RevisionKey as Key;
+use common::write_rate::WriteClass;
+use common_api::PodAutoscaler;
+use common_controller::{BoundedApi, Severity, WriteError};
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
+use kube::Resource;
+use kube::api::{Patch, PatchParams};
+use kube::core::{DynamicObject, Request};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Who speaks in Kubernetes Events.
+pub(crate) const COMPONENT: &str = "podautoscaler-controller";
+
+/// Changes replicas.
+pub(crate) struct Scaler {
+    pub(crate) writes: Writes,
+    pub(crate) world: Arc<World>,
+    pub(crate) leaving: Arc<Leaving>,
+    /// Told of every patch that was answered.
+    pub(crate) on_scale: Option<OnScale>,
+}
+
+impl Scaler {
+    /// Asks for `to` replicas of the target, and tells everybody once the API server has agreed.
+    ///
+    /// # Errors
+    /// The lease may end too soon, or the API server's.
+    pub(crate) async fn patch(
+        &self,
+        key: &Key,
+        object: &PodAutoscaler,
+        target_key: &TargetKey,
+        target: &Target,
+        to: i32,
+        why: &str,
+    ) -> Result<(), Error> {
+        let from = target.current();
+        let class = if from == 0 { WriteClass::Wake } else { WriteClass::Scale };
+        let name = target_key.object.name();
+        let doing = format!("failed to apply scale {to} to scale target {name}");
+        let path = DynamicObject::url_path(&target_key.resource(), Some(key.namespace()));
+        let patch = async |api: BoundedApi| {
+            if to == 0 {
+                self.leaving.begin(key, api.within);
+            }
+            let patch = Request::new(path).patch_subresource("scale", name, &PatchParams::default(), &replicas(to));
+            api.send(patch).await.map_err(WriteError::api(doing.as_str()))
+        };
+        let sent = self.writes.writer_of(class).write(key, &doing, patch).await;
+        if to == 0
+            && let Some(over) = self.leaving.end(key, !matches!(sent, Err(WriteError::NoAnswer { .. })))
+        {
+            self.world.look_at_path_after(key, over);
+        }
+        let scaled: DynamicObject = sent?;
+        let at = Instant::now();
+        let version = scaled.metadata.resource_version.unwrap_or_default();
+        self.world.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });
+        tracing::info!(revision = %key, target = name, from, to, why, "scaled");
+        if let Some(tell) = &self.on_scale {
+            tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
+        }
+        let message = format!("Scaled {} {name} from {from} to {to}: {why}", target_key.kind);
+        self.writes.recorder.say(COMPONENT, object, Severity::Normal, "Scaled", message);
+        Ok(())
+    }
+}
+
+/// The patch that upstream sends: no precondition, so it needs no right to read.
+fn replicas(to: i32) -> Patch<()> {
+    let path = PointerBuf::from_tokens(["spec", "replicas"]);
+    Patch::Json(JsonPatch(vec![PatchOperation::Add(AddOperation { path, value: to.into() })]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_patch_is_upstreams_to_the_byte() {
+        let Patch::Json::<()>(patch) = replicas(11) else { panic!("not a JSON patch") };
+        let body = serde_json::to_string(&patch).expect("serialisable");
+        assert_eq!(body, r#"[{"op":"add","path":"/spec/replicas","value":11}]"#);
+    }
+}

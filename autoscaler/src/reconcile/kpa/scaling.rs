@@ -1,0 +1,185 @@
+//! From a decision to an outcome, and from that to the replicas patch, or to what keeps it back.
+
+use super::conflicts::Conflicts;
+use super::metrics::Wishes;
+use super::probe::Prober;
+use super::scaler::Scaler;
+use super::workload::Workload;
+use crate::reconcile::error::Error;
+use crate::scale::{Deciders, Initial, Pods, Subject, Surroundings};
+use autoscaler_core::active::Active;
+use autoscaler_core::history::{Action, Cause, Obstacle};
+use autoscaler_core::path_mode::PathMode;
+use autoscaler_core::scale_to_zero::{self, ProbeNeed, ProbeResult};
+use common::RevisionKey as Key;
+use common::time::Timestamp;
+use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_controller::WorkQueue;
+use std::sync::Arc;
+
+/// What a pass decided about the scale.
+pub(super) struct Decided {
+    pub(super) want: Option<i32>,
+    pub(super) excess_burst_capacity: i32,
+    pub(super) warming: bool,
+}
+
+/// Decides about the scale of one revision after the other, and has it patched.
+pub(super) struct Scaling {
+    pub(super) deciders: Arc<dyn Deciders>,
+    pub(super) pods: Arc<dyn Pods>,
+    pub(super) wishes: Wishes,
+    pub(super) prober: Arc<Prober>,
+    pub(super) conflicts: Conflicts,
+    pub(super) scaler: Arc<Scaler>,
+    /// Where a revision comes back when a time is over.
+    pub(super) queue: WorkQueue<Key>,
+}
+
+impl Scaling {
+    /// Asks the decider, the metrics and the rules, and patches the replicas if they say so. `object` is the newest
+    /// version, `status` its status as it will be.
+    pub(super) async fn decide(
+        &self,
+        key: &Key,
+        object: &PodAutoscaler,
+        status: &PodAutoscalerStatus,
+        now: Timestamp,
+        workload: &Workload,
+    ) -> Result<Decided, Error> {
+        self.pods.track(key, workload.pods.clone());
+        let Workload { parameters, target, .. } = workload;
+        let current = target.current();
+        // A status that told a scale before is another process's, or an earlier life's.
+        let told = object.status.as_ref().is_some_and(|status| status.desired_scale.is_some());
+        let initial = if told { Initial::TakenOver } else { workload.initial };
+        let subject = Subject { spec: parameters.decider.clone(), labels: workload.labels.clone() };
+        self.deciders.ensure(key, subject, initial);
+        let (path, proxy_for) = path(workload.serverless.as_deref(), now);
+        let surroundings = Surroundings {
+            activators_in_path: path == PathMode::Proxy || !proxy_for.is_zero(),
+            replicas: Some(current),
+        };
+        self.deciders.observe(key, surroundings);
+        let decision = self.deciders.status(key);
+        let load = decision.and_then(|decision| decision.desired);
+        let answer = self.wishes.blend(key, workload, now, load);
+        if let Some(answer) = &answer {
+            self.deciders.blended(key, answer);
+        }
+        let desired = answer.as_ref().map_or(load, |answer| answer.desired);
+        let active = active(status, now);
+        // Silence is no wish: a target that is up stays as it is, bounds aside, until the first decision.
+        let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
+        let proof = workload.probe.as_ref().map_or(ProbeResult::NotInPath, |probed| self.prober.proof(key, probed));
+        let outcome = scale_to_zero::decide(&scale_to_zero::Input {
+            desired: desired.or(held),
+            current_replicas: current,
+            bounds: parameters.bounds,
+            scale_to_zero: parameters.scale_to_zero,
+            active,
+            stable_window: parameters.decider.stable_window,
+            activation_timeout: parameters.activation_timeout,
+            grace_period: parameters.grace_period,
+            pod_retention: parameters.pod_retention,
+            path,
+            proxy_for,
+            probe_needed: parameters.probe_needed && current > 0,
+            probe: proof,
+            warm_in: decision.and_then(|decision| decision.warm_in),
+            unheard: decision.is_some_and(|decision| decision.unheard),
+        });
+        if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, &workload.probe) {
+            self.prober.ask(key, probed.clone());
+        }
+        let reason = answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer));
+        let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
+        match outcome.patch {
+            None => self.acted(key, planned),
+            Some(_) if !workload.may_scale => {
+                self.acted(key, Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
+            }
+            Some(to) if self.is_contested(key, object, to) => {
+                self.acted(key, Action { because: Cause::Obstacle(Obstacle::Contested), ..planned });
+            }
+            Some(to) => {
+                let why = reason.explain();
+                let patched = self.scaler.patch(key, object, &workload.target_key, target, to, why).await;
+                self.acted(
+                    key,
+                    match &patched {
+                        Ok(()) => Action { patched: true, ..planned },
+                        Err(error) => Action { because: Cause::Obstacle(error.obstacle()), ..planned },
+                    },
+                );
+                patched.map_err(Error::during("error scaling target"))?;
+                self.conflicts.written(key, to);
+                self.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
+                self.wishes.scaled(key, workload, current, to);
+            }
+        }
+        if let Some(after) = outcome.requeue {
+            self.queue.add_after(key.clone(), after);
+        }
+        if let Some(want) = outcome.want {
+            self.deciders.requested(key, want);
+        }
+        Ok(Decided {
+            want: outcome.want,
+            excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
+            warming: decision.is_some_and(|decision| decision.warm_in.is_some()),
+        })
+    }
+
+    /// Whether it is not time to ask for a scale again, since somebody else keeps changing it back; then the key comes
+    /// back when it is time.
+    fn is_contested(&self, key: &Key, object: &PodAutoscaler, to: i32) -> bool {
+        let pause = self.conflicts.pause(key, object, to, &self.scaler.writes.recorder);
+        if let Some(left) = pause {
+            self.queue.add_after(key.clone(), left);
+        }
+        pause.is_some()
+    }
+
+    /// Tells the history what came of this pass.
+    fn acted(&self, key: &Key, action: Action) {
+        self.deciders.acted(key, action);
+    }
+
+    /// Stops deciding for a revision. Its pods and conflicts are still known.
+    pub(super) fn stop(&self, key: &Key) {
+        self.deciders.remove(key);
+        self.prober.forget(key);
+        self.wishes.forget(key);
+    }
+
+    /// Forgets a revision but for what was done about it.
+    pub(super) fn forget(&self, key: &Key) {
+        self.stop(key);
+        self.pods.untrack(key);
+        self.conflicts.forget(key);
+        self.scaler.leaving.forget(key);
+    }
+}
+
+/// The path that a ServerlessService asks for, and for how long the activators have been in it.
+fn path(serverless: Option<&ServerlessService>, now: Timestamp) -> (PathMode, std::time::Duration) {
+    let status = serverless.and_then(|serverless| serverless.status.as_ref());
+    let proxy_for = status.map(|status| status.proxy_for(now)).unwrap_or_default();
+    (serverless.map_or(PathMode::Proxy, path_of), proxy_for)
+}
+
+/// The path that a ServerlessService asks for.
+pub(super) fn path_of(serverless: &ServerlessService) -> PathMode {
+    if serverless.spec.mode == Some(Mode::Serve) { PathMode::Serve } else { PathMode::Proxy }
+}
+
+/// What `Active` says, and for how long it has said so.
+pub(super) fn active(status: &PodAutoscalerStatus, now: Timestamp) -> Active {
+    match (status.active_for(now), status.inactive_for(now), status.activating_for(now)) {
+        (Some(active), _, _) => Active::True(active),
+        (_, Some(inactive), _) => Active::False(inactive),
+        (_, _, Some(activating)) => Active::Unknown(activating),
+        (None, None, None) => Active::Absent,
+    }
+}

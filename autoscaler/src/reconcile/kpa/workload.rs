@@ -1,0 +1,89 @@
+//! What a front end has read of one PodAutoscaler: everything that the decision depends on, as values.
+//!
+//! Both front ends fill the same [`Workload`], so the rules exist once and never ask where it came from.
+
+use super::parameters::Parameters;
+use super::probe::ProbeTarget;
+use crate::reconcile::world::facts::Target;
+use crate::reconcile::world::targets::TargetKey;
+use crate::scale::{Initial, PodSet, SubjectLabels};
+use autoscaler_core::engine::Plan;
+use autoscaler_core::history::Obstacle;
+use common::RevisionKey as Key;
+use common_api::{PodAutoscaler, ServerlessService};
+use std::sync::Arc;
+
+/// A PodAutoscaler that can be acted upon.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// What it asks for, defaults filled in; perhaps a former version.
+    pub(crate) object: Arc<PodAutoscaler>,
+    pub(crate) target_key: TargetKey,
+    pub(crate) target: Arc<Target>,
+    /// Which pods are its own.
+    pub(crate) pods: PodSet,
+    pub(crate) parameters: Parameters,
+    /// What its metrics are labelled with.
+    pub(crate) labels: SubjectLabels,
+    /// The answer that a decider begins with, if no scale has been told of before.
+    pub(crate) initial: Initial,
+    /// Its ServerlessService, if there is one yet.
+    pub(crate) serverless: Option<Arc<ServerlessService>>,
+    /// Name of the Service that leads to its pods.
+    pub(crate) private_service: String,
+    /// Where an activator must answer before the last pod goes; none: the public Service has no name yet.
+    pub(crate) probe: Option<ProbeTarget>,
+    /// Whether replicas may change already: not before its public Service is known to be its own.
+    pub(crate) may_scale: bool,
+    /// Whether scale and path stay as they are until the first decision.
+    pub(crate) waits_for_decision: bool,
+    /// What it asks the metrics for; none: its load alone scales it.
+    pub(crate) metrics: Option<Arc<Plan>>,
+    /// What is wrong with the present version, if a former one is in force.
+    pub(crate) broken: Option<Refusal>,
+    /// Hosts that belong to an older PodAutoscaler, with its name.
+    pub(crate) lost_hosts: Vec<(String, Key)>,
+}
+
+/// What there is to do about a PodAutoscaler.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    /// Scale it.
+    Go(Box<Workload>),
+    /// Its ServerlessService must name its Services first.
+    AwaitServices(Box<Unserved>),
+    /// Say why it is not scaled, and then that.
+    Refuse(Refusal, Afterwards),
+}
+
+/// A PodAutoscaler whose ServerlessService names no private Service.
+#[derive(Debug)]
+pub(crate) struct Unserved {
+    /// What it asks for, defaults filled in.
+    pub(crate) object: Arc<PodAutoscaler>,
+    pub(crate) parameters: Parameters,
+    /// Its ServerlessService, if there is one yet.
+    pub(crate) serverless: Option<Arc<ServerlessService>>,
+}
+
+/// Why a PodAutoscaler is not acted upon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Reason of its `Ready` condition.
+    pub(crate) reason: &'static str,
+    /// Message of it.
+    pub(crate) message: String,
+    /// What stands in the way, in the words of the history.
+    pub(crate) obstacle: Obstacle,
+}
+
+/// What follows a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Afterwards {
+    /// Nothing: what there is stays as it is.
+    Stay,
+    /// Whatever was made for it goes; its replicas are none of our business.
+    LetGo,
+    /// Its target and its Service are given back.
+    GiveBack,
+}

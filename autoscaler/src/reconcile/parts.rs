@@ -1,0 +1,71 @@
+//! What controllers are made of. A front end takes it apart and hands each controller what that one uses.
+
+use super::Wiring;
+use super::kpa::leaving::Leaving;
+use super::kpa::probe::Prober;
+use super::kpa::scaler::Scaler;
+use super::world::watches::Watches;
+use super::world::{Queues, World};
+use super::writes::Writes;
+use crate::engine::Engine;
+use crate::scale::Ports;
+use common::config::{AutoscalerConfig, DeploymentConfig};
+use common_controller::{Priority, Recorder, WriteLimiter};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Live configuration.
+#[derive(Clone)]
+pub(crate) struct Configs {
+    pub(crate) autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
+    pub(crate) deployment: watch::Receiver<Arc<DeploymentConfig>>,
+}
+
+/// The parts that controllers share.
+pub(crate) struct Parts {
+    pub(crate) world: Arc<World>,
+    pub(crate) ports: Ports,
+    pub(crate) writes: Writes,
+    pub(crate) configs: Configs,
+    pub(crate) leaving: Arc<Leaving>,
+    pub(crate) scaler: Arc<Scaler>,
+    pub(crate) prober: Arc<Prober>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) cluster_domain: String,
+}
+
+impl Parts {
+    /// What `wiring` leads to. `watches` is told of what the world sees.
+    pub(crate) fn new(wiring: Wiring, queues: Queues, watches: Arc<dyn Watches>, shutdown: &CancellationToken) -> Self {
+        let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
+        let limiter = WriteLimiter::new(wiring.api_rate);
+        let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
+        let engine = Engine::new(client, clock, wiring.ports.attention.clone());
+        Self::with(wiring, limiter, recorder, engine, queues, watches, shutdown)
+    }
+
+    /// The same with a recorder and an engine that may ask others.
+    pub(super) fn with(
+        wiring: Wiring,
+        limiter: WriteLimiter,
+        recorder: Recorder,
+        engine: Engine,
+        queues: Queues,
+        watches: Arc<dyn Watches>,
+        shutdown: &CancellationToken,
+    ) -> Self {
+        let Wiring { cluster_domain, on_scale, client, resolver, ports, clock, .. } = wiring;
+        let (leadership, decisions) = (ports.leadership.clone(), queues.autoscalers.clone());
+        let probed = decisions.clone();
+        let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
+        let world = Arc::new(World::new(client.clone(), queues, watches, shutdown.clone()));
+        let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
+        let leaving = Arc::new(Leaving::default());
+        let (world_of, leaving_of) = (world.clone(), leaving.clone());
+        let scaler = Arc::new(Scaler { writes: writes.clone(), world: world_of, leaving: leaving_of, on_scale });
+        let configs = Configs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
+        let (prober, engine) = (Arc::new(prober), Arc::new(engine));
+        Self { world, ports, writes, configs, leaving, scaler, prober, engine, cluster_domain }
+    }
+}

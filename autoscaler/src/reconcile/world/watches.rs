@@ -1,0 +1,34 @@
+//! What a front end watches beside the objects that both have, and whom events concern there.
+
+use common::RevisionKey as Key;
+use common_api::{PodAutoscaler, ServerlessService};
+use common_controller::Priority;
+use futures::future::BoxFuture;
+use kube::Client;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// A front end's part in what is watched.
+pub(crate) trait Watches: Send + Sync + 'static {
+    /// Starts its own watches, which end with `shutdown`, and waits until each kind has been listed once.
+    fn follow<'a>(&'a self, client: &'a Client, shutdown: &'a CancellationToken) -> BoxFuture<'a, ()>;
+
+    /// A PodAutoscaler came, changed or went. Returns the others that it concerns.
+    fn autoscaler(
+        &self,
+        key: &Key,
+        old: Option<&Arc<PodAutoscaler>>,
+        new: Option<&Arc<PodAutoscaler>>,
+    ) -> BTreeSet<Key>;
+
+    /// A ServerlessService came or changed; or went, if there is none any more.
+    fn serverless(&self, key: &Key, new: Option<&Arc<ServerlessService>>);
+
+    /// Asks for a look at where the traffic of a revision goes.
+    fn look_at_path(&self, key: &Key, priority: Priority);
+
+    /// Asks for the same after `delay`.
+    fn look_at_path_after(&self, key: &Key, delay: Duration);
+}

@@ -1,0 +1,86 @@
+//! What a pass writes with: objects, statuses and events of the revisions that this process leads.
+
+use super::error::Error;
+use common::RevisionKey as Key;
+use common::write_rate::WriteClass;
+use common_controller::{Kind, Leadership, Pacing, Passes, Recorder, Store, WorkQueue, WriteLimiter, Writer};
+use common_runtime::clock::Clock;
+use kube::Client;
+use std::sync::Arc;
+
+/// Shared by all controllers. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Writes {
+    pub(crate) client: Client,
+    pub(crate) leadership: Arc<dyn Leadership>,
+    pub(crate) limiter: WriteLimiter,
+    /// Decisions: a pass that one of them waits for writes with its urgency.
+    pub(crate) decisions: WorkQueue<Key>,
+    pub(crate) recorder: Recorder,
+    pub(crate) clock: Clock,
+}
+
+impl Writes {
+    /// Creates an object on behalf of `revision`.
+    ///
+    /// # Errors
+    /// The lease may end too soon, or the API server's, after `doing`.
+    pub(crate) async fn create<K: Kind>(
+        &self,
+        revision: &Key,
+        store: &Store<K>,
+        object: &K,
+        doing: &str,
+    ) -> Result<K, Error> {
+        Ok(self.writer_of(class_of::<K>()).create(revision, store, object, doing).await?)
+    }
+
+    /// Replaces an object on behalf of `revision`.
+    ///
+    /// # Errors
+    /// The lease may end too soon, or the API server's, after `doing`.
+    pub(crate) async fn replace<K: Kind>(
+        &self,
+        revision: &Key,
+        store: &Store<K>,
+        object: &K,
+        doing: &str,
+    ) -> Result<K, Error> {
+        Ok(self.writer_of(class_of::<K>()).replace(revision, store, object, doing).await?)
+    }
+
+    /// Deletes an object on behalf of `revision`.
+    ///
+    /// # Errors
+    /// The lease may end too soon, or the API server's, after `doing`.
+    pub(crate) async fn delete<K: Kind>(
+        &self,
+        revision: &Key,
+        store: &Store<K>,
+        key: &Key,
+        doing: &str,
+    ) -> Result<(), Error> {
+        Ok(self.writer().delete(revision, store, key, doing).await?)
+    }
+
+    /// What passes over one kind of objects have in common; `component` speaks in events.
+    pub(crate) fn passes<'a, K>(&'a self, store: &'a Store<K>, component: &'static str) -> Passes<'a, K> {
+        Passes { writer: self.writer(), store, recorder: &self.recorder, component, clock: &self.clock }
+    }
+
+    /// Writes objects and statuses.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        self.writer_of(WriteClass::Object)
+    }
+
+    /// Writes with this urgency.
+    pub(crate) fn writer_of(&self, class: WriteClass) -> Writer<'_> {
+        let pacing = Some(Pacing { limiter: &self.limiter, class, decisions: &self.decisions });
+        Writer { client: &self.client, leadership: &*self.leadership, pacing }
+    }
+}
+
+/// How urgent writes of a kind are. Endpoints that come late lead to pods that are gone.
+fn class_of<K: Kind>() -> WriteClass {
+    if K::kind(&()) == "EndpointSlice" { WriteClass::Scale } else { WriteClass::Object }
+}

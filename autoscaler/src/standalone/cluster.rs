@@ -1,0 +1,215 @@
+//! What standalone watches besides: all Services and EndpointSlices, and the way from their events to the
+//! ServerlessServices and PodAutoscalers that they concern.
+//!
+//! | event | ServerlessService keys | PodAutoscaler keys |
+//! |---|---|---|
+//! | PodAutoscaler | itself, unless only its status changed; those that share a host | those that share a host |
+//! | ServerlessService | itself | – |
+//! | Service | those whose public Service it is, and its owner | those whose public Service it is |
+//! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service` | – |
+//!
+//! The watches are not narrowed by labels: a foreign Service of our name, and slices that others left behind, have none
+//! of ours.
+
+use super::claims::{Claims, Named};
+use super::hpa::Hpa;
+use super::serverless::slices::SERVICE_NAME;
+use crate::reconcile::world::watches::Watches;
+use common::RevisionKey as Key;
+use common::annotations::Settings;
+use common::names;
+use common_api::{PodAutoscaler, ServerlessService};
+use common_controller::objects::controller;
+use common_controller::{Priority, Store, WorkQueue};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use parking_lot::RwLock;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Services and EndpointSlices of the cluster.
+pub(crate) struct Cluster {
+    pub(crate) services: Arc<Store<Service>>,
+    pub(crate) slices: Arc<Store<EndpointSlice>>,
+    routes: Arc<Routes>,
+}
+
+/// From events to keys.
+struct Routes {
+    hpa: Hpa,
+    /// `activator-service`.
+    activators: Key,
+    autoscalers: WorkQueue<Key>,
+    /// ServerlessServices to reconcile.
+    serverless: WorkQueue<Key>,
+    claims: Claims,
+    /// Slices by the Service they are about.
+    slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
+    /// All ServerlessServices, for events that concern each of them.
+    known: RwLock<BTreeSet<Key>>,
+}
+
+impl Cluster {
+    /// One that knows nothing yet. `autoscalers` are PodAutoscalers to reconcile.
+    pub(crate) fn new(hpa: Hpa, system_namespace: &str, autoscalers: WorkQueue<Key>) -> Self {
+        let routes = Arc::new(Routes {
+            hpa,
+            activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
+            autoscalers,
+            serverless: WorkQueue::new(),
+            claims: Claims::default(),
+            slices: RwLock::default(),
+            known: RwLock::default(),
+        });
+        let (v, e) = (routes.clone(), routes.clone());
+        Self {
+            services: Arc::new(Store::packing(move |key, old, new| v.service(key, old, new))),
+            slices: Arc::new(Store::packing(move |key, old, new| e.slice(key, old, new))),
+            routes,
+        }
+    }
+
+    /// ServerlessServices to reconcile.
+    pub(crate) fn queue(&self) -> WorkQueue<Key> {
+        self.routes.serverless.clone()
+    }
+
+    /// Slices about a Service, whoever wrote them, in order of their names.
+    pub(crate) fn slices_of(&self, service: &Key) -> Vec<Arc<EndpointSlice>> {
+        let keys = self.routes.slices.read().get(service).cloned().unwrap_or_default();
+        keys.iter().filter_map(|key| self.slices.get(key)).collect()
+    }
+
+    /// Slices of `activator-service`.
+    pub(crate) fn activators(&self) -> Vec<Arc<EndpointSlice>> {
+        self.slices_of(&self.routes.activators)
+    }
+
+    /// The PodAutoscaler that a host belongs to.
+    pub(crate) fn owner_of_host(&self, host: &str) -> Option<Key> {
+        self.routes.claims.owner_of_host(host)
+    }
+}
+
+impl Watches for Cluster {
+    fn follow<'a>(&'a self, client: &'a Client, shutdown: &'a CancellationToken) -> BoxFuture<'a, ()> {
+        self.services.spawn(Api::all(client.clone()), shutdown);
+        self.slices.spawn(Api::all(client.clone()), shutdown);
+        async {
+            self.services.synced().await;
+            self.slices.synced().await;
+        }
+        .boxed()
+    }
+
+    fn autoscaler(
+        &self,
+        key: &Key,
+        old: Option<&Arc<PodAutoscaler>>,
+        new: Option<&Arc<PodAutoscaler>>,
+    ) -> BTreeSet<Key> {
+        let concerned = self.routes.claims.apply(key, new.map(|autoscaler| self.routes.named(key, autoscaler)));
+        let same = |a: &Arc<PodAutoscaler>, b: &Arc<PodAutoscaler>| {
+            a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
+        };
+        if !old.zip(new).is_some_and(|(old, new)| same(old, new)) {
+            self.look_at_path(key, Priority::Normal);
+        }
+        concerned
+    }
+
+    fn serverless(&self, key: &Key, new: Option<&Arc<ServerlessService>>) {
+        match new {
+            Some(_) => self.routes.known.write().insert(key.clone()),
+            None => self.routes.known.write().remove(key),
+        };
+        self.look_at_path(key, Priority::Normal);
+    }
+
+    fn look_at_path(&self, key: &Key, priority: Priority) {
+        self.routes.serverless.add(key.clone(), priority);
+    }
+
+    fn look_at_path_after(&self, key: &Key, delay: Duration) {
+        self.routes.serverless.add_after(key.clone(), delay);
+    }
+}
+
+impl Routes {
+    fn named(&self, key: &Key, autoscaler: &PodAutoscaler) -> Named {
+        // What cannot be read is refused by the reconciler; until it is put right the object claims nothing but its
+        // name.
+        let settings = Settings::read(autoscaler.annotations()).unwrap_or_default();
+        let claims = self.hpa.serves(autoscaler.annotations());
+        Named {
+            created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            service: Some(Key::new(key.namespace(), public_service(key, &settings))),
+            hosts: settings.hosts.iter().filter(|_| claims).map(ToString::to_string).collect(),
+        }
+    }
+
+    fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
+        for autoscaler in self.claims.of_service(key) {
+            self.autoscalers.add(autoscaler.clone(), Priority::Normal);
+            self.serverless.add(autoscaler, Priority::Normal);
+        }
+        let owner = new.or(old).and_then(|service| controller(&service.metadata));
+        if let Some(owner) = owner.filter(|owner| owner.kind == "ServerlessService") {
+            self.serverless.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
+        }
+    }
+
+    fn slice(&self, key: &Key, old: Option<&Arc<EndpointSlice>>, new: Option<&Arc<EndpointSlice>>) {
+        let about = |slice: &Arc<EndpointSlice>| {
+            let service = slice.labels().get(SERVICE_NAME)?;
+            Some(Key::new(key.namespace(), service.as_str()))
+        };
+        let (before, after) = (old.and_then(about), new.and_then(about));
+        if before != after {
+            let mut slices = self.slices.write();
+            if let Some(service) = &before {
+                slices.entry(service.clone()).or_default().remove(key);
+                if slices.get(service).is_some_and(BTreeSet::is_empty) {
+                    slices.remove(service);
+                }
+            }
+            if let Some(service) = &after {
+                slices.entry(service.clone()).or_default().insert(key.clone());
+            }
+        }
+        for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
+            if *service == self.activators {
+                for serverless in self.known.read().iter() {
+                    self.serverless.add(serverless.clone(), Priority::Slow);
+                }
+            }
+            for autoscaler in self.claims.of_service(service) {
+                self.serverless.add(autoscaler, Priority::Normal);
+            }
+        }
+        let label = new.or(old).and_then(|slice| slice.labels().get(names::SERVERLESS_SERVICE).cloned());
+        if let Some(name) = label {
+            self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
+        }
+    }
+}
+
+/// The parts of the metadata that a user asks something with.
+fn asked(meta: &ObjectMeta) -> impl PartialEq + '_ {
+    (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid)
+}
+
+/// Name of the Service that clients call.
+pub(crate) fn public_service<'a>(autoscaler: &'a Key, settings: &'a Settings) -> &'a str {
+    settings.service.as_deref().unwrap_or(autoscaler.name())
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+//! PodAutoscalers that users write: validated, marked as they take up their targets, and given back at the end.
+
+use super::admission::Admission;
+use super::cluster::Cluster;
+use super::hpa::Hpa;
+use super::marks::{Marks, is_marked};
+use super::retire::Retirement;
+use super::unserved;
+use super::validation::Validation;
+use crate::reconcile::error::Error;
+use crate::reconcile::kpa::lifecycle::Lifecycle;
+use crate::reconcile::kpa::objects::Inherited;
+use crate::reconcile::kpa::workload::Reading;
+use crate::reconcile::parts::Parts;
+use crate::reconcile::world::World;
+use crate::reconcile::world::facts::Target;
+use crate::reconcile::writes::Writes;
+use crate::scale::Deciders;
+use common::RevisionKey as Key;
+use common::annotations::{self, Annotations};
+use common::names;
+use common_api::{PodAutoscaler, PodAutoscalerStatus};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What standalone does about PodAutoscalers.
+pub(crate) struct Autoscalers {
+    hpa: Hpa,
+    validation: Arc<Validation>,
+    admission: Admission,
+    marks: Marks,
+    pub(crate) retirement: Retirement,
+    world: Arc<World>,
+    writes: Writes,
+    deciders: Arc<dyn Deciders>,
+}
+
+impl Autoscalers {
+    pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
+        let (world, writes) = (parts.world.clone(), parts.writes.clone());
+        let marks = Marks { world: world.clone(), writes: writes.clone() };
+        Self {
+            hpa,
+            admission: Admission {
+                hpa,
+                validation: validation.clone(),
+                world: world.clone(),
+                cluster: cluster.clone(),
+                configs: parts.configs.clone(),
+                cluster_domain: parts.cluster_domain.clone(),
+            },
+            retirement: Retirement::new(parts, cluster, marks.clone()),
+            validation,
+            marks,
+            world,
+            writes,
+            deciders: parts.ports.deciders.clone(),
+        }
+    }
+}
+
+/// Whether a PodAutoscaler is ours to scale. A missing class means KPA, and what was taken up stays ours whatever its
+/// class becomes.
+pub(crate) fn is_ours(hpa: Hpa, object: &PodAutoscaler) -> bool {
+    annotations::CLASS.text(object.annotations()).is_none() || hpa.serves(object.annotations()) || is_marked(object)
+}
+
+/// The PodAutoscaler's labels, with revision, its uid and configuration, which nobody else sets here.
+pub(crate) fn labels(object: &PodAutoscaler) -> BTreeMap<String, String> {
+    let mut labels = object.labels().clone();
+    let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
+    for (label, value) in [(names::REVISION, &name), (names::CONFIGURATION, &name), (names::REVISION_UID, &uid)] {
+        labels.entry(label.to_owned()).or_insert_with(|| value.clone());
+    }
+    labels
+}
+
+/// Knative's annotations; what else a PodAutoscaler carries (`kubectl`'s record of it for one) stays there.
+fn shared_annotations(object: &PodAutoscaler) -> Annotations {
+    let shared = object.annotations().iter().filter(|(name, _)| name.contains(".knative.dev/"));
+    shared.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+impl Lifecycle for Autoscalers {
+    fn is_ours(&self, object: &PodAutoscaler) -> bool {
+        is_ours(self.hpa, object)
+    }
+
+    fn decline<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
+        unserved::decline(&self.writes, &self.world, &*self.deciders, key, object).boxed()
+    }
+
+    fn read(&self, key: &Key, object: &Arc<PodAutoscaler>, status: &PodAutoscalerStatus) -> Result<Reading, Error> {
+        self.admission.read(key, object, status)
+    }
+
+    fn is_taken_up(&self, object: &PodAutoscaler) -> bool {
+        is_marked(object)
+    }
+
+    fn take_up<'a>(
+        &'a self,
+        key: &'a Key,
+        object: &'a Arc<PodAutoscaler>,
+        target: &'a Target,
+    ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>> {
+        self.marks.set(key, object, target).boxed()
+    }
+
+    fn must_give_back(&self, object: &PodAutoscaler) -> bool {
+        is_marked(object)
+    }
+
+    fn give_back<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
+        self.retirement.give_back(key, object).boxed()
+    }
+
+    fn let_go<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
+        self.retirement.let_go(key, object).boxed()
+    }
+
+    fn forget(&self, key: &Key) {
+        self.validation.forget(key);
+        self.retirement.forget(key);
+    }
+
+    fn inherited(&self, object: &PodAutoscaler) -> Inherited {
+        Inherited { labels: labels(object), annotations: shared_annotations(object) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn labels_that_nobody_else_sets_are_filled_in_and_our_own_annotations_stay() {
+        let object: PodAutoscaler = serde_json::from_value(json!({
+            "metadata": {
+                "name": "hello", "namespace": "ns", "uid": "u", "labels": {"app": "hello"},
+                "annotations": {"autoscaling.knative.dev/window": "10s", "zeroscale.dev/hosts": "x.example.com"},
+            },
+            "spec": {"scaleTargetRef": {}, "protocolType": "h2c"},
+        }))
+        .expect("a PodAutoscaler");
+        let labels = labels(&object);
+        let filled = [(names::REVISION, "hello"), (names::CONFIGURATION, "hello"), (names::REVISION_UID, "u")];
+        for (label, value) in filled.into_iter().chain([("app", "hello")]) {
+            assert_eq!(labels.get(label).map(String::as_str), Some(value));
+        }
+        let shared: Vec<_> = shared_annotations(&object).into_keys().collect();
+        assert_eq!(shared, ["autoscaling.knative.dev/window"], "ours mean something on a PodAutoscaler only");
+    }
+}

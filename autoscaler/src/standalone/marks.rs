@@ -1,0 +1,94 @@
+//! The mark on a PodAutoscaler that has taken up its target: a finalizer, and the replicas that it was found with.
+//!
+//! It is set before anything is made or changed for the target, and taken off when everything is given back.
+
+use crate::reconcile::error::Error;
+use crate::reconcile::world::World;
+use crate::reconcile::world::facts::Target;
+use crate::reconcile::writes::Writes;
+use common::RevisionKey as Key;
+use common::names;
+use common_api::PodAutoscaler;
+use common_controller::{BoundedApi, WriteError, code};
+use kube::ResourceExt;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Annotation on a PodAutoscaler: replicas that its target was found with.
+pub(crate) const ADOPTED_REPLICAS: &str = "zeroscale.dev/adopted-replicas";
+
+/// Replicas that the target was found with: as noted, else as it is.
+pub(crate) fn adopted_replicas(object: &PodAutoscaler, target: &Target) -> i32 {
+    let noted = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
+    noted.unwrap_or_else(|| target.current())
+}
+
+/// Whether the PodAutoscaler is marked.
+pub(crate) fn is_marked(object: &PodAutoscaler) -> bool {
+    object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
+}
+
+/// Sets marks and takes them off.
+#[derive(Clone)]
+pub(super) struct Marks {
+    pub(super) world: Arc<World>,
+    pub(super) writes: Writes,
+}
+
+impl Marks {
+    /// Marks the PodAutoscaler, unless it is. Returns the object as it is then.
+    ///
+    /// # Errors
+    /// The API server's; a conflict if somebody wrote first.
+    pub(super) async fn set(
+        &self,
+        key: &Key,
+        object: &Arc<PodAutoscaler>,
+        target: &Target,
+    ) -> Result<Arc<PodAutoscaler>, Error> {
+        if is_marked(object) {
+            return Ok(object.clone());
+        }
+        let mut finalizers = object.finalizers().to_vec();
+        finalizers.push(names::FINALIZER.to_owned());
+        let replicas = adopted_replicas(object, target).to_string();
+        let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: replicas}});
+        Ok(self.patch(key, object, metadata, "error taking up the target").await?)
+    }
+
+    /// Takes the mark off again. An object that is gone has none.
+    ///
+    /// # Errors
+    /// The API server's; a conflict if somebody wrote first.
+    pub(super) async fn take_off(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
+        if !is_marked(object) {
+            return Ok(());
+        }
+        let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
+        let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null}});
+        match self.patch(key, object, metadata, "error letting the target go").await {
+            Err(WriteError::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
+            outcome => Ok(outcome.map(|_| ())?),
+        }
+    }
+
+    async fn patch(
+        &self,
+        key: &Key,
+        object: &Arc<PodAutoscaler>,
+        mut metadata: serde_json::Value,
+        doing: &str,
+    ) -> Result<Arc<PodAutoscaler>, WriteError> {
+        metadata["resourceVersion"] = json!(object.metadata.resource_version);
+        let patch = json!({"metadata": metadata});
+        let write = async |api: BoundedApi| {
+            let patched = api.merge::<PodAutoscaler>(key, &patch).await;
+            patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
+        };
+        let mut patched = self.writes.writer().write(key, doing, write).await?;
+        patched.metadata.managed_fields = None;
+        let version = patched.metadata.resource_version.clone().unwrap_or_default();
+        self.world.autoscalers.offer(key, &version, patched.clone());
+        Ok(Arc::new(patched))
+    }
+}
