@@ -1,15 +1,13 @@
 //! A range of IPv4 addresses: where pods or Services get theirs.
 
+use ipnet::Ipv4Net;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 /// A range of IPv4 addresses, written `127.8.0.0/17`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    network: u32,
-    prefix: u8,
-}
+pub struct Range(Ipv4Net);
 
 /// Why a text is not a usable range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,28 +26,27 @@ pub enum RangeError {
 impl Range {
     /// Its first address.
     pub fn first(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.network)
+        self.0.network()
     }
 
     /// Its address number `index`, counted from 0; beyond the last one it begins again.
     pub(crate) fn nth(self, index: u32) -> Ipv4Addr {
-        Ipv4Addr::from_bits(self.network | (index & (self.size() - 1)))
+        self.first() | Ipv4Addr::from_bits(index & (self.size() - 1))
     }
 
     /// How many addresses it has.
     pub fn size(self) -> u32 {
-        1 << (32 - self.prefix)
+        1 << (32 - self.0.prefix_len())
     }
 
     /// Whether `address` lies in it.
     pub fn contains(self, address: Ipv4Addr) -> bool {
-        address.to_bits() >> (32 - self.prefix) == self.network >> (32 - self.prefix)
+        self.0.contains(&address)
     }
 
     /// Whether it touches 127.0.0.0/8, which a real API server refuses as a pod's address in a slice.
     pub fn is_loopback(self) -> bool {
-        let last = Ipv4Addr::from_bits(self.network | (self.size() - 1));
-        self.first().is_loopback() || last.is_loopback()
+        self.first().is_loopback() || self.0.broadcast().is_loopback()
     }
 }
 
@@ -59,22 +56,19 @@ impl FromStr for Range {
     fn from_str(text: &str) -> Result<Self, RangeError> {
         let malformed = || RangeError::Malformed(text.to_owned());
         let (address, prefix) = text.split_once('/').ok_or_else(malformed)?;
-        let network = address.parse::<Ipv4Addr>().map_err(|_| malformed())?.to_bits();
-        let prefix: u8 = prefix.parse().map_err(|_| malformed())?;
-        if !(1..=28).contains(&prefix) {
-            return Err(RangeError::Prefix(text.to_owned()));
+        let (address, prefix) = address.parse().ok().zip(prefix.parse().ok()).ok_or_else(malformed)?;
+        let net = Ipv4Net::new(address, prefix).ok().filter(|net| (1..=28).contains(&net.prefix_len()));
+        let net = net.ok_or_else(|| RangeError::Prefix(text.to_owned()))?;
+        if net.addr() != net.network() {
+            return Err(RangeError::HostBits(text.to_owned(), net.network()));
         }
-        let masked = network >> (32 - prefix) << (32 - prefix);
-        if masked != network {
-            return Err(RangeError::HostBits(text.to_owned(), Ipv4Addr::from_bits(masked)));
-        }
-        Ok(Range { network, prefix })
+        Ok(Range(net))
     }
 }
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.first(), self.prefix)
+        self.0.fmt(f)
     }
 }
 

@@ -190,11 +190,10 @@ struct Start {
 fn starter() -> io::Result<&'static SyncSender<Start>> {
     static STARTER: OnceLock<io::Result<SyncSender<Start>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
-        let null = File::options().read(true).write(true).open("/dev/null")?;
         let (sender, receiver) = sync_channel::<Start>(STARTS_MAX);
         std::thread::Builder::new().name("starter".into()).spawn(move || {
             for Start { launch, output, reply } in receiver {
-                if let Err(Ok(nobody_waits)) = reply.send(exec::start(&launch, &null, output.as_ref())) {
+                if let Err(Ok(nobody_waits)) = reply.send(exec::start(&launch, output)) {
                     let _ = pidfd_send_signal(&nobody_waits.fd, Signal::KILL);
                     let _ = waitid(WaitId::PidFd(nobody_waits.fd.as_fd()), WaitIdOptions::EXITED);
                 }
