@@ -7,9 +7,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::meta::{object, text};
+use super::causes::Causes;
+use super::fields::{object, text};
 use super::resource::Resource;
-use super::status::Causes;
 use crate::Range;
 
 /// The table that holds Services.

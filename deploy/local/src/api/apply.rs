@@ -9,7 +9,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::meta::{self, metadata, object, text};
+use super::fields::{self, object, text};
+use super::meta::{self, metadata};
 use super::query::WriteOptions;
 use super::resource::Resource;
 use super::schema;
@@ -232,7 +233,7 @@ fn clashes(
 
 fn item_path(segment: &str) -> String {
     let key: Value = segment.strip_prefix("k:").and_then(|key| serde_json::from_str(key).ok()).unwrap_or_default();
-    let terms: Vec<String> = meta::entries(&key, "").map(|(field, value)| format!("{field}={value}")).collect();
+    let terms: Vec<String> = fields::entries(&key, "").map(|(field, value)| format!("{field}={value}")).collect();
     format!("[{}]", terms.join(","))
 }
 

@@ -11,20 +11,22 @@ use super::core::Api;
 use super::identity::Caller;
 use super::list::{Page, encode_one};
 use super::media::{self, Accept, Body};
-use super::patch::{Patch, full};
+use super::patch::Patch;
 use super::protobuf;
 use super::query::{DeleteOptions, Query, WriteOptions};
 use super::resource::{Model, Resource};
-use super::route::Place;
+use super::review;
+use super::route::RequestInfo;
 use super::selector::Selector;
 use super::status::{self, ApiError, Result};
 use super::table::Include;
-use super::write::{Part, Target, Written};
+use super::target::Target;
+use super::write::{Part, Written};
 /// What a request for a resource needs at hand.
 pub(super) struct Call {
     pub(super) api: Arc<Api>,
     pub(super) caller: Caller,
-    pub(super) place: Place,
+    pub(super) info: RequestInfo,
     pub(super) query: Query,
     pub(super) accept: Accept,
     pub(super) include: Include,
@@ -34,18 +36,18 @@ pub(super) struct Call {
 
 impl Call {
     fn target(&self) -> Target<'_> {
-        let name = self.place.name.as_deref().unwrap_or_default();
-        Target { resource: &self.place.resource, namespace: &self.place.namespace, name }
+        let name = self.info.name.as_deref().unwrap_or_default();
+        Target { resource: &self.info.resource, namespace: &self.info.namespace, name }
     }
 
     fn kind(&self) -> &Resource {
-        &self.place.resource
+        &self.info.resource
     }
 
     fn selector(&self) -> Result<Selector> {
         let query = &self.query;
         let selector = Selector::parse(self.kind(), query.text("labelSelector"), query.text("fieldSelector"))?;
-        Ok(match &self.place.name {
+        Ok(match &self.info.name {
             Some(name) => selector.named(name),
             None => selector,
         })
@@ -65,23 +67,23 @@ impl Call {
 
     /// Carries out a verb on the resource itself.
     pub(super) fn main(self, verb: &str) -> Result<Response<Body>> {
-        let (api, place) = (&self.api, &self.place);
-        if let Model::Measured(measured) = place.resource.model {
+        let (api, info) = (&self.api, &self.info);
+        if let Model::Measured(measured) = info.resource.model {
             return self.metrics(measured, &self.selector()?);
         }
         match verb {
             "get" if !self.query.flag("watch") => {
                 let target = self.target();
-                let object = api.store.get(&place.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
+                let object = api.store.get(&info.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
                 Ok(self.one(200, &object))
             }
             "list" => {
-                let page = api.list(&place.resource, &place.namespace, &self.selector()?, &self.query)?;
-                Ok(media::encode(200, page.encode(&place.resource, self.accept.form, self.include), self.accept))
+                let page = api.list(&info.resource, &info.namespace, &self.selector()?, &self.query)?;
+                Ok(media::encode(200, page.encode(&info.resource, self.accept.form, self.include), self.accept))
             }
             "get" | "watch" => {
                 let selector = self.selector()?;
-                let (resource, namespace) = (&place.resource, &place.namespace);
+                let (resource, namespace) = (&info.resource, &info.namespace);
                 api.watch(resource, namespace, selector, &self.query, self.accept, self.include)
             }
             "create" => self.create(),
@@ -89,7 +91,7 @@ impl Call {
                 let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
                 let body = self.object()?;
                 let target = self.target();
-                let creates = place.resource.rules.create_on_update;
+                let creates = info.resource.rules.create_on_update;
                 if let Some(map) = body.as_object()
                     && !map.contains_key("kind")
                     && !map.contains_key("metadata")
@@ -101,42 +103,42 @@ impl Call {
             }
             "patch" => {
                 let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                let patch = Patch::read(&self.content_type, &self.body, &place.resource)?;
+                let patch = Patch::read(&self.content_type, &self.body, &info.resource)?;
                 Ok(self.written(api.patch(self.target(), Part::Main, &patch, &options)?))
             }
             "delete" => {
                 let options = self.delete_options()?;
                 let done = api.delete(self.target(), &options)?;
-                let name = place.name.as_deref().unwrap_or_default();
-                if done.gone && !place.resource.rules.returns_deleted {
+                let name = info.name.as_deref().unwrap_or_default();
+                if done.gone && !info.resource.rules.returns_deleted {
                     let uid = done.object.text("/metadata/uid");
-                    let status = status::deleted(&place.resource, name, uid);
+                    let status = status::deleted(&info.resource, name, uid);
                     return Ok(media::encode_value(200, &status, self.plain()));
                 }
                 Ok(self.one(200, &done.object))
             }
             "deletecollection" => {
                 let options = self.delete_options()?;
-                let deleted = api.delete_collection(&place.resource, &place.namespace, &self.selector()?, &options)?;
+                let deleted = api.delete_collection(&info.resource, &info.namespace, &self.selector()?, &options)?;
                 let page = Page::of(deleted, api.store.version());
-                Ok(media::encode(200, page.encode(&place.resource, self.accept.form, self.include), self.accept))
+                Ok(media::encode(200, page.encode(&info.resource, self.accept.form, self.include), self.accept))
             }
-            _ => Err(ApiError::method_not_allowed(Some(&place.resource))),
+            _ => Err(ApiError::method_not_allowed(Some(&info.resource))),
         }
     }
 
     fn create(&self) -> Result<Response<Body>> {
-        let place = &self.place;
+        let info = &self.info;
         let options = WriteOptions::parse(&self.query, "CreateOptions")?;
         let body = self.object()?;
-        if let Model::Review(answer) = &place.resource.model {
-            let typed = self.api.typed(&place.resource, body)?;
-            let mut answer = answer(&self.api, &self.caller, &typed)?;
-            answer["kind"] = place.resource.kind.clone().into();
-            answer["apiVersion"] = place.resource.api_version().into();
+        if let Model::Review(review) = info.resource.model {
+            let typed = self.api.typed(&info.resource, body)?;
+            let mut answer = review::answer(review, &self.api, &self.caller, &typed)?;
+            answer["kind"] = info.resource.kind.clone().into();
+            answer["apiVersion"] = info.resource.api_version().into();
             return Ok(media::encode_value(201, &answer, self.plain()));
         }
-        Ok(self.written(self.api.create(&place.resource, &place.namespace, body, &options)?))
+        Ok(self.written(self.api.create(&info.resource, &info.namespace, body, &options)?))
     }
 
     /// A PUT without metadata names nothing, and is refused before anything is looked up.
@@ -152,7 +154,7 @@ impl Call {
     /// Carries out a verb on a part of an object.
     pub(super) async fn subresource(self, verb: &str) -> Result<Response<Body>> {
         let (api, target) = (&self.api, self.target());
-        let subresource = self.place.subresource.as_deref().unwrap_or_default();
+        let subresource = self.info.subresource.as_deref().unwrap_or_default();
         match (subresource, verb) {
             ("status", "get") => {
                 let table = &target.resource.table;
@@ -199,7 +201,7 @@ impl Call {
                 let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
                 let written = api.update(target, Part::Internal, &options, false, |current| {
                     let current = current.ok_or_else(|| target.not_found())?;
-                    let mut value = full(target.resource, current);
+                    let mut value = target.resource.full(&current.value);
                     value["spec"]["finalizers"] = finalizers.clone();
                     Ok(value)
                 })?;

@@ -17,12 +17,13 @@ use tokio::time::MissedTickBehavior;
 use super::core::Api;
 use super::crd;
 use super::delete::{FOREGROUND, ORPHAN};
-use super::meta::{metadata, text};
-use super::patch::full;
+use super::fields::text;
+use super::meta::metadata;
 use super::query::{DeleteOptions, Propagation, WriteOptions};
 use super::status::Result;
-use super::store::{NAMESPACES, Object, Place};
-use super::write::{Part, Target};
+use super::store::{NAMESPACES, Object, StoreKey};
+use super::target::Target;
+use super::write::Part;
 
 /// After a failure, an object is looked at again at the latest so much later.
 const RETRY: Duration = Duration::from_secs(1);
@@ -38,12 +39,12 @@ pub(crate) async fn run(api: Arc<Api>) {
             work = api.store.work() => work,
             _ = retries.tick(), if !failed.is_empty() => failed.iter().cloned().collect(),
         };
-        for place in work {
-            match api.examine(&place) {
-                Ok(()) => drop(failed.remove(&place)),
-                Err(error) if failed.insert(place.clone()) => {
+        for at in work {
+            match api.examine(&at) {
+                Ok(()) => drop(failed.remove(&at)),
+                Err(error) if failed.insert(at.clone()) => {
                     let error = &error.body["message"];
-                    tracing::warn!(table = %place.0, key = place.1, %error, "what follows from a deletion was not done yet");
+                    tracing::warn!(table = %at.0, key = at.1, %error, "what follows from a deletion was not done yet");
                 }
                 Err(_) => {}
             }
@@ -53,18 +54,18 @@ pub(crate) async fn run(api: Arc<Api>) {
 }
 
 impl Api {
-    fn examine(&self, place: &Place) -> Result<()> {
-        let Some(resource) = self.registry.load().by_table(&place.0) else { return Ok(()) };
-        let Some(object) = self.store.get(&place.0, &place.1) else { return Ok(()) };
+    fn examine(&self, at: &StoreKey) -> Result<()> {
+        let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
+        let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
         let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
         let target = Target { resource: &resource, namespace, name };
         if object.text("/metadata/deletionTimestamp").is_empty() {
             return self.examine_owners(target, &object);
         }
-        if &*place.0 == NAMESPACES {
+        if &*at.0 == NAMESPACES {
             return self.empty_namespace(target);
         }
-        if &*place.0 == crd::TABLE {
+        if &*at.0 == crd::TABLE {
             return self.empty_definition(target, &object);
         }
         if has_finalizer(&object, ORPHAN) {
@@ -93,8 +94,8 @@ impl Api {
         };
         let waits = owners.iter().any(|uid| self.store.owner(uid).is_some() && !holds(uid));
         if owners.iter().any(|uid| holds(uid)) {
-            let place = (target.resource.table.clone(), target.key());
-            return self.strike_owners(&place, &|uid| !holds(uid));
+            let at = (target.resource.table.clone(), target.key());
+            return self.strike_owners(&at, &|uid| !holds(uid));
         }
         // Below an owner that waits, the dependents of this object go before it too.
         let deeper = waits && !self.store.dependents(object.text("/metadata/uid")).is_empty();
@@ -105,13 +106,13 @@ impl Api {
     fn wait_for_dependents(&self, target: Target<'_>, owner: &Object) -> Result<()> {
         let uid = owner.text("/metadata/uid");
         let mut blocked = false;
-        for place in self.store.dependents(uid) {
-            let Some(dependent) = self.store.get(&place.0, &place.1) else { continue };
+        for at in self.store.dependents(uid) {
+            let Some(dependent) = self.store.get(&at.0, &at.1) else { continue };
             let blocks = references(&dependent.value)
                 .any(|reference| text(reference, "/uid") == uid && reference["blockOwnerDeletion"] == true);
             blocked |= blocks;
             if dependent.text("/metadata/deletionTimestamp").is_empty() {
-                self.store.examine(place);
+                self.store.examine(at);
             }
         }
         if blocked { Ok(()) } else { self.remove_finalizer(target, FOREGROUND) }
@@ -138,10 +139,10 @@ impl Api {
         self.collect_all(objects.iter().map(|object| (table.clone(), key(object))).collect())
     }
 
-    fn collect_all(&self, places: Vec<Place>) -> Result<()> {
-        for place in places {
-            let Some(resource) = self.registry.load().by_table(&place.0) else { continue };
-            let Some(object) = self.store.get(&place.0, &place.1) else { continue };
+    fn collect_all(&self, keys: Vec<StoreKey>) -> Result<()> {
+        for at in keys {
+            let Some(resource) = self.registry.load().by_table(&at.0) else { continue };
+            let Some(object) = self.store.get(&at.0, &at.1) else { continue };
             let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
             if object.text("/metadata/deletionTimestamp").is_empty() {
                 self.collect(Target { resource: &resource, namespace, name }, &object, None)?;
@@ -159,9 +160,9 @@ impl Api {
         }
     }
 
-    fn strike_owners(&self, place: &Place, gone: &dyn Fn(&str) -> bool) -> Result<()> {
-        let Some(resource) = self.registry.load().by_table(&place.0) else { return Ok(()) };
-        let Some(object) = self.store.get(&place.0, &place.1) else { return Ok(()) };
+    fn strike_owners(&self, at: &StoreKey, gone: &dyn Fn(&str) -> bool) -> Result<()> {
+        let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
+        let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
         let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
         self.edit(Target { resource: &resource, namespace, name }, |value| {
             let fields = metadata(value);
@@ -182,7 +183,7 @@ impl Api {
     fn edit(&self, target: Target<'_>, change: impl Fn(&mut Value)) -> Result<()> {
         let done = self.update(target, Part::Internal, &WriteOptions::internal(), false, |current| {
             let current = current.ok_or_else(|| target.not_found())?;
-            let mut value = full(target.resource, current);
+            let mut value = target.resource.full(&current.value);
             change(&mut value);
             Ok(value)
         });

@@ -8,14 +8,14 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::address::{Addresses, SERVICES};
+use super::audit::Audit;
 use super::crd;
 use super::identity::Tokens;
 use super::pod_log::PodLogs;
 use super::query::WriteOptions;
 use super::resource::{Registry, Resource};
-use super::server::Audit;
 use super::store::{Clash, Expect, Object, Store, Write};
-use super::write::Target;
+use super::target::Target;
 use crate::Range;
 use crate::usage::UsageTable;
 

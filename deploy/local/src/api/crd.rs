@@ -7,12 +7,14 @@
 
 use serde_json::{Value, json};
 
+use super::causes::Causes;
+use super::custom::{CustomColumn, CustomModel};
+use super::fields::{self, child, entries, object, text};
 use super::jsonpath::Path;
-use super::meta::{self, child, entries, metadata, object, text};
+use super::meta::{self, metadata};
 use super::resource::{Generation, Model, Resource, Rules, ScalePaths};
 use super::schema;
-use super::status::Causes;
-use super::store::Place;
+use super::store::StoreKey;
 
 /// The table that holds definitions.
 pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
@@ -20,50 +22,13 @@ pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// Holds a definition until its objects are gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// A column that a definition shows to people.
-#[derive(Debug)]
-pub(crate) struct CustomColumn {
-    /// The column as a `columnDefinitions` entry.
-    pub(crate) definition: Value,
-    /// Whether the cell is an age.
-    pub(crate) date: bool,
-    /// Where the cell's value is.
-    pub(crate) path: Path,
-}
-
-/// What a version of a definition says.
-#[derive(Debug)]
-pub(crate) struct CustomModel {
-    /// Its structural schema.
-    pub(crate) schema: Value,
-    /// The patterns in it.
-    pub(crate) patterns: schema::Patterns,
-    /// Its columns.
-    pub(crate) columns: Vec<CustomColumn>,
-    /// Fields for field selectors.
-    pub(crate) selectable: Vec<String>,
-}
-
-impl CustomModel {
-    /// Drops unknown fields, which it names, and fills in defaults.
-    pub(crate) fn read(&self, value: &mut Value, unknown: &mut Vec<String>) {
-        schema::prune(value, &self.schema, unknown);
-        schema::default(value, &self.schema);
-    }
-
-    /// Finds what the schema forbids.
-    pub(crate) fn validate(&self, value: &Value, causes: &mut Causes) {
-        schema::validate(value, &self.schema, &self.patterns, causes);
-    }
-}
-
 /// The table of a definition's objects.
 pub(crate) fn table_of(definition: &Value) -> String {
     format!("{}/{}", text(definition, "/spec/group"), text(definition, "/spec/names/plural"))
 }
 
 /// The definition, if any, of a table's objects.
-pub(crate) fn definition_of(table: &str) -> Option<Place> {
+pub(crate) fn definition_of(table: &str) -> Option<StoreKey> {
     let (group, plural) = table.split_once('/').filter(|(group, _)| !group.is_empty())?;
     Some((TABLE.into(), format!("{plural}.{group}")))
 }
@@ -152,7 +117,7 @@ fn columns(version: &Value) -> Vec<CustomColumn> {
 /// Defaults, and the status that says that the definition is established.
 pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = object(value).get_mut("spec").map(object) else { return };
-    meta::default(child(spec, "conversion"), "strategy", "None");
+    fields::default(child(spec, "conversion"), "strategy", "None");
     let versions: Vec<Value> = spec
         .get("versions")
         .and_then(Value::as_array)
@@ -163,8 +128,8 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
         .collect();
     let names = child(spec, "names");
     let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_string();
-    meta::default(names, "singular", kind.to_lowercase());
-    meta::default(names, "listKind", format!("{kind}List"));
+    fields::default(names, "singular", kind.to_lowercase());
+    fields::default(names, "listKind", format!("{kind}List"));
     let accepted = Value::Object(names.clone());
     if old.is_none() {
         let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": meta::now()});

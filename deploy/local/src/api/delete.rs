@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 
 use super::core::Api;
 use super::crd;
-use super::meta::{self, metadata, number, text};
+use super::fields::{number, text};
+use super::meta::{self, metadata};
 use super::query::{DeleteOptions, Propagation};
 use super::resource::Resource;
 use super::selector::Selector;
 use super::status::Result;
 use super::store::{Expect, NAMESPACES, Object, Write};
-use super::write::{Target, is_finished};
+use super::target::Target;
+use super::write::is_finished;
 
 /// The table that holds pods.
 pub(crate) const PODS: &str = "/pods";
@@ -91,7 +93,7 @@ impl Api {
         selector: &Selector,
         options: &DeleteOptions,
     ) -> Result<Vec<Arc<Object>>> {
-        let (objects, _) = self.store.list(&resource.table, &prefix(resource, namespace));
+        let (objects, _) = self.store.list(&resource.table, &resource.prefix(namespace));
         let mut deleted = Vec::new();
         for object in objects.into_iter().filter(|object| selector.matches(&object.value)) {
             let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
@@ -103,11 +105,6 @@ impl Api {
         }
         Ok(deleted)
     }
-}
-
-/// The prefix of keys in a namespace; all keys where there is none.
-pub(crate) fn prefix(resource: &Resource, namespace: &str) -> String {
-    if resource.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() }
 }
 
 /// The object with everything that its deletion writes into it.

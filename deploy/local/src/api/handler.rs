@@ -9,6 +9,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
 
+use super::access::Access;
 use super::call::Call;
 use super::core::Api;
 use super::discovery;
@@ -16,8 +17,8 @@ use super::guard;
 use super::identity::Caller;
 use super::media::{self, Accept, Body};
 use super::query::Query;
-use super::rbac::{self, Access};
-use super::route::{Place, Route, verb};
+use super::rbac;
+use super::route::{RequestInfo, Route, verb};
 use super::status::{ApiError, Result};
 use super::table::Include;
 
@@ -50,8 +51,8 @@ where
     let route = Route::parse(&path, &registry);
     permit(&api, &caller, request.method(), &path, &query, route.as_ref().ok())?;
     let route = route?;
-    if let Route::Resource(place) = route {
-        return resource(api, caller, place, query, request).await;
+    if let Route::Resource(info) = route {
+        return resource(api, caller, info, query, request).await;
     }
     if request.method() != Method::GET {
         return Err(ApiError::method_not_allowed(None));
@@ -90,9 +91,9 @@ where
 /// Refuses what the caller has no right to.
 fn permit(api: &Api, caller: &Caller, method: &Method, path: &str, query: &Query, route: Option<&Route>) -> Result<()> {
     let access = match route {
-        Some(Route::Resource(place)) => {
-            let verb = verb(method, place.name.is_some(), query.flag("watch"));
-            Access::resource(verb, place, query.text("fieldSelector").strip_prefix("metadata.name="))
+        Some(Route::Resource(info)) => {
+            let verb = verb(method, info.name.is_some(), query.flag("watch"));
+            info.access(verb, query.text("fieldSelector").strip_prefix("metadata.name="))
         }
         _ => Access::path(method.as_str(), path),
     };
@@ -102,7 +103,7 @@ fn permit(api: &Api, caller: &Caller, method: &Method, path: &str, query: &Query
     }
     match route {
         _ if allowed => Ok(()),
-        Some(Route::Resource(place)) => Err(ApiError::denied(&caller.name, &place.resource, &access)),
+        Some(Route::Resource(info)) => Err(ApiError::denied(&caller.name, &info.resource, &access)),
         _ => {
             let Access { verb, path, .. } = &access;
             Err(ApiError::forbidden(format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", caller.name)))
@@ -119,7 +120,7 @@ fn health(name: &str, query: &Query) -> Response<Body> {
 async fn resource<B>(
     api: Arc<Api>,
     caller: Caller,
-    place: Place,
+    info: RequestInfo,
     query: Query,
     request: Request<B>,
 ) -> Result<Response<Body>>
@@ -128,8 +129,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = request.into_parts();
-    let verb = verb(&parts.method, place.name.is_some(), query.flag("watch"));
-    check_verb(&place, verb)?;
+    let verb = verb(&parts.method, info.name.is_some(), query.flag("watch"));
+    check_verb(&info, verb)?;
     let accept = Accept::parse(&parts.headers).ok_or_else(ApiError::not_acceptable)?;
     let include = match query.text("includeObject") {
         "" | "Metadata" => Include::Metadata,
@@ -140,8 +141,8 @@ where
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_string();
     let body = if matches!(parts.method, Method::GET) { Bytes::new() } else { read(body).await? };
-    let call = Call { api, caller, place, query, accept, include, content_type, body };
-    if call.place.subresource.is_some() {
+    let call = Call { api, caller, info, query, accept, include, content_type, body };
+    if call.info.subresource.is_some() {
         return call.subresource(verb).await;
     }
     call.main(verb)
@@ -160,14 +161,14 @@ where
 }
 
 /// Refuses verbs that a path does not take.
-fn check_verb(place: &Place, verb: &str) -> Result<()> {
-    let resource = &place.resource;
+fn check_verb(info: &RequestInfo, verb: &str) -> Result<()> {
+    let resource = &info.resource;
     let refuse = || ApiError::method_not_allowed(Some(resource));
-    let Some(subresource) = place.subresource.as_deref() else {
-        let plain = match (&place.name, verb) {
+    let Some(subresource) = info.subresource.as_deref() else {
+        let plain = match (&info.name, verb) {
             (Some(_), "create") | (None, "update" | "patch") | (_, "use") => false,
             // Objects of a namespace are made in it.
-            (None, "create" | "deletecollection") => !resource.namespaced || !place.namespace.is_empty(),
+            (None, "create" | "deletecollection") => !resource.namespaced || !info.namespace.is_empty(),
             _ => true,
         };
         return if plain && resource.verbs().contains(&verb) { Ok(()) } else { Err(refuse()) };
@@ -178,7 +179,7 @@ fn check_verb(place: &Place, verb: &str) -> Result<()> {
         Some(_) => Err(refuse()),
         // A custom resource names the object that it did not find; a built-in has no such path.
         None if resource.custom().is_some() && matches!(subresource, "status" | "scale") => {
-            Err(ApiError::not_found(resource, place.name.as_deref().unwrap_or_default()))
+            Err(ApiError::not_found(resource, info.name.as_deref().unwrap_or_default()))
         }
         None => Err(ApiError::unknown_resource()),
     }

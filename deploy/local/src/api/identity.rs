@@ -11,8 +11,10 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use serde_json::{Value, json};
 
-use super::meta::{number, text, time};
-use super::status::{ApiError, Causes, Result};
+use super::causes::Causes;
+use super::fields::{number, text};
+use super::meta::time;
+use super::status::{ApiError, Result};
 use super::store::Store;
 
 /// The audience of tokens for this server itself.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::meta::same_text;
+use super::fields::same_text;
 
 /// A parsed path.
 #[derive(Debug, Default, PartialEq, Eq)]

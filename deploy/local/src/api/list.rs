@@ -7,14 +7,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde_json::{Value, json};
 
+use super::causes::Causes;
 use super::core::Api;
-use super::delete::prefix;
 use super::media::Form;
-use super::patch::full;
 use super::query::Query;
 use super::resource::{Model, Resource};
 use super::selector::Selector;
-use super::status::{ApiError, Causes, Result};
+use super::status::{ApiError, Result};
 use super::store::Object;
 use super::table::{Include, partial, table};
 
@@ -78,7 +77,7 @@ impl Page {
 /// Writes an object with its kind, without building it anew.
 pub(crate) fn put_typed(out: &mut BytesMut, resource: &Resource, object: &Object) {
     if matches!(resource.model, Model::Converted { .. }) {
-        out.put(full(resource, object).to_string().as_bytes());
+        out.put(resource.full(&object.value).to_string().as_bytes());
         return;
     }
     let (kind, version) = (&resource.kind, resource.api_version());
@@ -161,7 +160,7 @@ impl Api {
         check_options(query, false)?;
         let limit: usize = query.number("limit")?.unwrap_or(0);
         let asked = version(query)?;
-        let prefix = prefix(resource, namespace);
+        let prefix = resource.prefix(namespace);
         let token = query.text("continue");
         let gone = |version: u64| {
             ApiError::expired(format!("The provided continue parameter or version is too old: {version} is forgotten"))

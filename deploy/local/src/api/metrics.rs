@@ -17,23 +17,14 @@ use super::core::Api;
 use super::list::Page;
 use super::media::{self, Body};
 use super::meta;
-use super::resource::{Model, Resource, Rules};
+use super::printer::Printer;
+use super::resource::{Measured, Model, Resource, Rules};
 use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::Object;
-use super::table::Printer;
 use crate::usage::{Usage, UsageTable, Usages};
 
 const GROUP: &str = "metrics.k8s.io";
-
-/// Whose metrics a resource shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Measured {
-    /// Pods'.
-    Pods,
-    /// Nodes'.
-    Nodes,
-}
 
 impl Measured {
     /// The resource that has what is measured.
@@ -153,7 +144,7 @@ impl Api {
     fn measured(&self, measured: Measured, namespace: &str, selector: &Selector) -> Result<Vec<Arc<Object>>> {
         let usages = self.usage.read().as_ref().map(UsageTable::latest).unwrap_or_default();
         let source = self.registry.load().get("", "v1", measured.plural()).ok_or_else(ApiError::unknown_resource)?;
-        let (mut objects, _) = self.store.list(&source.table, &super::delete::prefix(&source, namespace));
+        let (mut objects, _) = self.store.list(&source.table, &source.prefix(namespace));
         objects.retain(|object| selector.matches(&object.value));
         Ok(match measured {
             Measured::Pods => of_pods(&objects, &usages),
@@ -165,15 +156,15 @@ impl Api {
 impl Call {
     /// Answers a read of a resource that is measured, not stored.
     pub(super) fn metrics(&self, measured: Measured, selector: &Selector) -> Result<Response<Body>> {
-        let (api, place) = (&self.api, &self.place);
-        let objects = api.measured(measured, &place.namespace, selector)?;
-        match (&place.name, objects.first()) {
+        let (api, info) = (&self.api, &self.info);
+        let objects = api.measured(measured, &info.namespace, selector)?;
+        match (&info.name, objects.first()) {
             (None, _) => {
                 let page = Page::of_now(objects);
-                Ok(media::encode(200, page.encode(&place.resource, self.accept.form, self.include), self.accept))
+                Ok(media::encode(200, page.encode(&info.resource, self.accept.form, self.include), self.accept))
             }
             (Some(_), Some(object)) => Ok(self.one(200, object)),
-            (Some(name), None) => Err(ApiError::not_found(&place.resource, name)),
+            (Some(name), None) => Err(ApiError::not_found(&info.resource, name)),
         }
     }
 }

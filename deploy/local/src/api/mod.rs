@@ -19,15 +19,20 @@
 //! kubectl knows these fail, and say so: `explain` (there are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`,
 //! `port-forward`, `certificate`.
 
+mod access;
 mod address;
 mod apply;
+mod audit;
 mod builtin;
 mod call;
+mod causes;
 mod collector;
 mod core;
 mod crd;
+mod custom;
 mod delete;
 mod discovery;
+mod fields;
 mod guard;
 mod handler;
 mod identity;
@@ -40,6 +45,7 @@ mod patch;
 mod pod_actions;
 mod pod_log;
 mod prepare;
+mod printer;
 mod protobuf;
 mod query;
 mod rbac;
@@ -53,13 +59,15 @@ mod status;
 mod store;
 mod strategic;
 mod table;
+mod target;
 mod tls;
 mod watch;
 mod write;
 
+pub use access::Access;
+pub use audit::Audit;
 pub use pod_log::{PodLogQuery, PodLogs};
-pub use rbac::Access;
-pub use server::{ApiOptions, ApiServer, Audit};
+pub use server::{ApiOptions, ApiServer};
 
 #[cfg(test)]
 mod tests;

@@ -3,15 +3,18 @@
 use serde_json::{Value, json};
 
 use super::apply;
+use super::causes::Causes;
 use super::core::Api;
-use super::meta::{metadata, number, text};
+use super::fields::{number, text};
+use super::meta::metadata;
 use super::query::WriteOptions;
-use super::resource::{Model, Resource};
+use super::resource::Resource;
 use super::selector;
-use super::status::{ApiError, Causes, Result};
+use super::status::{ApiError, Result};
 use super::store::Object;
 use super::strategic;
-use super::write::{Part, Target, Written};
+use super::target::Target;
+use super::write::{Part, Written};
 
 /// What a PATCH asks for.
 #[derive(Debug)]
@@ -95,7 +98,7 @@ impl Api {
         }
         self.update(target, part, options, false, |current| {
             let current = current.ok_or_else(|| target.not_found())?;
-            let mut document = full(resource, current);
+            let mut document = resource.full(&current.value);
             patch.change(&mut document, resource)?;
             Ok(document)
         })
@@ -127,7 +130,7 @@ impl Api {
         let options = WriteOptions { owns_fields: true, ..options.clone() };
         let creates = part == Part::Main;
         self.update(target, part, &options, creates, |current| {
-            let live = current.map(|current| full(resource, current));
+            let live = current.map(|current| resource.full(&current.value));
             let mut document = apply::apply(resource, part, live, config, &options)?;
             metadata(&mut document).entry("name").or_insert_with(|| target.name.into());
             Ok(document)
@@ -170,7 +173,7 @@ impl Api {
                 causes.invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
                 return Err(ApiError::invalid_kind("autoscaling", "Scale", target.name, causes));
             }
-            let mut document = full(resource, current);
+            let mut document = resource.full(&current.value);
             let version = text(&wanted, "/metadata/resourceVersion");
             if !version.is_empty() {
                 metadata(&mut document).insert("resourceVersion".into(), version.into());
@@ -188,15 +191,6 @@ impl Api {
             Ok(scale)
         })
     }
-}
-
-/// A stored object with its `apiVersion` and `kind`, as a client sees it.
-pub(crate) fn full(resource: &Resource, object: &Object) -> Value {
-    let mut value = resource.present(&object.value);
-    value["apiVersion"] = resource.api_version().into();
-    value["kind"] = resource.kind.clone().into();
-    debug_assert!(!matches!(resource.model, Model::Review(_)), "reviews are not stored");
-    value
 }
 
 fn scale_of(resource: &Resource, object: &Object) -> Result<Value> {
@@ -222,7 +216,7 @@ fn scale_of(resource: &Resource, object: &Object) -> Result<Value> {
 fn set(document: &mut Value, pointer: &str, value: Value) {
     let mut slot = document;
     for key in pointer.split('/').skip(1) {
-        slot = super::meta::object(slot).entry(key).or_insert(Value::Null);
+        slot = super::fields::object(slot).entry(key).or_insert(Value::Null);
     }
     *slot = value;
 }

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use futures::StreamExt as _;
 
 use super::core::Api;
+use super::fields::{self, text};
 use super::media::{Body, respond};
-use super::meta::{self, text};
-use super::patch::full;
+use super::meta;
 use super::pod_log::PodLogQuery;
 use super::query::{Query, WriteOptions};
 use super::status::{ApiError, Result};
-use super::write::{Part, Target};
+use super::target::Target;
+use super::write::Part;
 
 impl Api {
     /// Puts a pod on a node, once.
@@ -30,10 +31,10 @@ impl Api {
                 let why = format!("pod {} is already assigned to node \"{taken}\"", target.name);
                 return Err(target.conflict(&why));
             }
-            let mut pod = full(target.resource, current);
+            let mut pod = target.resource.full(&current.value);
             pod["spec"]["nodeName"] = node.into();
             let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": meta::now()});
-            let status = meta::child(meta::object(&mut pod), "status");
+            let status = fields::child(fields::object(&mut pod), "status");
             let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
             conditions.retain(|condition| condition["type"] != "PodScheduled");
             conditions.push(scheduled);

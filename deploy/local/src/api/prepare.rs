@@ -6,13 +6,16 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::address::Lease;
+use super::causes::Causes;
 use super::core::Api;
-use super::meta::{self, metadata, text};
+use super::fields::{self, text};
+use super::meta::{self, metadata};
 use super::query::{FieldValidation, WriteOptions};
 use super::resource::{Generation, Model, Resource};
-use super::status::{ApiError, Causes, Result};
+use super::status::{ApiError, Result};
 use super::store::Object;
-use super::write::{Part, Target};
+use super::target::Target;
+use super::write::Part;
 
 impl Api {
     /// A new object from a body, with its address if it is a Service.
@@ -36,7 +39,7 @@ impl Api {
             fields.insert("generation".into(), 1.into());
         }
         if resource.rules.status {
-            meta::object(&mut value).remove("status");
+            fields::object(&mut value).remove("status");
         }
         let mut causes = Causes::default();
         (resource.rules.prepare)(&mut value, None);
@@ -103,7 +106,7 @@ impl Api {
                 let notes = keys.into_iter().filter(kept).map(|key| (key, metadata(&mut value).remove(key)));
                 let notes: Vec<_> = notes.collect();
                 value = old.clone();
-                let map = meta::object(&mut value);
+                let map = fields::object(&mut value);
                 match status {
                     Some(status) if !status.is_null() => drop(map.insert("status".into(), status)),
                     _ => drop(map.remove("status")),
@@ -123,7 +126,7 @@ impl Api {
             _ => self.addresses.assign(resource, &mut value, Some(old), &mut causes),
         };
         if part != Part::Status && generation_counts(resource, old, &value) {
-            let next = meta::number(old, "/metadata/generation").unwrap_or(0) + 1;
+            let next = fields::number(old, "/metadata/generation").unwrap_or(0) + 1;
             metadata(&mut value).insert("generation".into(), next.into());
         }
         match part {
@@ -222,7 +225,7 @@ impl Api {
 }
 
 fn restore(value: &mut Value, old: &Value, key: &str) {
-    let map = meta::object(value);
+    let map = fields::object(value);
     match old.get(key) {
         Some(kept) => drop(map.insert(key.into(), kept.clone())),
         None => drop(map.remove(key)),

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::status::{ApiError, Causes, Result};
+use super::causes::Causes;
+use super::status::{ApiError, Result};
 
 /// Decoded query parameters; of repeated ones the first counts.
 #[derive(Debug, Clone, Default)]

@@ -13,65 +13,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::access::Access;
+use super::fields::text;
 use super::identity::{Caller, MASTERS, texts};
-use super::meta::text;
-use super::route::Place;
 use super::store::{Object, Store};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-
-/// What somebody asks to do.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Access {
-    /// As roles name it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
-    pub verb: String,
-    /// API group; empty for core.
-    pub group: String,
-    /// Plural, with `/` and a subresource behind it; empty for a path that is no resource.
-    pub resource: String,
-    /// Namespace; empty across namespaces.
-    pub namespace: String,
-    /// Object; empty for all.
-    pub name: String,
-    /// Path, where it is no resource.
-    pub path: String,
-}
-
-impl Access {
-    /// To a resource; `one` is the name that a list or watch is narrowed to.
-    pub(crate) fn resource(verb: &str, place: &Place, one: Option<&str>) -> Self {
-        let resource = match &place.subresource {
-            Some(part) => format!("{}/{part}", place.resource.plural),
-            None => place.resource.plural.clone(),
-        };
-        Access {
-            verb: verb.into(),
-            group: place.resource.group.clone(),
-            resource,
-            namespace: place.namespace.clone(),
-            name: place.name.as_deref().or(one).unwrap_or_default().into(),
-            path: String::new(),
-        }
-    }
-
-    /// To anything else.
-    pub(crate) fn path(verb: &str, path: &str) -> Self {
-        Access { verb: verb.to_lowercase(), path: path.into(), ..Access::default() }
-    }
-
-    /// As a SubjectAccessReview asks.
-    pub(crate) fn of_review(spec: &Value) -> Self {
-        let attribute = |name: &str| text(spec, &format!("/resourceAttributes/{name}")).to_owned();
-        if spec.get("resourceAttributes").is_none_or(Value::is_null) {
-            return Self::path(text(spec, "/nonResourceAttributes/verb"), text(spec, "/nonResourceAttributes/path"));
-        }
-        let (resource, part) = (attribute("resource"), attribute("subresource"));
-        let resource = if part.is_empty() { resource } else { format!("{resource}/{part}") };
-        let (verb, group, namespace, name) =
-            (attribute("verb"), attribute("group"), attribute("namespace"), attribute("name"));
-        Access { verb, group, resource, namespace, name, path: String::new() }
-    }
-}
 
 /// Whether `caller` may.
 pub(crate) fn allows(store: &Store, caller: &Caller, access: &Access) -> bool {

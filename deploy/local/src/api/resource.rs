@@ -8,12 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::core::Api;
-use super::crd::CustomModel;
-use super::identity::Caller;
-use super::metrics::Measured;
-use super::status::{Causes, Result};
-use super::table::Printer;
+use super::causes::Causes;
+use super::custom::CustomModel;
+use super::printer::Printer;
 
 /// Which rule a name follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,15 +97,39 @@ impl Rules {
     };
 }
 
+/// Whose metrics a resource shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measured {
+    /// Pods'.
+    Pods,
+    /// Nodes'.
+    Nodes,
+}
+
+/// A question that is answered and never stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Review {
+    /// TokenReview: whose token is this?
+    Token,
+    /// SelfSubjectReview: who am I?
+    SelfSubject,
+    /// SelfSubjectAccessReview: may I?
+    SelfSubjectAccess,
+    /// SubjectAccessReview: may somebody else?
+    SubjectAccess,
+    /// SelfSubjectRulesReview: what may I?
+    SelfSubjectRules,
+}
+
 /// How bodies of a resource are read.
 #[derive(Debug)]
 pub(crate) enum Model {
     /// A type of Kubernetes: unknown fields go, wrong types are refused.
-    Typed(fn(Value) -> std::result::Result<Value, String>),
+    Typed(fn(Value) -> Result<Value, String>),
     /// As [`Model::Typed`], but stored in the form of another resource.
     Converted {
         /// Reads the form on the wire.
-        decode: fn(Value) -> std::result::Result<Value, String>,
+        decode: fn(Value) -> Result<Value, String>,
         /// From the wire to the store.
         store: fn(Value) -> Value,
         /// From the store to the wire.
@@ -118,8 +139,8 @@ pub(crate) enum Model {
     Custom(CustomModel),
     /// What is used by the objects of another resource; read alone.
     Measured(Measured),
-    /// A question that is answered and not stored.
-    Review(fn(&Api, &Caller, &Value) -> Result<Value>),
+    /// A question.
+    Review(Review),
 }
 
 /// A resource that the server serves.
@@ -175,6 +196,20 @@ impl Resource {
     /// The key of an object in its table.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_string() }
+    }
+
+    /// The prefix of keys in a namespace; of all keys where there is none.
+    pub(crate) fn prefix(&self, namespace: &str) -> String {
+        if self.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() }
+    }
+
+    /// A stored object with its `apiVersion` and `kind`, as a client sees it.
+    pub(crate) fn full(&self, stored: &Value) -> Value {
+        debug_assert!(!matches!(self.model, Model::Review(_)), "reviews are not stored");
+        let mut value = self.present(stored);
+        value["apiVersion"] = self.api_version().into();
+        value["kind"] = self.kind.clone().into();
+        value
     }
 
     /// The stored form of a value as this resource shows it.

@@ -2,19 +2,38 @@
 
 use serde_json::{Value, json};
 
+use super::access::Access;
+use super::causes::Causes;
 use super::core::Api;
+use super::fields::text;
 use super::identity::{ADMINISTRATOR, Caller, MASTERS, texts};
-use super::meta::text;
-use super::rbac::{self, Access};
-use super::status::{ApiError, Causes, Result};
+use super::rbac;
+use super::resource::Review;
+use super::status::{ApiError, Result};
 
-/// TokenReview: whose token is this?
-pub(crate) fn token(api: &Api, _: &Caller, body: &Value) -> Result<Value> {
+/// The question with its answer.
+pub(super) fn answer(review: Review, api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
+    let status = match review {
+        Review::Token => token(api, body)?,
+        Review::SelfSubject => json!({"userInfo": caller.user()}),
+        Review::SelfSubjectAccess => {
+            let access = attributes(body, "SelfSubjectAccessReview")?;
+            json!({"allowed": rbac::allows(&api.store, caller, &access)})
+        }
+        Review::SubjectAccess => may_they(api, body)?,
+        Review::SelfSubjectRules => rules(api, caller, body),
+    };
+    let mut answer = body.clone();
+    answer["status"] = status;
+    Ok(answer)
+}
+
+fn token(api: &Api, body: &Value) -> Result<Value> {
     let token = text(body, "/spec/token");
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
-    let status = match api.tokens.review(&api.store, token, &texts(body, "/spec/audiences")) {
+    Ok(match api.tokens.review(&api.store, token, &texts(body, "/spec/audiences")) {
         Some((caller, audiences)) => {
             let mut status = json!({"authenticated": true, "user": caller.user()});
             if !audiences.is_empty() {
@@ -23,34 +42,20 @@ pub(crate) fn token(api: &Api, _: &Caller, body: &Value) -> Result<Value> {
             status
         }
         None => json!({"user": {}, "error": "the token is not one of this server's"}),
-    };
-    Ok(answer(body, status))
+    })
 }
 
-/// SelfSubjectReview: who am I?
-pub(crate) fn whoami(_: &Api, caller: &Caller, body: &Value) -> Result<Value> {
-    Ok(answer(body, json!({"userInfo": caller.user()})))
-}
-
-/// SelfSubjectAccessReview: may I?
-pub(crate) fn may_i(api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
-    let access = attributes(body, "SelfSubjectAccessReview")?;
-    Ok(answer(body, json!({"allowed": rbac::allows(&api.store, caller, &access)})))
-}
-
-/// SubjectAccessReview: may somebody else?
-pub(crate) fn may_they(api: &Api, _: &Caller, body: &Value) -> Result<Value> {
+fn may_they(api: &Api, body: &Value) -> Result<Value> {
     let access = attributes(body, "SubjectAccessReview")?;
     let (user, mut groups) = (text(body, "/spec/user"), texts(body, "/spec/groups"));
     if user == ADMINISTRATOR {
         groups.push(MASTERS.into());
     }
     let allowed = rbac::allows(&api.store, &Caller::known(user, groups), &access);
-    Ok(answer(body, json!({"allowed": allowed})))
+    Ok(json!({"allowed": allowed}))
 }
 
-/// SelfSubjectRulesReview: what may I?
-pub(crate) fn rules(api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
+fn rules(api: &Api, caller: &Caller, body: &Value) -> Value {
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
     if caller.groups.iter().any(|group| group == MASTERS) {
         resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
@@ -60,22 +65,29 @@ pub(crate) fn rules(api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
         let of_paths = rule.get("nonResourceURLs").is_some();
         if of_paths { paths.push(rule) } else { resources.push(rule) }
     }
-    Ok(answer(body, json!({"incomplete": false, "resourceRules": resources, "nonResourceRules": paths})))
-}
-
-fn answer(body: &Value, status: Value) -> Value {
-    let mut answer = body.clone();
-    answer["status"] = status;
-    answer
+    json!({"incomplete": false, "resourceRules": resources, "nonResourceRules": paths})
 }
 
 fn attributes(body: &Value, kind: &str) -> Result<Access> {
     let given = |key: &str| body.pointer(&format!("/spec/{key}")).is_some_and(Value::is_object);
     if given("resourceAttributes") != given("nonResourceAttributes") {
-        return Ok(Access::of_review(&body["spec"]));
+        return Ok(access(&body["spec"]));
     }
     let mut causes = Causes::default();
     let rule = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
     causes.invalid("spec.resourceAttributes", &Value::Null, rule);
     Err(ApiError::invalid_kind("authorization.k8s.io", kind, "", causes))
+}
+
+/// What is asked about, by the attributes of a resource or of a path.
+fn access(spec: &Value) -> Access {
+    let attribute = |name: &str| text(spec, &format!("/resourceAttributes/{name}")).to_owned();
+    if spec.get("resourceAttributes").is_none_or(Value::is_null) {
+        return Access::path(text(spec, "/nonResourceAttributes/verb"), text(spec, "/nonResourceAttributes/path"));
+    }
+    let (resource, part) = (attribute("resource"), attribute("subresource"));
+    let resource = if part.is_empty() { resource } else { format!("{resource}/{part}") };
+    let (verb, group, namespace, name) =
+        (attribute("verb"), attribute("group"), attribute("namespace"), attribute("name"));
+    Access { verb, group, resource, namespace, name, path: String::new() }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::access::Access;
 use super::resource::{Registry, Resource};
 use super::status::{ApiError, Result};
 
@@ -23,14 +24,14 @@ pub(crate) enum Route {
     /// `/openapi/v3`, or a document of it.
     OpenApi(Option<(String, String)>),
     /// A resource.
-    Resource(Place),
+    Resource(RequestInfo),
     /// Nothing.
     Unknown,
 }
 
 /// A resource, one object of it, or a part of one.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RequestInfo {
     /// The resource.
     pub(crate) resource: Arc<Resource>,
     /// The namespace; empty across namespaces and for cluster-wide resources.
@@ -39,6 +40,24 @@ pub(crate) struct Place {
     pub(crate) name: Option<String>,
     /// Its subresource.
     pub(crate) subresource: Option<String>,
+}
+
+impl RequestInfo {
+    /// What `verb` asks for here; `one` is the name that a list or watch is narrowed to.
+    pub(crate) fn access(&self, verb: &str, one: Option<&str>) -> Access {
+        let resource = match &self.subresource {
+            Some(part) => format!("{}/{part}", self.resource.plural),
+            None => self.resource.plural.clone(),
+        };
+        Access {
+            verb: verb.into(),
+            group: self.resource.group.clone(),
+            resource,
+            namespace: self.namespace.clone(),
+            name: self.name.as_deref().or(one).unwrap_or_default().into(),
+            path: String::new(),
+        }
+    }
 }
 
 impl Route {
@@ -61,14 +80,14 @@ impl Route {
             ["api", version] => Route::Resources(String::new(), owned(version)),
             ["apis", group] => Route::Group(owned(group)),
             ["apis", group, version] => Route::Resources(owned(group), owned(version)),
-            ["api", version, rest @ ..] => place("", version, rest, registry)?,
-            ["apis", group, version, rest @ ..] => place(group, version, rest, registry)?,
+            ["api", version, rest @ ..] => resource_route("", version, rest, registry)?,
+            ["apis", group, version, rest @ ..] => resource_route(group, version, rest, registry)?,
             _ => Route::Unknown,
         })
     }
 }
 
-fn place(group: &str, version: &str, rest: &[&str], registry: &Registry) -> Result<Route> {
+fn resource_route(group: &str, version: &str, rest: &[&str], registry: &Registry) -> Result<Route> {
     if !group.is_empty() && registry.versions(group).is_empty() {
         return Ok(Route::Unknown);
     }
@@ -90,7 +109,7 @@ fn place(group: &str, version: &str, rest: &[&str], registry: &Registry) -> Resu
     if in_namespace != resource.namespaced && (in_namespace || name.is_some()) {
         return Err(ApiError::unknown_resource());
     }
-    Ok(Route::Resource(Place { resource, namespace: namespace.into(), name, subresource }))
+    Ok(Route::Resource(RequestInfo { resource, namespace: namespace.into(), name, subresource }))
 }
 
 /// The verb of a request, as permissions name it.

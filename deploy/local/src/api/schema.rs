@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::status::Causes;
+use super::causes::Causes;
 
 /// The schema of a field: a named property, or what the schema says of all others.
 pub(crate) fn property<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {

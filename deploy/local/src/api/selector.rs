@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::meta::{label_value, qualified, same_text};
+use super::fields::same_text;
+use super::meta::{label_value, qualified};
 use super::resource::Resource;
 use super::status::{ApiError, Result};
 

@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::audit::Audit;
 use super::core::Api;
 use super::pod_log::PodLogs;
-use super::rbac::Access;
 use super::tls::Tls;
 use super::{collector, handler, identity};
 use crate::Range;
@@ -43,29 +43,6 @@ pub struct ApiOptions {
     pub history: usize,
     /// Told of every request that is about something.
     pub audit: Option<Audit>,
-}
-
-/// Hears of every request: the user, what was asked for, and whether it was allowed. Must not block.
-#[derive(Clone)]
-pub struct Audit(Arc<AuditFn>);
-
-type AuditFn = dyn Fn(&str, &Access, bool) + Send + Sync;
-
-impl Audit {
-    /// Calls `hear` with user, access and whether it was allowed.
-    pub fn new(hear: impl Fn(&str, &Access, bool) + Send + Sync + 'static) -> Self {
-        Audit(Arc::new(hear))
-    }
-
-    pub(super) fn hear(&self, user: &str, access: &Access, allowed: bool) {
-        self.0(user, access, allowed);
-    }
-}
-
-impl std::fmt::Debug for Audit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Audit")
-    }
 }
 
 impl ApiOptions {

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 /// Where an object lives: its table and its key there.
-pub(crate) type Place = (Arc<str>, String);
+pub(crate) type StoreKey = (Arc<str>, String);
 
 /// The first version handed out is one more than this, so that no small number is ever a version in the history.
 const ORIGIN: u64 = 1000;
@@ -50,7 +50,7 @@ impl Object {
 
     /// A text field, or the empty string.
     pub(crate) fn text(&self, pointer: &str) -> &str {
-        super::meta::text(&self.value, pointer)
+        super::fields::text(&self.value, pointer)
     }
 }
 
@@ -88,9 +88,9 @@ impl Table {
 struct Inner {
     version: u64,
     tables: HashMap<Arc<str>, Table>,
-    by_uid: HashMap<String, Place>,
-    dependents: HashMap<String, BTreeSet<Place>>,
-    work: BTreeSet<Place>,
+    by_uid: HashMap<String, StoreKey>,
+    dependents: HashMap<String, BTreeSet<StoreKey>>,
+    work: BTreeSet<StoreKey>,
 }
 
 /// What a writer believes about the object it writes.

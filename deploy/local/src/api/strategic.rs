@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::meta::object;
+use super::fields::object;
 use super::resource::Resource;
 
 /// Lists that merge, and the fields that identify their items.

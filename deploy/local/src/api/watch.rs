@@ -20,7 +20,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::core::Api;
-use super::delete::prefix;
 use super::list;
 use super::media::{Accept, Body, Form, respond};
 use super::query::Query;
@@ -87,7 +86,7 @@ impl Api {
         let mut watcher = Watcher {
             api: self.clone(),
             resource: resource.clone(),
-            prefix: prefix(resource, namespace),
+            prefix: resource.prefix(namespace),
             selector,
             form: accept.form,
             include,

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::core::Api;
-use super::meta::{self, metadata, text};
+use super::fields::{self, text};
+use super::meta::{self, metadata};
 use super::query::WriteOptions;
 use super::resource::Resource;
 use super::status::{ApiError, Result};
 use super::store::{Clash, Expect, NAMESPACES, Object, Write};
+use super::target::Target;
 
 /// Which part of an object a write is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,31 +26,6 @@ pub(crate) enum Part {
     Status,
     /// Whatever the server itself wants changed.
     Internal,
-}
-
-/// An object by its path.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'a> {
-    /// Its resource.
-    pub(crate) resource: &'a Arc<Resource>,
-    /// Its namespace; empty for cluster-wide objects.
-    pub(crate) namespace: &'a str,
-    /// Its name.
-    pub(crate) name: &'a str,
-}
-
-impl Target<'_> {
-    pub(crate) fn key(&self) -> String {
-        self.resource.key(self.namespace, self.name)
-    }
-
-    pub(crate) fn not_found(&self) -> ApiError {
-        ApiError::not_found(self.resource, self.name)
-    }
-
-    pub(crate) fn conflict(&self, why: &str) -> ApiError {
-        ApiError::conflict(self.resource, self.name, why)
-    }
 }
 
 /// What a write did.
@@ -231,7 +208,7 @@ impl Api {
 pub(crate) fn is_finished(resource: &Resource, value: &Value) -> bool {
     let held = |pointer: &str| value.pointer(pointer).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     let leaving = !text(value, "/metadata/deletionTimestamp").is_empty();
-    let waits = meta::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) != 0;
+    let waits = fields::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) != 0;
     let filled = &*resource.table == NAMESPACES && held("/spec/finalizers");
     leaving && !waits && !filled && !held("/metadata/finalizers")
 }

@@ -12,11 +12,11 @@ fn key() -> ObjectKey {
 }
 
 /// A cluster in an index: every planned write is carried out at once, pods become ready when told to.
-struct World {
+struct Cluster {
     index: Index,
 }
 
-impl World {
+impl Cluster {
     fn new(deployment: Deployment) -> Self {
         let mut index = Index::default();
         index.deployments.answered(deployment);
@@ -116,64 +116,64 @@ fn patched<K: common_controller::Kind>(store: &mut Cache<Arc<K>>, key: &ObjectKe
 
 #[test]
 fn a_deployment_at_zero_makes_a_set_and_no_pods() {
-    let mut world = World::new(deployment(0, "1"));
-    world.settle();
-    assert_eq!((world.index.replica_sets.all().count(), world.pods()), (1, 0));
-    let set = world.index.replica_sets.all().next().expect("a set").clone();
+    let mut cluster = Cluster::new(deployment(0, "1"));
+    cluster.settle();
+    assert_eq!((cluster.index.replica_sets.all().count(), cluster.pods()), (1, 0));
+    let set = cluster.index.replica_sets.all().next().expect("a set").clone();
     assert_eq!(set.annotations().get(REVISION).map(String::as_str), Some("1"));
     assert!(set.labels().contains_key(POD_TEMPLATE_HASH));
-    assert_eq!(world.condition("Available"), ("True".into(), "MinimumReplicasAvailable".into()));
-    assert_eq!(world.status().observed_generation, Some(1));
+    assert_eq!(cluster.condition("Available"), ("True".into(), "MinimumReplicasAvailable".into()));
+    assert_eq!(cluster.status().observed_generation, Some(1));
 }
 
 #[test]
 fn scaling_changes_pods_and_status() {
-    let mut world = World::new(deployment(0, "1"));
-    world.settle();
-    world.edit(|d| d.spec.as_mut().expect("a spec").replicas = Some(2));
-    world.settle();
-    let status = world.status();
+    let mut cluster = Cluster::new(deployment(0, "1"));
+    cluster.settle();
+    cluster.edit(|d| d.spec.as_mut().expect("a spec").replicas = Some(2));
+    cluster.settle();
+    let status = cluster.status();
     assert_eq!(
         (status.replicas, status.unavailable_replicas, status.updated_replicas, status.observed_generation),
         (Some(2), Some(2), Some(2), Some(2))
     );
-    while world.ready_one() {}
-    world.settle();
-    assert_eq!((world.status().available_replicas, world.status().unavailable_replicas), (Some(2), None));
-    assert_eq!(world.condition("Progressing"), ("True".into(), "NewReplicaSetAvailable".into()));
-    world.edit(|d| d.spec.as_mut().expect("a spec").replicas = Some(0));
-    world.settle();
-    assert_eq!((world.pods(), world.status().replicas), (0, None));
+    while cluster.ready_one() {}
+    cluster.settle();
+    assert_eq!((cluster.status().available_replicas, cluster.status().unavailable_replicas), (Some(2), None));
+    assert_eq!(cluster.condition("Progressing"), ("True".into(), "NewReplicaSetAvailable".into()));
+    cluster.edit(|d| d.spec.as_mut().expect("a spec").replicas = Some(0));
+    cluster.settle();
+    assert_eq!((cluster.pods(), cluster.status().replicas), (0, None));
 }
 
 /// Goal: a new template replaces every pod, never more than surge above nor more than unavailable below. Method: one
 /// pod becomes ready between rests; bounds are checked after every single step.
 #[test]
 fn a_new_template_rolls_within_its_bounds() {
-    let mut world = World::new(deployment(4, "1"));
-    world.settle();
-    while world.ready_one() {}
-    world.settle();
-    world.edit(|d| d.spec = deployment(4, "2").spec);
+    let mut cluster = Cluster::new(deployment(4, "1"));
+    cluster.settle();
+    while cluster.ready_one() {}
+    cluster.settle();
+    cluster.edit(|d| d.spec = deployment(4, "2").spec);
     loop {
-        while world.step() {
-            assert!(world.pods() <= 5, "at most one more than desired, not {}", world.pods());
-            assert!(world.ready_pods() >= 3, "at most one less than desired, not {}", world.ready_pods());
+        while cluster.step() {
+            assert!(cluster.pods() <= 5, "at most one more than desired, not {}", cluster.pods());
+            assert!(cluster.ready_pods() >= 3, "at most one less than desired, not {}", cluster.ready_pods());
         }
-        if !world.ready_one() {
+        if !cluster.ready_one() {
             break;
         }
     }
-    assert!(world.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("2")));
-    assert_eq!((world.pods(), world.ready_pods()), (4, 4));
-    let revision = world.index.deployments.get(&key()).expect("it").annotations().get(REVISION).cloned();
+    assert!(cluster.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("2")));
+    assert_eq!((cluster.pods(), cluster.ready_pods()), (4, 4));
+    let revision = cluster.index.deployments.get(&key()).expect("it").annotations().get(REVISION).cloned();
     assert_eq!(revision.as_deref(), Some("2"));
     // Back again: the first set is used again and becomes the latest revision.
-    world.edit(|d| d.spec = deployment(4, "1").spec);
-    while world.step() || world.ready_one() {}
-    assert_eq!(world.index.replica_sets.all().count(), 2);
-    assert!(world.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("1")));
-    let revision = world.index.deployments.get(&key()).expect("it").annotations().get(REVISION).cloned();
+    cluster.edit(|d| d.spec = deployment(4, "1").spec);
+    while cluster.step() || cluster.ready_one() {}
+    assert_eq!(cluster.index.replica_sets.all().count(), 2);
+    assert!(cluster.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("1")));
+    let revision = cluster.index.deployments.get(&key()).expect("it").annotations().get(REVISION).cloned();
     assert_eq!(revision.as_deref(), Some("3"));
 }
 
@@ -185,22 +185,22 @@ fn recreate_waits_for_the_end_of_every_old_pod() {
         spec.strategy = serde_json::from_value(json!({"type": "Recreate"})).ok();
         deployment
     };
-    let mut world = World::new(recreate("1"));
-    world.settle();
-    while world.ready_one() {}
-    world.settle();
-    world.edit(|d| d.spec = recreate("2").spec);
-    while world.step() {
+    let mut cluster = Cluster::new(recreate("1"));
+    cluster.settle();
+    while cluster.ready_one() {}
+    cluster.settle();
+    cluster.edit(|d| d.spec = recreate("2").spec);
+    while cluster.step() {
         let versions: std::collections::BTreeSet<_> =
-            world.index.pods.all().filter_map(|p| p.labels().get("version").cloned()).collect();
+            cluster.index.pods.all().filter_map(|p| p.labels().get("version").cloned()).collect();
         assert!(versions.len() <= 1, "never both templates at once");
     }
-    assert_eq!(world.pods(), 2);
+    assert_eq!(cluster.pods(), 2);
 }
 
 #[test]
 fn a_taken_name_leads_to_another_hash() {
-    let mut world = World::new(deployment(1, "1"));
+    let mut cluster = Cluster::new(deployment(1, "1"));
     let hash = template_hash(&deployment(1, "1").spec.expect("a spec").template, 0);
     let mut foreign = fixture::replica_set(0).0.replica_sets.all().next().expect("a set").as_ref().clone();
     foreign.metadata.name = Some(format!("a-{hash}"));
@@ -209,23 +209,23 @@ fn a_taken_name_leads_to_another_hash() {
         other.metadata.uid = Some("other".into());
         other
     })]);
-    world.index.replica_sets.answered(foreign);
-    world.settle();
-    assert_eq!(world.status().collision_count, Some(1));
-    assert_eq!(world.pods(), 1);
+    cluster.index.replica_sets.answered(foreign);
+    cluster.settle();
+    assert_eq!(cluster.status().collision_count, Some(1));
+    assert_eq!(cluster.pods(), 1);
 }
 
 #[test]
 fn a_paused_deployment_is_scaled_and_not_rolled() {
-    let mut world = World::new(deployment(1, "1"));
-    world.settle();
-    world.edit(|d| {
+    let mut cluster = Cluster::new(deployment(1, "1"));
+    cluster.settle();
+    cluster.edit(|d| {
         d.spec = deployment(3, "2").spec;
         d.spec.as_mut().expect("a spec").paused = Some(true);
     });
-    world.settle();
-    assert_eq!(world.pods(), 3);
-    assert!(world.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("1")));
+    cluster.settle();
+    assert_eq!(cluster.pods(), 3);
+    assert!(cluster.index.pods.all().all(|p| p.labels().get("version").map(String::as_str) == Some("1")));
 }
 
 #[test]
@@ -235,22 +235,22 @@ fn old_sets_beyond_the_history_limit_go() {
         deployment.spec.as_mut().expect("a spec").revision_history_limit = Some(1);
         deployment
     };
-    let mut world = World::new(with_history("1"));
+    let mut cluster = Cluster::new(with_history("1"));
     for label in ["2", "3", "4"] {
-        while world.step() || world.ready_one() {}
-        world.edit(|d| d.spec = with_history(label).spec);
+        while cluster.step() || cluster.ready_one() {}
+        cluster.edit(|d| d.spec = with_history(label).spec);
     }
-    while world.step() || world.ready_one() {}
-    assert_eq!(world.index.replica_sets.all().count(), 2, "the current one and one more");
+    while cluster.step() || cluster.ready_one() {}
+    assert_eq!(cluster.index.replica_sets.all().count(), 2, "the current one and one more");
 }
 
 #[test]
 fn a_roll_that_does_not_move_exceeds_its_deadline() {
-    let mut world = World::new(deployment(1, "1"));
-    world.settle();
+    let mut cluster = Cluster::new(deployment(1, "1"));
+    cluster.settle();
     let late = now() + jiff::SignedDuration::from_secs(601);
-    assert!(plan(&world.index, &key(), now()).again_after.is_some(), "it is looked at again without any event");
-    let writes = plan(&world.index, &key(), late).writes;
+    assert!(plan(&cluster.index, &key(), now()).again_after.is_some(), "it is looked at again without any event");
+    let writes = plan(&cluster.index, &key(), late).writes;
     let Some(Write::Deployment(Request::Patch { patch, .. })) = writes.first() else { panic!("a status: {writes:?}") };
     assert!(patch.to_string().contains("ProgressDeadlineExceeded"), "{patch}");
 }

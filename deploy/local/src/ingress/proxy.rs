@@ -1,6 +1,6 @@
 //! One request through the ingress.
 
-use crate::ingress::Table;
+use super::table::Table;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::combinators::BoxBody;

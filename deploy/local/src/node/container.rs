@@ -10,14 +10,14 @@
 //! gives: `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found), `RunContainerError`
 //! (it did not start), `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]).
 
-use super::Node;
 use super::backoff::Restarts;
-use super::environment::Place;
+use super::environment::DownwardFields;
 use super::listeners::{self, Occupant};
 use super::logs::{PodLogs, tail_bytes};
-use super::prepare::{Prepared, Refusal};
-use super::probe::{self, Purpose, Verdict};
+use super::prepare::{Prepared, StartError, prepare};
+use super::probe::{self, ProbeOutcome, Purpose};
 use super::process::{self, Exit, Process};
+use super::state::Node;
 use super::status::{Ended, Phase, View};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container as ContainerSpec, Pod};
@@ -36,8 +36,8 @@ const CONFIG_RETRY: Duration = Duration::from_secs(10);
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How much of a log is searched for the cause of a failure.
 const LOG_TAIL: u64 = 4096;
-/// Verdicts under way from at most three probes, each waiting for its last one to be taken.
-const VERDICTS_MAX: usize = 4;
+/// Outcomes under way from at most three probes, each waiting for its last one to be taken.
+const OUTCOMES_MAX: usize = 4;
 
 /// Everything about a container that does not change.
 pub(crate) struct Container {
@@ -46,13 +46,19 @@ pub(crate) struct Container {
     pub(crate) spec: ContainerSpec,
     /// Its place among the pod's containers.
     pub(crate) index: usize,
-    pub(crate) place: Place,
+    pub(crate) downward: DownwardFields,
     pub(crate) logs: PodLogs,
     pub(crate) views: Arc<watch::Sender<Vec<View>>>,
 }
 
+/// Seconds that a pod is given to end.
+pub(crate) fn grace_of(pod: &Pod) -> Duration {
+    let seconds = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
 /// How a run came to its end.
-struct Outcome {
+struct RunEnd {
     ended: Ended,
     /// The pod is going away.
     stopped: bool,
@@ -72,10 +78,10 @@ impl Container {
             };
             let (mut process, prepared, log) = match started {
                 Ok(started) => started,
-                Err(refusal) => {
-                    self.node.events.warn(&self.pod, &self.place.node_name, "Failed", &refusal.message);
+                Err(error) => {
+                    self.node.events.warn(&self.pod, &self.downward.node_name, "Failed", &error.message);
                     self.update(|view| {
-                        let Refusal { reason, message } = refusal;
+                        let StartError { reason, message } = error;
                         view.phase = Phase::Waiting { reason: reason.into(), message: Some(message) };
                     });
                     if pause(CONFIG_RETRY, &mut stop).await {
@@ -85,7 +91,7 @@ impl Container {
                 }
             };
             let began = Instant::now();
-            let Outcome { ended, stopped } = self.attend(&mut process, &prepared, log, &mut stop).await;
+            let RunEnd { ended, stopped } = self.attend(&mut process, &prepared, log, &mut stop).await;
             let again = !stopped && self.is_restarted(&ended);
             if !again {
                 self.update(|view| {
@@ -108,9 +114,9 @@ impl Container {
     }
 
     /// Prepares and starts one run.
-    async fn start(&self, run: i32) -> Result<(Process, Prepared, PathBuf), Refusal> {
-        let prepared = self.prepare().await?;
-        let failed = |error: std::io::Error| Refusal {
+    async fn start(&self, run: i32) -> Result<(Process, Prepared, PathBuf), StartError> {
+        let prepared = prepare(&self.node, &self.pod, &self.spec, &self.downward).await?;
+        let failed = |error: std::io::Error| StartError {
             reason: "RunContainerError",
             message: format!("{} did not start: {error}", prepared.launch.program.display()),
         };
@@ -126,7 +132,7 @@ impl Container {
         prepared: &Prepared,
         log: PathBuf,
         stop: &mut watch::Receiver<Option<Duration>>,
-    ) -> Outcome {
+    ) -> RunEnd {
         let (since, pid) = (Timestamp::now(), process.pid());
         let occupant = self.occupant(pid, prepared);
         let _occupying = self.node.occupy(occupant.clone());
@@ -137,7 +143,7 @@ impl Container {
             view.phase = Phase::Running { since, pid };
             (view.started, view.ready) = (started, ready);
         });
-        let (sender, mut verdicts) = mpsc::channel(VERDICTS_MAX);
+        let (sender, mut outcomes) = mpsc::channel(OUTCOMES_MAX);
         let mut probes = JoinSet::new(); // Aborts what is left when dropped.
         let mut launch_probes = |startup: bool| {
             let now = Instant::now();
@@ -155,24 +161,24 @@ impl Container {
                 biased;
                 exit = process.wait() => Next::Exited(exit),
                 () = asked(stop) => Next::Stop,
-                Some(verdict) = verdicts.recv() => Next::Verdict(verdict),
+                Some(outcome) = outcomes.recv() => Next::ProbeOutcome(outcome),
                 () = &mut look, if !looked => Next::Look,
             };
             match next {
                 Next::Exited(exit) => break exit,
                 Next::Stop => break stop_within(process, stop).await,
-                Next::Verdict(Verdict::Started) => {
+                Next::ProbeOutcome(ProbeOutcome::Started) => {
                     self.update(|view| (view.started, view.ready) = (true, !has(Purpose::Readiness)));
                     launch_probes(false);
                 }
-                Next::Verdict(Verdict::Ready(ready, message)) => {
+                Next::ProbeOutcome(ProbeOutcome::Ready(ready, message)) => {
                     if !ready {
                         self.warn("Unhealthy", &message);
                     }
                     self.update(|view| view.ready = ready);
                 }
-                Next::Verdict(Verdict::Unhealthy(message)) => self.warn("Unhealthy", &message),
-                Next::Verdict(Verdict::Dead(message)) => {
+                Next::ProbeOutcome(ProbeOutcome::Unhealthy(message)) => self.warn("Unhealthy", &message),
+                Next::ProbeOutcome(ProbeOutcome::Dead(message)) => {
                     self.warn("Unhealthy", &message);
                     killed = Some(("Error", message));
                     break self.kill_unless_stopped(process, stop).await;
@@ -198,7 +204,7 @@ impl Container {
             None => ("Error", None),
         };
         let ended = Ended { exit, reason: reason.into(), message, started: since, finished: Timestamp::now(), pid };
-        Outcome { ended, stopped }
+        RunEnd { ended, stopped }
     }
 
     /// Ends a process that must be restarted, within the pod's grace period or what is left of it.
@@ -208,8 +214,8 @@ impl Container {
         stop: &mut watch::Receiver<Option<Duration>>,
     ) -> std::io::Result<Exit> {
         let message = format!("Container {} is ended and will be restarted", self.spec.name);
-        self.node.events.note(&self.pod, &self.place.node_name, "Killing", &message);
-        let grace = super::pod::grace_of(&self.pod);
+        self.node.events.note(&self.pod, &self.downward.node_name, "Killing", &message);
+        let grace = grace_of(&self.pod);
         let ended = tokio::select! {
             biased;
             exit = process.stop(grace) => Some(exit),
@@ -280,7 +286,7 @@ impl Container {
     }
 
     fn warn(&self, reason: &str, message: &str) {
-        self.node.events.warn(&self.pod, &self.place.node_name, reason, message);
+        self.node.events.warn(&self.pod, &self.downward.node_name, reason, message);
     }
 
     fn update(&self, change: impl FnOnce(&mut View)) {
@@ -299,7 +305,7 @@ const COLLISION: &str = "PortCollision";
 enum Next {
     Exited(std::io::Result<Exit>),
     Stop,
-    Verdict(Verdict),
+    ProbeOutcome(ProbeOutcome),
     /// It is time to look where it listens.
     Look,
 }

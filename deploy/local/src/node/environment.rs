@@ -62,7 +62,7 @@ pub(crate) struct Sources {
 
 /// What a pod knows of itself beyond its object.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct DownwardFields {
     /// The pod's address.
     pub(crate) pod_ip: IpAddr,
     /// The node's address.
@@ -120,7 +120,7 @@ pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
 pub(crate) fn environment(
     pod: &Pod,
     container: &Container,
-    place: &Place,
+    downward: &DownwardFields,
     sources: &Sources,
     inherited: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<(String, String)>, ConfigError> {
@@ -131,8 +131,8 @@ pub(crate) fn environment(
         }
     }
     given.set("PORT", port_of(pod, &container.name).to_string());
-    given.set("HOST", place.pod_ip.to_string());
-    given.set("POD_IP", place.pod_ip.to_string());
+    given.set("HOST", downward.pod_ip.to_string());
+    given.set("POD_IP", downward.pod_ip.to_string());
     given.set("HOSTNAME", pod.name_any());
     for (name, label) in [
         ("K_REVISION", common::names::REVISION),
@@ -159,7 +159,7 @@ pub(crate) fn environment(
         }
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value_of(pod, container, place, sources, variable, &own)? {
+        if let Some(value) = value_of(pod, container, downward, sources, variable, &own)? {
             own.set(&variable.name, value);
         }
     }
@@ -231,7 +231,7 @@ impl Variables {
 fn value_of(
     pod: &Pod,
     container: &Container,
-    place: &Place,
+    downward: &DownwardFields,
     sources: &Sources,
     variable: &EnvVar,
     before: &Variables,
@@ -241,7 +241,7 @@ fn value_of(
         return Ok(Some(expand(value, |name| before.get(name))));
     };
     if let Some(field) = &source.field_ref {
-        return field_of(pod, place, &field.field_path).map(Some).ok_or_else(|| ConfigError::Unsupported {
+        return field_of(pod, downward, &field.field_path).map(Some).ok_or_else(|| ConfigError::Unsupported {
             source_: format!("fieldRef {:?}", field.field_path),
             variable: variable.name.clone(),
             container: container.name.clone(),
@@ -275,7 +275,7 @@ fn keyed<'a>(source: &EnvVarSource, sources: &'a Sources) -> Option<(&'static st
 }
 
 /// A field of the pod, as `fieldRef` names it.
-fn field_of(pod: &Pod, place: &Place, path: &str) -> Option<String> {
+fn field_of(pod: &Pod, downward: &DownwardFields, path: &str) -> Option<String> {
     let subscript = |map: &BTreeMap<String, String>, prefix: &str| {
         let key = path.strip_prefix(prefix)?.strip_prefix("['")?.strip_suffix("']")?;
         Some(map.get(key).cloned().unwrap_or_default())
@@ -284,10 +284,10 @@ fn field_of(pod: &Pod, place: &Place, path: &str) -> Option<String> {
         "metadata.name" => pod.name_any(),
         "metadata.namespace" => pod.namespace().unwrap_or_default(),
         "metadata.uid" => pod.uid().unwrap_or_default(),
-        "spec.nodeName" => place.node_name.clone(),
+        "spec.nodeName" => downward.node_name.clone(),
         "spec.serviceAccountName" => pod.spec.as_ref()?.service_account_name.clone().unwrap_or_default(),
-        "status.podIP" | "status.podIPs" => place.pod_ip.to_string(),
-        "status.hostIP" | "status.hostIPs" => place.host_ip.to_string(),
+        "status.podIP" | "status.podIPs" => downward.pod_ip.to_string(),
+        "status.hostIP" | "status.hostIPs" => downward.host_ip.to_string(),
         _ => {
             return subscript(pod.labels(), "metadata.labels")
                 .or_else(|| subscript(pod.annotations(), "metadata.annotations"));

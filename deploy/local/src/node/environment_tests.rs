@@ -16,8 +16,8 @@ fn pod(container: serde_json::Value) -> Pod {
     .expect("a valid Pod")
 }
 
-fn place() -> Place {
-    Place { pod_ip: [127, 1, 0, 5].into(), host_ip: [127, 0, 0, 1].into(), node_name: "node".into() }
+fn downward() -> DownwardFields {
+    DownwardFields { pod_ip: [127, 1, 0, 5].into(), host_ip: [127, 0, 0, 1].into(), node_name: "node".into() }
 }
 
 fn sources() -> Sources {
@@ -31,7 +31,7 @@ fn sources() -> Sources {
 fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, ConfigError> {
     let pod = pod(container);
     let main = &pod.spec.as_ref().expect("a spec").containers[0];
-    environment(&pod, main, &place(), &sources(), |name| (name == "PATH").then(|| "/bin".to_owned()))
+    environment(&pod, main, &downward(), &sources(), |name| (name == "PATH").then(|| "/bin".to_owned()))
         .map(|variables| variables.into_iter().collect())
 }
 

@@ -4,13 +4,26 @@
 //! asks between `fork` and `execve`, and then looks whether its parent still lives: had it died before, no signal would
 //! come. The standard library does the rest: default signals, process group, descriptors 0 to 2, working directory.
 
-use super::process::Launch;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    /// Absolute path.
+    pub(crate) program: PathBuf,
+    /// Arguments, the program's name not included.
+    pub(crate) args: Vec<String>,
+    /// The whole environment; nothing is inherited.
+    pub(crate) env: Vec<(String, String)>,
+    /// Working directory; this process's if absent.
+    pub(crate) dir: Option<PathBuf>,
+}
 
 /// A child that runs its program.
 #[derive(Debug)]

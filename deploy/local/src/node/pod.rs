@@ -16,12 +16,12 @@
 //! Init containers and volumes (refused: [`super::refusal`]), lifecycle hooks, security contexts, resource limits,
 //! `activeDeadlineSeconds`, eviction.
 
-use super::Node;
 use super::addresses::Leased;
-use super::container::Container;
-use super::environment::{ConfigError, Place};
+use super::container::{Container, grace_of};
+use super::environment::{ConfigError, DownwardFields};
 use super::logs::PodLogs;
 use super::refusal::refusal;
+use super::state::Node;
 use super::status::{Home, Phase, View, pod_status};
 use crate::merge::merge_patch;
 use common_runtime::failure_log::FailureLog;
@@ -67,12 +67,6 @@ enum Why {
     Gone,
     /// The node shuts down.
     Shutdown,
-}
-
-/// Seconds that a pod is given to end.
-pub(crate) fn grace_of(pod: &Pod) -> Duration {
-    let seconds = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 /// Runs `pod` until it is gone or the node shuts down.
@@ -172,7 +166,8 @@ impl Worker {
         views: &Arc<watch::Sender<Vec<View>>>,
         stopping: &watch::Receiver<Option<Duration>>,
     ) -> JoinSet<()> {
-        let place = Place { pod_ip: home.pod_ip, host_ip: home.host_ip, node_name: self.node.options.name.clone() };
+        let downward =
+            DownwardFields { pod_ip: home.pod_ip, host_ip: home.host_ip, node_name: self.node.options.name.clone() };
         let mut containers = JoinSet::new();
         for (index, spec) in self.pod.spec.iter().flat_map(|s| s.containers.iter()).enumerate() {
             let container = Container {
@@ -180,7 +175,7 @@ impl Worker {
                 pod: self.pod.clone(),
                 spec: spec.clone(),
                 index,
-                place: place.clone(),
+                downward: downward.clone(),
                 logs: logs.clone(),
                 views: views.clone(),
             };

@@ -13,12 +13,11 @@
 //! Grandchildren when this process is itself killed by SIGKILL: the kernel's signal is not inherited, so `sh -c 'a; b'`
 //! may leave `b` behind. Write `exec b`.
 
-use super::exec::{self, Started};
+use super::exec::{self, Launch, Started};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -29,19 +28,6 @@ use tokio::sync::oneshot;
 /// Starts that may wait for the starting thread. One takes well under a millisecond; a longer queue would be a node of
 /// thousands of pods started at once, and those come back with an error and are tried again.
 const STARTS_MAX: usize = 4096;
-
-/// What to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Launch {
-    /// Absolute path.
-    pub(crate) program: PathBuf,
-    /// Arguments, the program's name not included.
-    pub(crate) args: Vec<String>,
-    /// The whole environment; nothing is inherited.
-    pub(crate) env: Vec<(String, String)>,
-    /// Working directory; this process's if absent.
-    pub(crate) dir: Option<PathBuf>,
-}
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

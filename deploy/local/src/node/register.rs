@@ -3,7 +3,7 @@
 //! On a real API server the node controller calls a node lost when its Lease is 40 s old, so it is renewed every
 //! [`RENEW`]. When the node shuts down it takes both away, so that pods bound to it are cleared and not waited for.
 
-use super::NodeOptions;
+use super::options::NodeOptions;
 use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};

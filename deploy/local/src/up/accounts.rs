@@ -5,7 +5,8 @@
 //! a verb that is missing there is missing here. The Pods are names alone: their scheduler does not exist.
 //! As the manifests have it, each plane also has a token for the stat link.
 
-use crate::up::{manifests, system};
+use super::planes::{NAMESPACE, unless_there};
+use crate::up::manifests;
 use anyhow::Context;
 use autoscaler::ingest::admission::Demand;
 use common_runtime::credential::TokenFile;
@@ -38,7 +39,7 @@ pub(super) fn demand() -> Demand {
     let owned = str::to_owned;
     Demand {
         audience: owned(STATS),
-        namespace: owned(system::NAMESPACE),
+        namespace: owned(NAMESPACE),
         activator: owned("activator"),
         autoscaler: owned("autoscaler"),
     }
@@ -57,15 +58,15 @@ fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
 /// the stat link is in `folder` afterwards.
 pub(super) async fn enter(kube: Config, folder: &Path, account: &str, pod: &str) -> anyhow::Result<Client> {
     let administrator = common_runtime::api_server::client(kube.clone())?;
-    let pods: Api<Pod> = Api::namespaced(administrator.clone(), system::NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(administrator.clone(), NAMESPACE);
     let object: Pod = serde_json::from_value(json!({
-        "metadata": {"name": pod, "namespace": system::NAMESPACE, "labels": {"app": account}},
+        "metadata": {"name": pod, "namespace": NAMESPACE, "labels": {"app": account}},
         "spec": {
             "serviceAccountName": account, "schedulerName": "none.zeroscale.dev",
             "containers": [{"name": account, "image": format!("zeroscale/{account}")}],
         },
     }))?;
-    system::unless_there(&pods, &object).await.with_context(|| format!("Pod {pod}"))?;
+    unless_there(&pods, &object).await.with_context(|| format!("Pod {pod}"))?;
     let file = stat_token_path(folder, pod);
     let secret = token(&administrator, account, pod, Some(STATS)).await?;
     write_secret(&file, &secret).with_context(|| format!("token file {}", file.display()))?;
@@ -86,7 +87,7 @@ fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
 
 /// A token of `account` that is bound to `pod`; for the API server, or for `audience`.
 async fn token(client: &Client, account: &str, pod: &str, audience: Option<&str>) -> anyhow::Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), system::NAMESPACE);
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
             audiences: Some(audience.map(str::to_owned).into_iter().collect()),

@@ -9,6 +9,7 @@ mod logs;
 pub mod manifests;
 mod options;
 mod plane;
+mod planes;
 mod ranges;
 pub mod system;
 

@@ -1,6 +1,9 @@
 //! What a cluster has before the planes start: the system namespace, the custom resources, the planes' accounts,
 //! Services and configuration.
 
+pub use super::planes::NAMESPACE;
+
+use super::planes::unless_there;
 use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
@@ -16,8 +19,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Namespace of the control plane.
-pub const NAMESPACE: &str = "zeroscale-system";
 /// The cluster's DNS domain, though nothing serves DNS.
 pub const DOMAIN: &str = "cluster.local";
 
@@ -74,17 +75,6 @@ pub async fn create(client: &Client, configuration: Option<Configuration>) -> an
         maps.replace(CONFIG_AUTOSCALER, &PostParams::default(), &map).await.context(CONFIG_AUTOSCALER)?;
     }
     Ok(())
-}
-
-/// Creates an object unless one of that name exists, as it does on an API server that is not ours.
-pub(super) async fn unless_there<K>(api: &Api<K>, object: &K) -> kube::Result<()>
-where
-    K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
-{
-    match api.create(&PostParams::default(), object).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        other => other.map(|_| ()),
-    }
 }
 
 /// Waits until the API server serves a custom resource.

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::api::meta::{number, text};
+use crate::api::fields::{number, text};
+use crate::api::printer::{Printer, age};
 use crate::api::selector;
-use crate::api::table::{Printer, age};
 
 const NONE: &str = "<none>";
 

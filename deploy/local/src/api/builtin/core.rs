@@ -5,9 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::columns as print;
-use crate::api::meta::{child, default, entries, metadata, object, text};
+use crate::api::causes::Causes;
+use crate::api::fields::{child, default, entries, object, text};
+use crate::api::meta::metadata;
 use crate::api::resource::{NameRule, Rules};
-use crate::api::status::Causes;
 
 pub(super) const CONFIG_MAP: Rules =
     Rules { validate: validate_config_map, printer: Some(&print::CONFIG_MAP), ..Rules::PLAIN };

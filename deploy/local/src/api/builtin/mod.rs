@@ -11,6 +11,7 @@ mod hpa;
 mod pod;
 mod quantity;
 mod service;
+mod typed;
 mod workload;
 
 use std::sync::Arc;
@@ -18,14 +19,11 @@ use std::sync::Arc;
 use k8s_openapi::api::{apps, autoscaling, batch, coordination, core as k8s_core, discovery, events, networking};
 use k8s_openapi::api::{policy, rbac, scheduling};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::crd;
-use super::resource::{Generation, Model, NameRule, Registry, Resource, Rules, ScalePaths};
-use super::review;
+use super::resource::{Generation, Model, NameRule, Registry, Resource, Review, Rules, ScalePaths};
 use columns as print;
+use typed::{decode, typed};
 
 /// One line of the table.
 struct Row {
@@ -53,42 +51,6 @@ fn row(
 
 fn cluster(row: Row) -> Row {
     Row { namespaced: false, ..row }
-}
-
-/// A model that reads bodies as `T`.
-fn typed<T: DeserializeOwned + Serialize>() -> Model {
-    Model::Typed(decode::<T>)
-}
-
-fn decode<T: DeserializeOwned + Serialize>(mut value: Value) -> Result<Value, String> {
-    quantities(&mut value);
-    let typed: T = serde_path_to_error::deserialize(value).map_err(|error| error.to_string())?; // It names the field.
-    let mut value = serde_json::to_value(typed).map_err(|error| error.to_string())?;
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("apiVersion");
-        fields.remove("kind");
-    }
-    Ok(value)
-}
-
-/// Quantities may be written as numbers; the types know them as text alone.
-fn quantities(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields.iter_mut() {
-                match (key.as_str(), value) {
-                    ("limits" | "requests" | "hard" | "capacity" | "allocatable", Value::Object(amounts)) => {
-                        amounts.values_mut().filter(|amount| amount.is_number()).for_each(|amount| {
-                            *amount = amount.to_string().into();
-                        });
-                    }
-                    (_, value) => quantities(value),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(quantities),
-        _ => {}
-    }
 }
 
 const fn spec_status() -> Rules {
@@ -265,13 +227,13 @@ fn rows() -> Vec<Row> {
             Rules { prepare: crd::prepare, validate: crd::validate, ..spec_status() },
         )),
         // Questions.
-        cluster(row("authentication.k8s.io/v1", "TokenReview", "tokenreviews", &[], Model::Review(review::token), p)),
+        cluster(row("authentication.k8s.io/v1", "TokenReview", "tokenreviews", &[], Model::Review(Review::Token), p)),
         cluster(row(
             "authentication.k8s.io/v1",
             "SelfSubjectReview",
             "selfsubjectreviews",
             &[],
-            Model::Review(review::whoami),
+            Model::Review(Review::SelfSubject),
             p,
         )),
         cluster(row(
@@ -279,7 +241,7 @@ fn rows() -> Vec<Row> {
             "SelfSubjectAccessReview",
             "selfsubjectaccessreviews",
             &[],
-            Model::Review(review::may_i),
+            Model::Review(Review::SelfSubjectAccess),
             p,
         )),
         cluster(row(
@@ -287,7 +249,7 @@ fn rows() -> Vec<Row> {
             "SubjectAccessReview",
             "subjectaccessreviews",
             &[],
-            Model::Review(review::may_they),
+            Model::Review(Review::SubjectAccess),
             p,
         )),
         cluster(row(
@@ -295,7 +257,7 @@ fn rows() -> Vec<Row> {
             "SelfSubjectRulesReview",
             "selfsubjectrulesreviews",
             &[],
-            Model::Review(review::rules),
+            Model::Review(Review::SelfSubjectRules),
             p,
         )),
     ]

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::columns as print;
 use super::quantity::Quantity;
-use crate::api::meta::{child, default, object};
+use crate::api::causes::Causes;
+use crate::api::fields::{child, default, object};
 use crate::api::resource::{Generation, Rules};
-use crate::api::status::Causes;
 
 pub(super) const POD: Rules = Rules {
     generation: Generation::Spec,

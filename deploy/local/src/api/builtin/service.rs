@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::columns as print;
-use crate::api::meta::{default, object, text};
+use crate::api::causes::Causes;
+use crate::api::fields::{default, object, text};
 use crate::api::resource::{Generation, NameRule, Rules};
-use crate::api::status::Causes;
 
 pub(super) const SERVICE: Rules = Rules {
     name: NameRule::Label,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::pod;
-use crate::api::meta::{child, default, number, object};
-use crate::api::status::Causes;
+use crate::api::causes::Causes;
+use crate::api::fields::{child, default, number, object};
 
 fn prepare_template(value: &mut Value, defaults: &[(&str, Value)]) {
     let Some(spec) = value.get_mut("spec").map(object) else { return };

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Inner, NAMESPACES, Object, Place, Store, scan};
+use super::{Inner, NAMESPACES, Object, Store, StoreKey, scan};
 
 impl Store {
     /// Takes everything that the collector should look at, once there is anything.
-    pub(crate) async fn work(&self) -> Vec<Place> {
+    pub(crate) async fn work(&self) -> Vec<StoreKey> {
         loop {
-            let work: Vec<Place> = std::mem::take(&mut self.inner.lock().work).into_iter().collect();
+            let work: Vec<StoreKey> = std::mem::take(&mut self.inner.lock().work).into_iter().collect();
             if !work.is_empty() {
                 return work;
             }
@@ -22,33 +22,33 @@ impl Store {
     }
 
     /// Puts an object before the collector.
-    pub(crate) fn examine(&self, place: Place) {
-        self.inner.lock().work.insert(place);
+    pub(crate) fn examine(&self, at: StoreKey) {
+        self.inner.lock().work.insert(at);
         self.work.notify_one();
     }
 
     /// The object with this uid.
-    pub(crate) fn owner(&self, uid: &str) -> Option<(Place, Arc<Object>)> {
+    pub(crate) fn owner(&self, uid: &str) -> Option<(StoreKey, Arc<Object>)> {
         let inner = self.inner.lock();
-        let place = inner.by_uid.get(uid)?.clone();
-        let object = inner.tables.get(&place.0)?.objects.get(&place.1)?.clone();
-        Some((place, object))
+        let at = inner.by_uid.get(uid)?.clone();
+        let object = inner.tables.get(&at.0)?.objects.get(&at.1)?.clone();
+        Some((at, object))
     }
 
     /// Where the objects are that name this uid as an owner.
-    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<StoreKey> {
         self.inner.lock().dependents.get(uid).map(|set| set.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// Keys in a namespace, in every table.
-    pub(crate) fn contents(&self, namespace: &str) -> Vec<Place> {
+    pub(crate) fn contents(&self, namespace: &str) -> Vec<StoreKey> {
         let prefix = format!("{namespace}/");
         let inner = self.inner.lock();
-        let mut places = Vec::new();
+        let mut keys = Vec::new();
         for (name, table) in &inner.tables {
-            places.extend(scan(&table.objects, &prefix).map(|(key, _)| (name.clone(), key.clone())));
+            keys.extend(scan(&table.objects, &prefix).map(|(key, _)| (name.clone(), key.clone())));
         }
-        places
+        keys
     }
 }
 
@@ -62,12 +62,12 @@ impl Inner {
         object: &Object,
         deleted: bool,
     ) {
-        let place: Place = (table.clone(), key.to_string());
+        let at: StoreKey = (table.clone(), key.to_string());
         let old = previous.map(owners).unwrap_or_default();
         let new = if deleted { Vec::new() } else { owners(object) };
         for uid in old.iter().filter(|uid| !new.contains(uid)) {
             if let Some(set) = self.dependents.get_mut(*uid) {
-                set.remove(&place);
+                set.remove(&at);
                 if set.is_empty() {
                     self.dependents.remove(*uid);
                 }
@@ -75,9 +75,9 @@ impl Inner {
             self.examine_owner(uid);
         }
         for uid in new.iter().filter(|uid| !old.contains(uid)) {
-            self.dependents.entry(uid.to_string()).or_default().insert(place.clone());
+            self.dependents.entry(uid.to_string()).or_default().insert(at.clone());
             if self.by_uid.get(*uid).is_none_or(|owner| self.is_leaving(owner)) {
-                self.work.insert(place.clone());
+                self.work.insert(at.clone());
             }
         }
         let uid = object.text("/metadata/uid").to_string();
@@ -86,7 +86,7 @@ impl Inner {
             self.work.extend(dependents);
             self.by_uid.remove(&uid);
             if let Some((namespace, _)) = key.split_once('/') {
-                let owner: Place = (NAMESPACES.into(), namespace.to_string());
+                let owner: StoreKey = (NAMESPACES.into(), namespace.to_string());
                 if self.is_leaving(&owner) {
                     self.work.insert(owner);
                 }
@@ -98,14 +98,14 @@ impl Inner {
             }
             return;
         }
-        self.by_uid.insert(uid, place.clone());
+        self.by_uid.insert(uid, at.clone());
         if !object.text("/metadata/deletionTimestamp").is_empty() {
-            self.work.insert(place);
+            self.work.insert(at);
         }
     }
 
-    fn is_leaving(&self, place: &Place) -> bool {
-        let object = self.tables.get(&place.0).and_then(|table| table.objects.get(&place.1));
+    fn is_leaving(&self, at: &StoreKey) -> bool {
+        let object = self.tables.get(&at.0).and_then(|table| table.objects.get(&at.1));
         object.is_some_and(|object| !object.text("/metadata/deletionTimestamp").is_empty())
     }
 

@@ -7,7 +7,8 @@
 //!
 //! `httpGet` over HTTPS: refused when the pod starts, with a clear error.
 
-use crate::node::process::{self, Exit, Launch};
+use crate::node::exec::Launch;
+use crate::node::process::{self, Exit};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -38,7 +38,7 @@ pub(crate) enum Purpose {
 
 /// What came of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ProbeOutcome {
     /// The startup probe succeeded.
     Started,
     /// The readiness probe changed its mind.
@@ -100,7 +100,7 @@ pub(crate) struct State {
     spec: Spec,
     /// When the first attempt was due.
     first: Instant,
-    /// Whether the last verdict was good.
+    /// Whether the last outcome was good.
     is_good: bool,
     successes: u32,
     failures: u32,
@@ -130,7 +130,7 @@ impl State {
     }
 
     /// Takes in an answer; what follows from it.
-    pub(crate) fn record(&mut self, answer: Result<(), String>, now: Instant) -> Option<Verdict> {
+    pub(crate) fn record(&mut self, answer: Result<(), String>, now: Instant) -> Option<ProbeOutcome> {
         match answer {
             Ok(()) => {
                 self.failures = 0;
@@ -140,8 +140,8 @@ impl State {
                 }
                 self.is_good = true;
                 match self.spec.purpose {
-                    Purpose::Startup => Some(Verdict::Started),
-                    Purpose::Readiness => Some(Verdict::Ready(true, String::new())),
+                    Purpose::Startup => Some(ProbeOutcome::Started),
+                    Purpose::Readiness => Some(ProbeOutcome::Ready(true, String::new())),
                     Purpose::Liveness => None,
                 }
             }
@@ -153,30 +153,37 @@ impl State {
         }
     }
 
-    fn failed(&mut self, reason: String, now: Instant) -> Option<Verdict> {
+    fn failed(&mut self, reason: String, now: Instant) -> Option<ProbeOutcome> {
         let is_over = self.failures >= self.spec.failure_threshold;
         match self.spec.purpose {
             Purpose::Startup if self.is_good => None,
             Purpose::Startup => {
                 let patience = self.spec.period.saturating_mul(self.spec.failure_threshold);
                 let is_over = now.saturating_duration_since(self.first) >= patience;
-                is_over.then(|| Verdict::Dead(format!("Startup probe failed: {reason}")))
+                is_over.then(|| ProbeOutcome::Dead(format!("Startup probe failed: {reason}")))
             }
             Purpose::Readiness if self.is_good && is_over => {
                 self.is_good = false;
                 self.first = now; // From here on it is waited for anew.
-                Some(Verdict::Ready(false, format!("Readiness probe failed: {reason}")))
+                Some(ProbeOutcome::Ready(false, format!("Readiness probe failed: {reason}")))
             }
-            Purpose::Readiness if self.is_good => Some(Verdict::Unhealthy(format!("Readiness probe failed: {reason}"))),
+            Purpose::Readiness if self.is_good => {
+                Some(ProbeOutcome::Unhealthy(format!("Readiness probe failed: {reason}")))
+            }
             Purpose::Readiness => None,
-            Purpose::Liveness if is_over => Some(Verdict::Dead(format!("Liveness probe failed: {reason}"))),
-            Purpose::Liveness => Some(Verdict::Unhealthy(format!("Liveness probe failed: {reason}"))),
+            Purpose::Liveness if is_over => Some(ProbeOutcome::Dead(format!("Liveness probe failed: {reason}"))),
+            Purpose::Liveness => Some(ProbeOutcome::Unhealthy(format!("Liveness probe failed: {reason}"))),
         }
     }
 }
 
-/// Probes until the receiver is gone or the verdict is final (started, dead).
-pub(crate) async fn run(spec: Spec, handler: Handler, running: tokio::time::Instant, verdicts: mpsc::Sender<Verdict>) {
+/// Probes until the receiver is gone or the outcome is final (started, dead).
+pub(crate) async fn run(
+    spec: Spec,
+    handler: Handler,
+    running: tokio::time::Instant,
+    outcomes: mpsc::Sender<ProbeOutcome>,
+) {
     let timeout = spec.timeout;
     let mut state = State::new(spec, running.into_std());
     tokio::time::sleep_until(tokio::time::Instant::from_std(state.first())).await;
@@ -186,9 +193,9 @@ pub(crate) async fn run(spec: Spec, handler: Handler, running: tokio::time::Inst
             Err(_) => Err(format!("no answer within {} ms", timeout.as_millis())),
         };
         let now = tokio::time::Instant::now().into_std();
-        if let Some(verdict) = state.record(answer, now) {
-            let is_final = matches!(verdict, Verdict::Started | Verdict::Dead(_));
-            if verdicts.send(verdict).await.is_err() || is_final {
+        if let Some(outcome) = state.record(answer, now) {
+            let is_final = matches!(outcome, ProbeOutcome::Started | ProbeOutcome::Dead(_));
+            if outcomes.send(outcome).await.is_err() || is_final {
                 return;
             }
         }
@@ -230,12 +237,12 @@ mod tests {
         let now = epoch();
         let mut state = State::new(spec(Purpose::Readiness), now);
         assert_eq!(state.record(bad(), now), None, "it was not ready anyway");
-        assert_eq!(state.record(Ok(()), now), Some(Verdict::Ready(true, String::new())));
+        assert_eq!(state.record(Ok(()), now), Some(ProbeOutcome::Ready(true, String::new())));
         assert_eq!(state.pause(now), Duration::from_secs(1), "from now on by its period");
-        assert!(matches!(state.record(bad(), now), Some(Verdict::Unhealthy(_))));
-        assert!(matches!(state.record(bad(), now), Some(Verdict::Unhealthy(_))));
-        assert!(matches!(state.record(bad(), now), Some(Verdict::Ready(false, _))));
-        assert_eq!(state.record(Ok(()), now), Some(Verdict::Ready(true, String::new())));
+        assert!(matches!(state.record(bad(), now), Some(ProbeOutcome::Unhealthy(_))));
+        assert!(matches!(state.record(bad(), now), Some(ProbeOutcome::Unhealthy(_))));
+        assert!(matches!(state.record(bad(), now), Some(ProbeOutcome::Ready(false, _))));
+        assert_eq!(state.record(Ok(()), now), Some(ProbeOutcome::Ready(true, String::new())));
     }
 
     #[test]
@@ -245,7 +252,7 @@ mod tests {
         assert_eq!(state.record(Ok(()), now), None);
         assert_eq!(state.record(bad(), now), None);
         assert_eq!(state.record(Ok(()), now), None);
-        assert!(matches!(state.record(Ok(()), now), Some(Verdict::Ready(true, _))));
+        assert!(matches!(state.record(Ok(()), now), Some(ProbeOutcome::Ready(true, _))));
     }
 
     #[test]
@@ -253,9 +260,9 @@ mod tests {
         let now = epoch();
         let mut state = State::new(spec(Purpose::Liveness), now);
         for answer in [bad(), bad(), Ok(()), bad(), bad()] {
-            assert!(!matches!(state.record(answer, now), Some(Verdict::Dead(_))));
+            assert!(!matches!(state.record(answer, now), Some(ProbeOutcome::Dead(_))));
         }
-        assert!(matches!(state.record(bad(), now), Some(Verdict::Dead(_))));
+        assert!(matches!(state.record(bad(), now), Some(ProbeOutcome::Dead(_))));
     }
 
     /// Goal: asking a starting container often does not use up its patience, which is in periods.
@@ -266,7 +273,7 @@ mod tests {
         for millis in 0..2999 {
             assert_eq!(state.record(bad(), start + Duration::from_millis(millis)), None);
         }
-        assert!(matches!(state.record(bad(), start + Duration::from_secs(3)), Some(Verdict::Dead(_))));
+        assert!(matches!(state.record(bad(), start + Duration::from_secs(3)), Some(ProbeOutcome::Dead(_))));
     }
 
     #[test]

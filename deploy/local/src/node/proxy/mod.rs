@@ -17,7 +17,7 @@ mod resolver;
 mod table;
 
 pub use resolver::ServiceResolver;
-pub use table::{Place, ServiceTable};
+pub use table::{Destination, ServiceTable};
 
 use common_runtime::watching::watch;
 use forward::Backends;
@@ -141,11 +141,11 @@ impl Proxy {
         }
         let listeners = &self.listeners;
         self.table.replace(wanted.into_iter().filter_map(|(key, wanted)| {
-            let place = match wanted.address {
-                Some(_) => Place::Proxy(listeners.get(&key)?.local),
-                None => Place::Endpoints(wanted.backends),
+            let destination = match wanted.address {
+                Some(_) => Destination::Proxy(listeners.get(&key)?.local),
+                None => Destination::Endpoints(wanted.backends),
             };
-            Some((key, place))
+            Some((key, destination))
         }));
     }
 }

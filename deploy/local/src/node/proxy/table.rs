@@ -34,7 +34,7 @@ pub(crate) struct Wanted {
 
 /// Where a Service port can be reached from this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// At the proxy's listener: the ClusterIP and port, or a substitute where those could not be had.
     Proxy(SocketAddr),
     /// At its endpoints: the Service is headless.
@@ -44,27 +44,27 @@ pub enum Place {
 /// The Service ports of a cluster, kept up to date by the node. Cheap to clone; all clones are one table.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceTable {
-    places: Arc<RwLock<HashMap<PortKey, Place>>>,
+    destinations: Arc<RwLock<HashMap<PortKey, Destination>>>,
 }
 
 impl ServiceTable {
     /// Where a port of a Service can be reached; absent if there is no such port, or nothing behind a headless one.
     pub fn lookup(&self, namespace: &str, service: &str, port: u16) -> Option<SocketAddr> {
-        match self.place(namespace, service, port)? {
-            Place::Proxy(address) => Some(address),
-            Place::Endpoints(addresses) => addresses.first().copied(),
+        match self.destination(namespace, service, port)? {
+            Destination::Proxy(address) => Some(address),
+            Destination::Endpoints(addresses) => addresses.first().copied(),
         }
     }
 
     /// The same with all addresses of a headless Service.
-    pub fn place(&self, namespace: &str, service: &str, port: u16) -> Option<Place> {
+    pub fn destination(&self, namespace: &str, service: &str, port: u16) -> Option<Destination> {
         let key = PortKey { namespace: namespace.to_owned(), service: service.to_owned(), port };
-        self.places.read().get(&key).cloned()
+        self.destinations.read().get(&key).cloned()
     }
 
     /// Replaces everything.
-    pub(crate) fn replace(&self, places: impl Iterator<Item = (PortKey, Place)>) {
-        *self.places.write() = places.collect();
+    pub(crate) fn replace(&self, destinations: impl Iterator<Item = (PortKey, Destination)>) {
+        *self.destinations.write() = destinations.collect();
     }
 }
 

@@ -10,7 +10,7 @@
 
 mod processes;
 
-use super::Node;
+use super::state::Node;
 use crate::usage::{ContainerUsage, Usage, UsageTable, Usages};
 use jiff::Timestamp;
 use processes::Used;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::api::meta::{number, text};
-use crate::api::table::{Printer, age};
+use crate::api::fields::{number, text};
+use crate::api::printer::{Printer, age};
 
 /// So many metrics are shown, then how many more there are.
 const SHOWN: usize = 2;

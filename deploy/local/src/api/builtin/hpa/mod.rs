@@ -10,7 +10,7 @@ use k8s_openapi::api::autoscaling;
 use serde_json::{Value, json};
 
 use super::quantity::Quantity;
-use crate::api::meta::{child, default, object};
+use crate::api::fields::{child, default, object};
 use crate::api::resource::{Model, Rules};
 
 pub(super) const RULES: Rules =
@@ -21,7 +21,7 @@ pub(super) const V2: Model = Model::Typed(decode);
 
 fn decode(mut value: Value) -> Result<Value, String> {
     amounts(&mut value)?;
-    super::decode::<autoscaling::v2::HorizontalPodAutoscaler>(value)
+    super::typed::decode::<autoscaling::v2::HorizontalPodAutoscaler>(value)
 }
 
 /// Writes amounts in their canonical form, those that are numbers too.
@@ -78,7 +78,7 @@ fn prepare(value: &mut Value, _old: Option<&Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::status::Causes;
+    use crate::api::causes::Causes;
 
     fn hpa(spec: Value) -> Value {
         json!({"metadata": {"name": "a"}, "spec": spec})

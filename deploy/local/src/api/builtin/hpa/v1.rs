@@ -14,7 +14,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::meta::{child, metadata, object};
+use crate::api::fields::{child, object};
+use crate::api::meta::metadata;
 
 const PREFIX: &str = "autoscaling.alpha.kubernetes.io/";
 const NOTES: [&str; 6] =

@@ -8,8 +8,9 @@
 use serde_json::Value;
 
 use crate::api::builtin::quantity::Quantity;
-use crate::api::meta::{dns_label, number, text};
-use crate::api::status::Causes;
+use crate::api::causes::Causes;
+use crate::api::fields::{number, text};
+use crate::api::meta::dns_label;
 
 /// Types of metrics, and the field of each, in the order in which they are looked for.
 const SOURCES: [(&str, &str); 5] = [

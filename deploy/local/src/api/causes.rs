@@ -1,0 +1,84 @@
+//! Why an object is refused: its field errors, collected and reported together as one 422.
+
+use serde_json::Value;
+
+/// One reason why an object is refused.
+#[derive(Debug, Clone)]
+pub(crate) struct Cause {
+    pub(super) reason: &'static str,
+    pub(super) field: String,
+    pub(super) message: String,
+}
+
+/// Field errors, in the order in which they were found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Causes(Vec<Cause>);
+
+impl Causes {
+    /// Whether nothing was found.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What was found.
+    pub(super) fn as_slice(&self) -> &[Cause] {
+        &self.0
+    }
+
+    /// What was found, as `FIELD: MESSAGE`.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        self.0.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+    }
+
+    fn push(&mut self, reason: &'static str, field: impl Into<String>, message: String) {
+        self.0.push(Cause { reason, field: field.into(), message });
+    }
+
+    /// The field must be there.
+    pub(crate) fn required(&mut self, field: impl Into<String>, rule: &str) {
+        let message = if rule.is_empty() { "Required value".into() } else { format!("Required value: {rule}") };
+        self.push("FieldValueRequired", field, message);
+    }
+
+    /// The value breaks a rule.
+    pub(crate) fn invalid(&mut self, field: impl Into<String>, value: &Value, rule: &str) {
+        self.push("FieldValueInvalid", field, format!("Invalid value: {value}: {rule}"));
+    }
+
+    /// The value has another JSON type.
+    pub(crate) fn wrong_type(&mut self, field: impl Into<String>, value: &Value, rule: &str) {
+        self.push("FieldValueTypeInvalid", field, format!("Invalid value: {value}: {rule}"));
+    }
+
+    /// The value is none of those allowed.
+    pub(crate) fn not_supported(&mut self, field: impl Into<String>, value: &Value, allowed: &[&str]) {
+        let allowed: Vec<String> = allowed.iter().map(|a| format!("\"{a}\"")).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
+        self.push("FieldValueNotSupported", field, message);
+    }
+
+    /// As [`Causes::not_supported`], where the rule says what is allowed.
+    pub(crate) fn unsupported(&mut self, field: impl Into<String>, value: &Value, rule: &str) {
+        self.push("FieldValueNotSupported", field, format!("Unsupported value: {value}: {rule}"));
+    }
+
+    /// The value is there twice.
+    pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
+        self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
+    }
+
+    /// The field cannot be set or changed here.
+    pub(crate) fn forbidden(&mut self, field: impl Into<String>, rule: &str) {
+        self.push("FieldValueForbidden", field, format!("Forbidden: {rule}"));
+    }
+
+    /// The text is longer than allowed.
+    pub(crate) fn too_long(&mut self, field: impl Into<String>, limit: u64) {
+        self.push("FieldValueTooLong", field, format!("Too long: may not be more than {limit} bytes"));
+    }
+
+    /// The list has more items than allowed.
+    pub(crate) fn too_many(&mut self, field: impl Into<String>, count: usize, limit: u64) {
+        self.push("FieldValueTooMany", field, format!("Too many: {count}: must have at most {limit} items"));
+    }
+}

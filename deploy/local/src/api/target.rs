@@ -1,0 +1,31 @@
+//! An object by its path, which need not exist.
+
+use std::sync::Arc;
+
+use super::resource::Resource;
+use super::status::ApiError;
+
+/// Where an object is, or would be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// Its resource.
+    pub(crate) resource: &'a Arc<Resource>,
+    /// Its namespace; empty for cluster-wide objects.
+    pub(crate) namespace: &'a str,
+    /// Its name.
+    pub(crate) name: &'a str,
+}
+
+impl Target<'_> {
+    pub(crate) fn key(&self) -> String {
+        self.resource.key(self.namespace, self.name)
+    }
+
+    pub(crate) fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.resource, self.name)
+    }
+
+    pub(crate) fn conflict(&self, why: &str) -> ApiError {
+        ApiError::conflict(self.resource, self.name, why)
+    }
+}

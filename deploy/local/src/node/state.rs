@@ -1,0 +1,66 @@
+//! What all pods of a node share, and which pods are its own.
+
+use super::addresses::Pool;
+use super::events::Events;
+use super::listeners::Occupant;
+use super::options::NodeOptions;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `spec.schedulerName` of pods that want a node like this one.
+pub const SCHEDULER_NAME: &str = "zeroscale-local";
+/// The default scheduler's name.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// What all pods of a node share.
+pub(super) struct Node {
+    pub(super) options: NodeOptions,
+    pub(super) client: Client,
+    pub(super) pool: Pool,
+    pub(super) events: Events,
+    /// Folder of the running executable.
+    pub(super) beside: Option<PathBuf>,
+    /// Running containers by process group.
+    pub(super) occupants: Mutex<HashMap<i32, Occupant>>,
+}
+
+impl Node {
+    /// Notes a running container until the guard is dropped.
+    pub(super) fn occupy(self: &Arc<Self>, occupant: Occupant) -> Occupying {
+        let group = occupant.group;
+        self.occupants.lock().insert(group, occupant);
+        Occupying { node: self.clone(), group }
+    }
+
+    pub(super) fn occupants(&self) -> Vec<Occupant> {
+        self.occupants.lock().values().cloned().collect()
+    }
+
+    /// Whether a pod is for this node.
+    pub(super) fn wants(&self, pod: &Pod) -> bool {
+        let Some(spec) = pod.spec.as_ref() else { return false };
+        if let Some(node) = spec.node_name.as_deref().filter(|n| !n.is_empty()) {
+            return node == self.options.name;
+        }
+        let is_gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        let scheduler = spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        let is_ours = scheduler == SCHEDULER_NAME || (self.options.default_scheduler && scheduler == DEFAULT_SCHEDULER);
+        is_ours && !is_gated && pod.metadata.deletion_timestamp.is_none()
+    }
+}
+
+/// A running container's entry among the occupants.
+pub(super) struct Occupying {
+    node: Arc<Node>,
+    group: i32,
+}
+
+impl Drop for Occupying {
+    fn drop(&mut self) {
+        self.node.occupants.lock().remove(&self.group);
+    }
+}

@@ -1,0 +1,18 @@
+//! Where the planes live, and how what they need is made.
+
+use kube::Api;
+use kube::api::PostParams;
+
+/// Namespace of the control plane.
+pub const NAMESPACE: &str = "zeroscale-system";
+
+/// Creates an object unless one of that name exists, as it does on an API server that is not ours.
+pub(super) async fn unless_there<K>(api: &Api<K>, object: &K) -> kube::Result<()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    match api.create(&PostParams::default(), object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
