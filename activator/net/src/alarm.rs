@@ -11,6 +11,7 @@
 //! - Nothing is due: the kernel's timer is given back, so that revisions at rest have no descriptor each.
 //! - There is none to be had (out of descriptors): the runtime's timer has to do.
 
+use common_runtime::descriptor::registered;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -75,10 +76,7 @@ impl Alarm {
 impl Timer {
     /// Set to nothing yet.
     fn on(fd: OwnedFd) -> io::Result<Self> {
-        // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always gives
-        // the same number and closes it only when dropped, which AsyncFd, its owner from here on, does after taking it
-        // off.
-        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
+        let fd = registered(fd, Interest::READABLE)?;
         Ok(Self { fd, set: None })
     }
 

@@ -7,6 +7,7 @@ pub mod api_version;
 pub mod clock;
 pub mod config_map;
 pub mod credential;
+pub mod descriptor;
 pub mod environment;
 pub mod failure_log;
 pub mod heap;

@@ -7,12 +7,14 @@
 
 use crate::netns::{Namespace, ip};
 use anyhow::Context;
+use common_runtime::descriptor::registered;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -34,15 +36,11 @@ const PACKET_MAX: usize = 64 * 1024;
 pub fn lay(namespace: &Namespace, delay: Duration) -> anyhow::Result<IpAddr> {
     let here = end("10.78.0.1", "10.78.0.2")?;
     let there = namespace.within(|| end("10.78.0.2", "10.78.0.1"))?;
-    let (here, there) = (Arc::new(registered(here)?), Arc::new(registered(there)?));
+    let watched = |device| registered(device, Interest::READABLE | Interest::WRITABLE).map(Arc::new);
+    let (here, there) = (watched(here)?, watched(there)?);
     carry(here.clone(), there.clone(), delay);
     carry(there, here, delay);
     Ok(Ipv4Addr::new(10, 78, 0, 2).into())
-}
-
-fn registered(device: OwnedFd) -> anyhow::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and it is owned from here on.
-    unsafe { AsyncFd::register(device) }.ok().context("the runtime does not take the device")
 }
 
 /// A TUN device in the calling thread's namespace.

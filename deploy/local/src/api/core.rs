@@ -35,8 +35,9 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// A server with the built-in resources and the namespaces that every cluster has.
+    /// A server with these resources and the namespaces that every cluster has.
     pub(crate) fn new(
+        registry: Registry,
         token: &str,
         services: Range,
         history: usize,
@@ -45,7 +46,7 @@ impl Api {
     ) -> Arc<Self> {
         let api = Arc::new(Api {
             store: Store::new(history),
-            registry: ArcSwap::from_pointee(super::builtin::registry()),
+            registry: ArcSwap::from_pointee(registry),
             addresses: Addresses::new(services),
             tokens: Tokens::new(token),
             audit,

@@ -15,9 +15,9 @@
 //!
 //! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
 //! persistence, conversion between versions of a custom resource, CEL; protobuf, but in bodies of the kinds that
-//! `kubectl create` writes ([`protobuf`]; Jobs, CronJobs, quotas and priority classes are not among them). So of what
-//! kubectl knows these fail, and say so: `explain` (there are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`,
-//! `port-forward`, `certificate`.
+//! people make with kubectl every day ([`protobuf`]). So of what kubectl knows these fail, and say so: `explain` (there
+//! are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, and `create` of
+//! roles, tokens, ingresses, jobs, quotas and budgets, for which there is `apply`.
 
 mod access;
 mod address;

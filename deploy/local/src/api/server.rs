@@ -23,7 +23,7 @@ use super::audit::Audit;
 use super::core::Api;
 use super::pod_log::PodLogs;
 use super::tls::Tls;
-use super::{collector, handler, identity};
+use super::{builtin, collector, handler, identity};
 use crate::Range;
 use crate::usage::UsageTable;
 
@@ -87,7 +87,14 @@ impl ApiServer {
         let tls = Tls::self_signed(address.ip())?;
         let certificate = tls.certificate.clone();
         let shutdown = CancellationToken::new();
-        let api = Api::new(&token, options.service_range, options.history, options.audit, shutdown.clone());
+        let api = Api::new(
+            builtin::registry(),
+            &token,
+            options.service_range,
+            options.history,
+            options.audit,
+            shutdown.clone(),
+        );
         let tasks = TaskTracker::new();
         tasks.spawn(collector::run(api.clone()));
         tasks.spawn(accept(listener, tls, api.clone(), tasks.clone()));

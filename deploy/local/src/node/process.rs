@@ -14,6 +14,7 @@
 //! may leave `b` behind. Write `exec b`.
 
 use super::exec::{self, Launch, Started};
+use common_runtime::descriptor::registered;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid};
 use std::fs::File;
 use std::io;
@@ -76,10 +77,7 @@ pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<
 
 impl Process {
     fn adopt(started: Started) -> io::Result<Self> {
-        // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always gives
-        // the same number and closes it only when dropped, which AsyncFd, its owner from here on, does after taking it
-        // off.
-        let fd = unsafe { AsyncFd::register_with_interest(started.fd, Interest::READABLE) }?;
+        let fd = registered(started.fd, Interest::READABLE)?;
         Ok(Self { pid: started.pid, fd, exit: None })
     }
 

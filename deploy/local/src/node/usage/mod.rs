@@ -10,12 +10,11 @@
 
 mod processes;
 
-use super::state::Node;
+use super::listeners::Occupant;
 use crate::usage::{ContainerUsage, Usage, UsageTable, Usages};
 use jiff::Timestamp;
 use processes::Used;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,11 +22,16 @@ use tokio_util::sync::CancellationToken;
 /// Shortest time that a rate is taken over.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
 
-/// Keeps a table of what runs on `node` up to date until `shutdown`.
-pub(super) async fn run(node: Arc<Node>, table: UsageTable, shutdown: CancellationToken) {
+/// Keeps a table of what runs on the node of this name up to date until `shutdown`.
+pub(super) async fn run(
+    node: &str,
+    occupants: impl Fn() -> Vec<Occupant>,
+    table: UsageTable,
+    shutdown: CancellationToken,
+) {
     let mut meter = Meter::default();
     loop {
-        let occupants = node.occupants();
+        let occupants = occupants();
         let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
         let look =
             move || (if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) }, processes::machine());
@@ -35,7 +39,7 @@ pub(super) async fn run(node: Arc<Node>, table: UsageTable, shutdown: Cancellati
         let (now, at) = (Instant::now(), Timestamp::now());
         let mut usages = Usages::default();
         let machine = machine.and_then(|used| meter.rate(Subject::Machine, used, now, now, at));
-        usages.node = machine.map(|usage| (node.options.name.clone(), usage));
+        usages.node = machine.map(|usage| (node.to_owned(), usage));
         for occupant in &occupants {
             let Some(used) = used.get(&occupant.group) else { continue };
             if let Some(usage) = meter.rate(Subject::Group(occupant.group), *used, occupant.since, now, at) {
