@@ -76,7 +76,6 @@ impl UsageTable {
         self.shared.latest.lock().clone()
     }
 
-    /// Replaces what is known.
     pub(crate) fn put(&self, usages: Usages) {
         *self.shared.latest.lock() = usages;
     }

@@ -15,12 +15,10 @@ pub(crate) struct Cause {
 pub(crate) struct Causes(Vec<Cause>);
 
 impl Causes {
-    /// Whether nothing was found.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What was found.
     pub(super) fn as_slice(&self) -> &[Cause] {
         &self.0
     }

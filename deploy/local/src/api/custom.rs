@@ -20,11 +20,8 @@ pub(crate) struct CustomColumn {
 /// What a version of a definition says.
 #[derive(Debug)]
 pub(crate) struct CustomModel {
-    /// Its structural schema.
     pub(crate) schema: Value,
-    /// The patterns in it.
     pub(crate) patterns: schema::Patterns,
-    /// Its columns.
     pub(crate) columns: Vec<CustomColumn>,
     /// Fields for field selectors.
     pub(crate) selectable: Vec<String>,

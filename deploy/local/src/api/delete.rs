@@ -28,12 +28,10 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// The finalizer of an owner that waits for its dependents.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// What a deletion did.
 #[derive(Debug)]
 pub(crate) struct Deleted {
     /// The object as it is now, or was last.
     pub(crate) object: Arc<Object>,
-    /// Whether it is gone.
     pub(crate) gone: bool,
 }
 

@@ -25,7 +25,6 @@ use super::table::Include;
 /// The largest body that is read, in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// Answers a request.
 pub(crate) async fn handle<B>(api: Arc<Api>, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send,

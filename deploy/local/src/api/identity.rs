@@ -31,9 +31,7 @@ const EXPIRATION: (i64, i64) = (600, 3600);
 /// Who sends a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Caller {
-    /// Name of the user.
     pub(crate) name: String,
-    /// Groups of the user.
     pub(crate) groups: Vec<String>,
     /// Uid of the user, if it is an object, and the pod that the token is bound to.
     about: Option<Box<Grant>>,
@@ -91,7 +89,6 @@ impl Caller {
     }
 }
 
-/// All tokens.
 pub(crate) struct Tokens {
     administrator: String,
     given: Mutex<HashMap<String, Grant>>,

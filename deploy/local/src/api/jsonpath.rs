@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::fields::same_text;
 
-/// A parsed path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path(Vec<Step>);
 

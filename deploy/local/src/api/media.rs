@@ -29,10 +29,8 @@ pub(crate) enum Form {
     Partial,
 }
 
-/// What a client takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accept {
-    /// The form of objects.
     pub(crate) form: Form,
     /// YAML in place of JSON.
     pub(crate) yaml: bool,

@@ -79,12 +79,10 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// Options of a write.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteOptions {
     /// Answer as if, and keep nothing.
     pub(crate) dry_run: bool,
-    /// Unknown fields.
     pub(crate) field_validation: FieldValidation,
     /// Who writes, for server-side apply.
     pub(crate) manager: String,
@@ -137,7 +135,6 @@ impl WriteOptions {
     }
 }
 
-/// What becomes of dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     /// They go after the owner.
@@ -153,7 +150,6 @@ pub(crate) enum Propagation {
 pub(crate) struct DeleteOptions {
     /// Seconds until the object is gone.
     pub(crate) grace: Option<i64>,
-    /// What becomes of dependents.
     pub(crate) propagation: Option<Propagation>,
     /// The object must have this uid.
     pub(crate) uid: Option<String>,

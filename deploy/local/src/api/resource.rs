@@ -50,9 +50,7 @@ pub(crate) struct ScalePaths {
 /// How a resource differs from a plain one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// What names look like.
     pub(crate) name: NameRule,
-    /// What generation counts.
     pub(crate) generation: Generation,
     /// Whether status is a subresource.
     pub(crate) status: bool,
@@ -79,7 +77,6 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// A plain resource.
     pub(crate) const PLAIN: Rules = Rules {
         name: NameRule::Subdomain,
         generation: Generation::Never,
@@ -100,9 +97,7 @@ impl Rules {
 /// Whose metrics a resource shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measured {
-    /// Pods'.
     Pods,
-    /// Nodes'.
     Nodes,
 }
 
@@ -139,7 +134,6 @@ pub(crate) enum Model {
     Custom(CustomModel),
     /// What is used by the objects of another resource; read alone.
     Measured(Measured),
-    /// A question.
     Review(Review),
 }
 
@@ -148,17 +142,13 @@ pub(crate) enum Model {
 pub(crate) struct Resource {
     /// API group; empty for core.
     pub(crate) group: String,
-    /// Version in the group.
     pub(crate) version: String,
-    /// Kind of its objects.
     pub(crate) kind: String,
-    /// Kind of its lists.
     pub(crate) list_kind: String,
     /// Name in paths.
     pub(crate) plural: String,
     /// Name for people.
     pub(crate) singular: String,
-    /// Abbreviations.
     pub(crate) short_names: Vec<String>,
     /// Groups of resources that it is listed with, like `all`.
     pub(crate) categories: Vec<String>,
@@ -166,11 +156,9 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
     /// The table of the store that holds its objects.
     pub(crate) table: Arc<str>,
-    /// How bodies are read.
     pub(crate) model: Model,
     /// How it differs from a plain resource.
     pub(crate) rules: Rules,
-    /// Its scale subresource.
     pub(crate) scale: Option<ScalePaths>,
 }
 
@@ -270,7 +258,6 @@ impl Registry {
         self.resources.retain(|_, resource| &*resource.table != table);
     }
 
-    /// One resource.
     pub(crate) fn get(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         self.resources.get(&(group.to_string(), version.to_string(), plural.to_string())).cloned()
     }

@@ -8,7 +8,6 @@ use super::access::Access;
 use super::resource::{Registry, Resource};
 use super::status::{ApiError, Result};
 
-/// What a path means.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// `/healthz`, `/livez`, `/readyz`, perhaps with one check behind.
@@ -23,22 +22,17 @@ pub(crate) enum Route {
     Resources(String, String),
     /// `/openapi/v3`, or a document of it.
     OpenApi(Option<(String, String)>),
-    /// A resource.
     Resource(RequestInfo),
-    /// Nothing.
     Unknown,
 }
 
 /// A resource, one object of it, or a part of one.
 #[derive(Debug)]
 pub(crate) struct RequestInfo {
-    /// The resource.
     pub(crate) resource: Arc<Resource>,
     /// The namespace; empty across namespaces and for cluster-wide resources.
     pub(crate) namespace: String,
-    /// The object.
     pub(crate) name: Option<String>,
-    /// Its subresource.
     pub(crate) subresource: Option<String>,
 }
 
@@ -61,7 +55,6 @@ impl RequestInfo {
 }
 
 impl Route {
-    /// Reads a path.
     pub(crate) fn parse(path: &str, registry: &Registry) -> Result<Route> {
         let decoded: Vec<String> =
             path.split('/').filter(|segment| !segment.is_empty()).map(super::query::unescape).collect();

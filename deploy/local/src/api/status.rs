@@ -18,7 +18,6 @@ pub(crate) type Result<T> = std::result::Result<T, ApiError>;
 pub(crate) struct ApiError {
     /// HTTP status code, also in the body.
     pub(crate) code: u16,
-    /// The `Status` object.
     pub(crate) body: Value,
 }
 

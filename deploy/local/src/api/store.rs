@@ -30,7 +30,6 @@ const ORIGIN: u64 = 1000;
 /// One state of an object, without `apiVersion` and `kind`; immutable once made.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// The object's fields.
     pub(crate) value: Value,
     /// Its resourceVersion; 0 if it was never stored.
     pub(crate) version: u64,
@@ -149,7 +148,6 @@ impl Store {
         self.inner.lock().version
     }
 
-    /// One object.
     pub(crate) fn get(&self, table: &str, key: &str) -> Option<Arc<Object>> {
         self.inner.lock().tables.get(table)?.objects.get(key).cloned()
     }

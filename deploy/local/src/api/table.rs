@@ -10,11 +10,8 @@ use super::store::Object;
 /// What rows carry beside their cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
-    /// Nothing.
     Nothing,
-    /// The object's metadata.
     Metadata,
-    /// The whole object.
     Object,
 }
 

@@ -8,11 +8,9 @@ use super::status::ApiError;
 /// Where an object is, or would be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
-    /// Its resource.
     pub(crate) resource: &'a Arc<Resource>,
     /// Its namespace; empty for cluster-wide objects.
     pub(crate) namespace: &'a str,
-    /// Its name.
     pub(crate) name: &'a str,
 }
 

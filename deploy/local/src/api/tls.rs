@@ -24,7 +24,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The first byte of a TLS connection: a handshake record.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// The server's identity.
 #[derive(Clone)]
 pub(crate) struct Tls {
     acceptor: TlsAcceptor,

@@ -61,7 +61,6 @@ struct Watcher {
 }
 
 impl Api {
-    /// Answers a watch.
     pub(crate) fn watch(
         self: &Arc<Self>,
         resource: &Arc<Resource>,

@@ -1,8 +1,8 @@
 //! Create and update: from a body to a stored object.
 //!
 //! Every write takes the same way: prepare the state to be stored ([`super::prepare`]), and commit it against the
-//! version that was read. A commit that lost a race starts again from the
-//! new state, unless the client named a version: then it is told of the conflict.
+//! version that was read. A commit that lost a race starts again from the new state, unless the client named a
+//! version: then it is told of the conflict.
 
 use std::sync::Arc;
 
@@ -28,7 +28,6 @@ pub(crate) enum Part {
     Internal,
 }
 
-/// What a write did.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// 200 or 201.

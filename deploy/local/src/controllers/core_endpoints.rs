@@ -9,8 +9,8 @@
 //! The limit of 1000 addresses and its annotation; the annotation `last-change-trigger-time`.
 
 use super::index::true_condition;
+use super::pod_endpoint::{HEADLESS, addresses, target_ref};
 use super::ports;
-use super::slices::{HEADLESS, addresses, target_ref};
 use super::write::Request;
 use common_controller::key_of;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};

@@ -10,7 +10,7 @@
 //! Events, and rollbacks by annotation (removed from Kubernetes long ago; `kubectl rollout undo` patches the template).
 
 use super::claim::claim;
-use super::deployment_status::{Outcome, status};
+use super::deployment_status::{Outcome, replicas_of, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
 use super::index::{Index, Plan, Write, is_finished, owned_by, selects};
 use super::rolling::{Set, bounds, new_replicas, old_replicas};
@@ -264,7 +264,6 @@ impl Rollout<'_> {
     }
 }
 
-/// A template's labels.
 fn template_labels(template: &PodTemplateSpec) -> &BTreeMap<String, String> {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     template.metadata.as_ref().and_then(|m| m.labels.as_ref()).unwrap_or(&NONE)
@@ -281,11 +280,6 @@ fn has_template(set: &ReplicaSet, template: &PodTemplateSpec) -> bool {
         labels.remove(POD_TEMPLATE_HASH);
     }
     own == wanted
-}
-
-/// Replicas a set should have.
-pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
-    set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
 fn revision_of(set: &Arc<ReplicaSet>) -> i64 {

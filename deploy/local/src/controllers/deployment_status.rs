@@ -7,7 +7,6 @@
 //!
 //! A condition's transition time changes with its status alone, its update time also whenever the roll moves.
 
-use super::deployment::replicas_of;
 use super::rolling::bounds;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet};
@@ -27,6 +26,11 @@ pub(crate) struct Outcome<'a> {
     pub(crate) created: bool,
     /// Its name is taken.
     pub(crate) collided: bool,
+}
+
+/// Replicas a set should have.
+pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
+    set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
 /// The status at `now`, and when to look again because of a deadline.

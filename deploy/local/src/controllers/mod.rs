@@ -30,6 +30,7 @@ mod hash;
 pub mod horizontal;
 mod index;
 mod mirror;
+mod pod_endpoint;
 mod ports;
 mod replica_set;
 mod rolling;

@@ -13,11 +13,12 @@
 //! Topology hints, zones, and the annotation `last-change-trigger-time`.
 
 use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, matches_all, owned_by, selector_of, true_condition};
+use super::pod_endpoint::{HEADLESS, addresses, target_ref};
 use super::write::Request;
 use super::{core_endpoints, ports};
 use common_controller::Kind;
 use common_controller::{ObjectKey, key_of};
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
@@ -31,9 +32,6 @@ const ENDPOINTS_MAX: usize = 100;
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The manager of slices for Services with a selector.
 pub(crate) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-/// Label for what belongs to a Service without a cluster address.
-pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
-
 /// What is to be done for the Service `key`: its slices and its core/v1 Endpoints.
 ///
 /// A Service that loses its selector keeps both as they are: from then on they are somebody else's.
@@ -90,19 +88,6 @@ fn families(service: &Service) -> Vec<Family> {
     if families.is_empty() { vec![Family::V4] } else { families }
 }
 
-/// A pod's addresses.
-pub(crate) fn addresses(pod: &Pod) -> Vec<IpAddr> {
-    let Some(status) = pod.status.as_ref() else { return Vec::new() };
-    let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).chain(status.pod_ip.as_deref());
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in all.filter_map(|ip| ip.parse().ok()) {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses
-}
-
 /// A pod as an endpoint. A Service that publishes addresses that are not ready calls them ready.
 fn endpoint(service: &Service, pod: &Pod, address: IpAddr) -> Endpoint {
     let serving = true_condition(pod, "Ready").is_some();
@@ -124,29 +109,15 @@ fn endpoint(service: &Service, pod: &Pod, address: IpAddr) -> Endpoint {
     }
 }
 
-/// A reference to a pod, as endpoints carry it.
-pub(crate) fn target_ref(pod: &Pod) -> ObjectReference {
-    ObjectReference {
-        kind: Some("Pod".into()),
-        namespace: pod.namespace(),
-        name: pod.metadata.name.clone(),
-        uid: pod.metadata.uid.clone(),
-        ..ObjectReference::default()
-    }
-}
-
 /// What all slices of one Service and family have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     /// Start of the slices' names, and their service-name label.
     pub(crate) service: ObjectKey,
-    /// All labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// All annotations.
     pub(crate) annotations: BTreeMap<String, String>,
     /// Whose end is theirs.
     pub(crate) owner: OwnerReference,
-    /// Of the addresses.
     pub(crate) family: Family,
 }
 

@@ -53,7 +53,6 @@ impl Pool {
 }
 
 impl Leased {
-    /// The address.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.address
     }

@@ -54,20 +54,15 @@ pub(crate) enum ConfigError {
 /// What must be looked up before an environment can be made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// ConfigMaps by name.
     pub(crate) config_maps: BTreeMap<String, BTreeMap<String, String>>,
-    /// Secrets by name.
     pub(crate) secrets: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// What a pod knows of itself beyond its object.
 #[derive(Clone, Debug)]
 pub(crate) struct DownwardFields {
-    /// The pod's address.
     pub(crate) pod_ip: IpAddr,
-    /// The node's address.
     pub(crate) host_ip: IpAddr,
-    /// The node's name.
     pub(crate) node_name: String,
 }
 

@@ -32,7 +32,6 @@ struct Counted {
     count: i32,
 }
 
-/// Where events go.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     queue: mpsc::Sender<Event>,

@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     /// Absolute path.

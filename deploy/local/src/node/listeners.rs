@@ -20,7 +20,6 @@ use tokio::time::Instant;
 pub(crate) struct Occupant {
     /// `NAMESPACE/POD`.
     pub(crate) pod: String,
-    /// The container's name.
     pub(crate) container: String,
     /// Its process group.
     pub(crate) group: i32,

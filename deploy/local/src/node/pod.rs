@@ -52,9 +52,7 @@ const ADDRESS_RETRY: Duration = Duration::from_secs(1);
 /// What the watch says of a pod.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
-    /// It is there.
     Present(Arc<Pod>),
-    /// It is gone.
     Gone,
 }
 
@@ -65,7 +63,6 @@ enum Why {
     Deleted(Duration),
     /// The object is gone, or belongs to another node.
     Gone,
-    /// The node shuts down.
     Shutdown,
 }
 

@@ -13,7 +13,6 @@ use kube::{Api, Client, ResourceExt};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What one run needs.
 pub(super) struct Prepared {
     pub(super) launch: Launch,
     pub(super) told: SocketAddr,

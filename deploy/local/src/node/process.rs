@@ -30,7 +30,6 @@ use tokio::sync::oneshot;
 /// thousands of pods started at once, and those come back with an error and are tried again.
 const STARTS_MAX: usize = 4096;
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// By itself, with that status.
@@ -49,7 +48,6 @@ impl Exit {
     }
 }
 
-/// A running process.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: Pid,

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for the answer to a probe, as a kubelet's default.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A running plane.
 pub(super) struct Plane {
     /// No other plane of this process has it: what was found out about a plane is not true of the one that follows it.
     pub(super) number: u64,

@@ -277,7 +277,6 @@ const ALL: &[&str] = &[
     "jobs",
 ];
 
-/// All built-in resources.
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::default();
     for row in rows() {

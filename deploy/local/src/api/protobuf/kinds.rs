@@ -7,7 +7,6 @@ use self::Count::{Many, One, Optional};
 use self::Field as F;
 use self::Type::{Blobs, Either, Flag, Number, Of, Text, Texts};
 
-/// One message.
 pub(super) struct Message {
     pub(super) name: &'static str,
     pub(super) fields: &'static [Field],

@@ -25,7 +25,6 @@ const GRPC_CHECK: &str = "/grpc.health.v1.Health/Check";
 /// `SERVING` of `grpc.health.v1.HealthCheckResponse`: field 1, varint 1.
 const GRPC_SERVING: [u8; 2] = [0x08, 0x01];
 
-/// What an attempt does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Handler {
     /// A command in the container's surroundings exits with 0.

@@ -94,7 +94,6 @@ pub(crate) fn period(annotation: Option<&str>) -> Result<Option<Duration>, Strin
     }
 }
 
-/// One probe's state.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     spec: Spec,

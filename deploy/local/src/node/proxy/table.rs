@@ -62,7 +62,6 @@ impl ServiceTable {
         self.destinations.read().get(&key).cloned()
     }
 
-    /// Replaces everything.
     pub(crate) fn replace(&self, destinations: impl Iterator<Item = (PortKey, Destination)>) {
         *self.destinations.write() = destinations.collect();
     }
