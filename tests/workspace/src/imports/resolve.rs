@@ -11,6 +11,8 @@ enum Place {
     Module(usize),
     /// At something in a module.
     Item { module: usize, name: String },
+    /// In another crate, by way of a `use` in this one.
+    Outside,
 }
 
 /// All uses of one file by another: importing and imported file, and the name.
@@ -27,7 +29,7 @@ pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
             match resolve(modules, number, path, DEPTH) {
                 Some(Place::Item { module, name }) => add(module, name),
                 // A module's name alone: what is used of it is mentioned elsewhere.
-                Some(Place::Module(_)) | None => {}
+                Some(Place::Module(_) | Place::Outside) | None => {}
             }
         }
         for path in &module.globs {
@@ -72,7 +74,7 @@ fn member(modules: &[Module], number: usize, name: &str, depth: usize) -> Option
         return Some(Place::Item { module: number, name: name.to_owned() });
     }
     if let Some(path) = module.bindings.get(name) {
-        return resolve(modules, number, path, depth);
+        return Some(resolve(modules, number, path, depth).unwrap_or(Place::Outside));
     }
     let depth = depth.checked_sub(1)?;
     module.globs.iter().chain(&module.reexported).find_map(|path| match resolve(modules, number, path, depth)? {

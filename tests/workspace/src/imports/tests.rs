@@ -17,7 +17,7 @@ fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     imports(files).circles().into_iter().map(text).collect()
 }
 
-const ROOT: (&str, &str) = ("lib.rs", "mod door; mod house;");
+const ROOT: (&str, &str) = ("lib.rs", "mod door; mod house; pub use std::rc::Rc as Elsewhere;");
 const HOUSE: (&str, &str) = ("house/mod.rs", "mod stove; pub use stove::Stove; pub(crate) fn plan() {}");
 const STOVE: (&str, &str) = ("house/stove.rs", "pub struct Stove; pub fn light() {}");
 
@@ -97,6 +97,7 @@ fn tests_other_crates_and_names_of_modules_do_not_count() {
         "use crate::house::stove;",
         "pub use crate::house::stove::light;",
         "pub(in crate::house) fn f() {}",
+        "mod inner { pub use std::sync::Arc as Shared; } use inner::Shared; fn f(_: crate::Elsewhere) {}",
     ] {
         assert_eq!(edges(&[ROOT, HOUSE, STOVE, ("door/mod.rs", text)]), Vec::<String>::new(), "{text}");
     }
