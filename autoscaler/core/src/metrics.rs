@@ -57,7 +57,7 @@ pub struct MetricsSpec {
 
 /// Why a stat was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum Refused {
+pub enum RejectedStat {
     /// Infinite or not a number.
     #[error("{field} is {value}, not a finite number")]
     NotFinite {
@@ -92,7 +92,7 @@ pub enum Refused {
     },
 }
 
-impl Refused {
+impl RejectedStat {
     /// A short name for a metric's label.
     pub fn name(self) -> &'static str {
         match self {
@@ -136,7 +136,7 @@ impl Metrics {
     ///
     /// # Errors
     /// Says what is wrong with the stat; nothing of it was recorded.
-    pub fn record(&mut self, stat: &Stat, now: Timestamp) -> Result<(), Refused> {
+    pub fn record(&mut self, stat: &Stat, now: Timestamp) -> Result<(), RejectedStat> {
         if let Err(refused) = check(stat, now) {
             self.refused = self.refused.saturating_add(1);
             return Err(refused);
@@ -181,7 +181,7 @@ impl Metrics {
     }
 }
 
-fn check(stat: &Stat, now: Timestamp) -> Result<(), Refused> {
+fn check(stat: &Stat, now: Timestamp) -> Result<(), RejectedStat> {
     let fields = [
         ("average_concurrent_requests", stat.average_concurrent_requests),
         ("average_proxied_concurrent_requests", stat.average_proxied_concurrent_requests),
@@ -190,18 +190,18 @@ fn check(stat: &Stat, now: Timestamp) -> Result<(), Refused> {
     ];
     for (field, value) in fields {
         if !value.is_finite() {
-            return Err(Refused::NotFinite { field, value });
+            return Err(RejectedStat::NotFinite { field, value });
         }
         if value < 0.0 {
-            return Err(Refused::Negative { field, value });
+            return Err(RejectedStat::Negative { field, value });
         }
         if value > VALUE_MAX {
-            return Err(Refused::TooLarge { field, value });
+            return Err(RejectedStat::TooLarge { field, value });
         }
     }
     let ahead_secs = stat.timestamp.saturating_sub(now.as_secs());
     if ahead_secs > FUTURE_MAX.as_secs() as i64 {
-        return Err(Refused::Future { timestamp: stat.timestamp, ahead_secs });
+        return Err(RejectedStat::Future { timestamp: stat.timestamp, ahead_secs });
     }
     Ok(())
 }

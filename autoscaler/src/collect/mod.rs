@@ -15,7 +15,7 @@ pub mod scraper;
 
 use crate::scale::{Attention, CollectSpec, Collection, CollectionHealth};
 use autoscaler_core::decider::{Load, Unknown};
-use autoscaler_core::metrics::{Metrics, MetricsSpec, Refused};
+use autoscaler_core::metrics::{Metrics, MetricsSpec, RejectedStat};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common::stat::Stat;
@@ -84,7 +84,7 @@ pub enum Recorded {
     /// Its revision is not collected here.
     Unknown,
     /// It holds something that no honest source sends.
-    Refused(Refused),
+    Refused(RejectedStat),
 }
 
 impl Collector {

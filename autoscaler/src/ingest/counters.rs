@@ -1,6 +1,6 @@
 //! What became of connections, frames and stats, as metrics.
 
-use autoscaler_core::metrics::Refused;
+use autoscaler_core::metrics::RejectedStat;
 use common_runtime::telemetry::Metrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -90,13 +90,13 @@ struct Reason {
     reason: Dropped,
 }
 
-impl From<Refused> for Dropped {
-    fn from(refused: Refused) -> Self {
+impl From<RejectedStat> for Dropped {
+    fn from(refused: RejectedStat) -> Self {
         match refused {
-            Refused::NotFinite { .. } => Self::NotFinite,
-            Refused::Negative { .. } => Self::Negative,
-            Refused::TooLarge { .. } => Self::TooLarge,
-            Refused::Future { .. } => Self::Future,
+            RejectedStat::NotFinite { .. } => Self::NotFinite,
+            RejectedStat::Negative { .. } => Self::Negative,
+            RejectedStat::TooLarge { .. } => Self::TooLarge,
+            RejectedStat::Future { .. } => Self::Future,
         }
     }
 }

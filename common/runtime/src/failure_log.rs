@@ -1,9 +1,9 @@
 //! Logs the failures of something that is tried again until it works, without a line for each attempt.
 //!
-//! A single failure is no news: it is logged at debug. When the same thing has failed for [`LASTING`], it is logged at
+//! A single failure is no news: it is logged at debug. When the same thing has failed for five seconds, it is logged at
 //! warn, once. What follows is at debug again, until the thing works, which is logged at info. Not every thing reports
-//! its success (a watch is silent while nothing happens), so failures that lie further apart than [`FORGOTTEN_AFTER`]
-//! belong to different runs.
+//! its success (a watch is silent while nothing happens), so failures that lie two minutes apart belong to different
+//! runs.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 const PROFILING_PORT: u16 = 8008;
 
 /// Settings of a process that is a plane and nothing else.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct ProcessOptions {
     /// Follows `config-logging`; none: log levels are somebody else's affair.
     pub logs: Option<LogControl>,
@@ -47,20 +47,6 @@ impl Default for ConfigMapNames {
             logging: config::LOGGING.to_owned(),
             leader_election: config::LEADER_ELECTION.to_owned(),
             observability: config::OBSERVABILITY.to_owned(),
-        }
-    }
-}
-
-impl Default for ProcessOptions {
-    fn default() -> Self {
-        Self {
-            logs: None,
-            kubernetes_min_version: None,
-            profiling: None,
-            admin_tls: None,
-            admin_is_fixed: false,
-            otel: otlp::Environment::default(),
-            config_maps: ConfigMapNames::default(),
         }
     }
 }

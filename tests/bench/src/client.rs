@@ -14,7 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Connects under way at once: fewer than an accept queue takes.
 const CONNECTING: usize = 100;
 
-/// One connection.
 pub(crate) struct Connection {
     stream: TcpStream,
 }

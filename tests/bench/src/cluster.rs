@@ -33,13 +33,9 @@ const SILENCE: Duration = Duration::from_millis(50);
 /// Requests that may be held for one revision.
 const HELD_MAX: u32 = 20_000;
 
-/// An activator and its cluster.
 pub(crate) struct Plane {
-    /// The data port for HTTP/1.1.
     pub(crate) http1: SocketAddr,
-    /// The data port for HTTP/2.
     pub(crate) h2c: SocketAddr,
-    /// The activator.
     pub(crate) process: Process,
     client: kube::Client,
     _server: ApiServer,

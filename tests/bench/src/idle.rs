@@ -12,7 +12,6 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(12);
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// The row.
 pub(crate) const ROW: Row = Row {
     name: "idle-memory",
     what: "resident with 100 sleeping revisions",

@@ -10,14 +10,12 @@ use common::backend::Protocol;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use tempfile::TempDir;
 
-/// The revision that is measured.
 const REVISION: &str = "warm";
 
 /// Something that requests are sent to.
 pub(crate) struct Target {
     /// For people.
     pub(crate) name: &'static str,
-    /// Where.
     pub(crate) address: SocketAddr,
     /// Who is charged; nobody for the backend itself.
     process: Option<Owner>,
@@ -30,7 +28,6 @@ enum Owner {
 }
 
 impl Target {
-    /// The process that is charged.
     pub(crate) fn process(&self) -> Option<&Process> {
         self.process.as_ref().map(|owner| match owner {
             Owner::Process(process) => process,
@@ -48,7 +45,6 @@ impl Target {
         Self { name: "direct", address, process: None, _files: None }
     }
 
-    /// The activator.
     pub(crate) async fn activator(
         settings: &Settings,
         protocol: Protocol,

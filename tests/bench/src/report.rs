@@ -3,7 +3,6 @@
 use crate::settings::{Settings, quantile};
 use futures::future::LocalBoxFuture;
 
-/// One row of the table.
 pub(crate) struct Row {
     /// By which it is selected.
     pub(crate) name: &'static str,
@@ -11,7 +10,6 @@ pub(crate) struct Row {
     pub(crate) what: &'static str,
     /// Of what; empty for a ratio.
     pub(crate) unit: &'static str,
-    /// Which side is good.
     pub(crate) good: Good,
     /// Which of the repetitions is held against the bounds: [`MEDIAN`] or [`P99`].
     pub(crate) judged: f64,
@@ -39,7 +37,6 @@ pub(crate) enum Good {
 pub(crate) struct Measurement {
     /// What it fills in.
     pub(crate) rows: &'static [Row],
-    /// The experiment.
     pub(crate) run: for<'a> fn(&'a Settings) -> LocalBoxFuture<'a, anyhow::Result<Figures>>,
 }
 
@@ -51,7 +48,6 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// A row's repetitions.
     pub(crate) fn row(&mut self, name: &'static str, samples: Vec<f64>) {
         self.samples.push((name, samples));
     }
@@ -62,7 +58,6 @@ impl Figures {
     }
 }
 
-/// The table's head.
 pub(crate) fn print_title(settings: &Settings) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!(

@@ -27,7 +27,6 @@ pub(crate) struct StallDetector {
 struct Watcher(Mutex<Seen>);
 
 struct Seen {
-    /// The processor ran then.
     latest: Instant,
     /// From the last look before to the first after.
     gaps: Vec<(Instant, Instant)>,

@@ -355,7 +355,6 @@ async fn a_stat_becomes_a_patch() {
     assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).as_deref(), Some(""), "leases are released");
 }
 
-/// A standalone autoscaler.
 fn options(listen: SocketAddr, on_scale: Option<autoscaler::OnScale>) -> autoscaler::Options {
     autoscaler::Options {
         system_namespace: SYSTEM.into(),

@@ -49,7 +49,6 @@ struct Front {
     throttler: Throttler,
 }
 
-/// A request in an activator.
 pub(crate) struct Request {
     pub(crate) revision: usize,
     pub(crate) since: Duration,

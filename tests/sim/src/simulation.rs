@@ -254,7 +254,6 @@ impl Simulation {
         }
     }
 
-    /// An event after `delay`.
     pub(crate) fn at(&mut self, delay: Duration, event: Event) {
         self.made += 1;
         self.queue.insert((self.now + delay, self.made), event);

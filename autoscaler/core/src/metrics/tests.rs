@@ -104,7 +104,7 @@ fn a_time_stamp_may_be_a_little_ahead() {
     let ahead = |secs| Stat { timestamp: NOW.as_secs() + secs, ..stat(1.0, 0.0, 0.0, 0.0) };
     assert_eq!(metrics.record(&ahead(5), NOW), Ok(()));
     let error = metrics.record(&ahead(6), NOW).expect_err("too far");
-    assert_eq!(error, Refused::Future { timestamp: NOW.as_secs() + 6, ahead_secs: 6 });
+    assert_eq!(error, RejectedStat::Future { timestamp: NOW.as_secs() + 6, ahead_secs: 6 });
 }
 
 #[test]

@@ -12,8 +12,8 @@
 //! | a resource is not served (404 to a list or watch) | for each resource | likewise |
 //!
 //! A connection may also be taken and nothing ever said. A request that was given up after a second or more counts as
-//! unanswered, one that waits does so every [`report::UNANSWERED`], and after [`report::HEAD_WITHIN`] it ends with an
-//! error, so that its next attempt gets another connection.
+//! unanswered. One that waits counts as unanswered every ten seconds, and ends with an error after 65 seconds, so that
+//! its next attempt gets another connection.
 //!
 //! # Not here
 //!

@@ -12,7 +12,7 @@
 //! | [`Parameters`] | versions, cipher suites and curves under Go's names |
 //! | [`Trust`] | what a client demands of a server: a name, and who signs it |
 //! | [`unverified()`] | a client that believes anybody: for probes alone |
-//! | [`accept()`] | a server's handshake, and a plain word to who speaks plain HTTP |
+//! | [`accept()`] | a server's handshake, and an answer to who speaks plain HTTP |
 //! | [`files`] | certificates out of files, followed as they change |
 
 mod accept;
@@ -24,7 +24,7 @@ mod roots;
 mod trust;
 mod unverified;
 
-pub use accept::{Refused, accept, speaks_tls};
+pub use accept::{HandshakeError, accept, speaks_tls};
 pub use identity::{ClientAuth, Identity, server_config};
 pub use parameters::Parameters;
 pub use pem::PemError;

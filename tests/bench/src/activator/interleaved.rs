@@ -48,7 +48,6 @@ pub(super) fn ratio(above: &[f64], below: &[f64]) -> Vec<f64> {
     above.iter().zip(below).map(|(a, b)| a / b).collect()
 }
 
-/// The absolute figures.
 pub(super) fn beside(figures: &mut Figures, all: &[Series]) {
     for series in all {
         if !series.cpu.is_empty() {

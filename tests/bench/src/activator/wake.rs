@@ -70,7 +70,6 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// One pod's start.
 struct Wake {
     /// Connections are taken.
     accepting: Instant,

@@ -79,7 +79,6 @@ impl Series {
     }
 }
 
-/// One stat of each revision.
 fn frames() -> Vec<Bytes> {
     let entry = |n: u32| {
         let stat = Stat {

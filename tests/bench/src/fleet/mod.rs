@@ -44,25 +44,19 @@ pub(crate) struct Fleet {
     api: UnboundedReceiver<String>,
     /// Pods of each process, and what it says.
     pods: Vec<(u32, UnboundedReceiver<String>)>,
-    /// Where pods live.
     network: Ipv4Addr,
     kubeconfig: PathBuf,
     processes: Vec<Process>,
     _files: tempfile::TempDir,
 }
 
-/// An autoscaler that works.
 pub(crate) struct Autoscaler {
-    /// The process.
     pub(crate) process: Process,
-    /// Where stats come in.
     pub(crate) stats: SocketAddr,
-    /// Where metrics are served.
     admin: SocketAddr,
 }
 
 impl Fleet {
-    /// A cluster without revisions.
     pub(crate) async fn start(settings: &Settings, rules: Rules) -> anyhow::Result<Self> {
         let files = tempfile::tempdir()?;
         let kubeconfig = files.path().join("kubeconfig");
@@ -187,7 +181,6 @@ impl Fleet {
         timeout(within, patch).await.with_context(|| format!("nobody woke {revision}"))?
     }
 
-    /// The administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> String {
         self.kubeconfig.display().to_string()
     }
@@ -222,7 +215,6 @@ pub(crate) fn now_nanos() -> i128 {
     monotonic_nanos()
 }
 
-/// The name of a revision.
 pub(crate) fn name(prefix: &str, n: u32) -> String {
     format!("{prefix}-{n:05}")
 }

@@ -10,7 +10,6 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
-/// Whose rules hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rules {
     /// Those of the drop-in.
@@ -30,7 +29,6 @@ pub(crate) enum State {
     Asleep,
 }
 
-/// Where all revisions live.
 pub(crate) const NAMESPACE: &str = "fleet";
 
 /// Long ago.

@@ -17,11 +17,9 @@ use tokio::time::timeout;
 /// A server, and the token that opens it.
 pub(super) struct Exchange {
     client: Client,
-    /// The administrator's token.
     pub(super) token: String,
 }
 
-/// A complete answer.
 pub(super) struct Answer {
     /// Status code.
     pub(super) status: u16,
@@ -31,7 +29,6 @@ pub(super) struct Answer {
     pub(super) body: Value,
 }
 
-/// An open watch.
 pub(super) struct Stream {
     body: Body,
     buffer: Vec<u8>,

@@ -32,13 +32,11 @@ impl Mode {
 
 /// What is compared, and how.
 pub(super) struct Wanted<'a> {
-    /// The body.
     pub(super) body: &'a Value,
     /// How closely.
     pub(super) mode: Mode,
     /// Arrays that may hold more, in any order.
     pub(super) contains: Vec<String>,
-    /// Where nothing may be.
     pub(super) absent: Vec<String>,
 }
 

@@ -9,7 +9,6 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bindings(BTreeMap<String, String>);
 
-/// A piece of a text.
 enum Piece<'a> {
     Text(&'a str),
     Placeholder(&'a str),

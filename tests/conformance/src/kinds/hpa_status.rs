@@ -113,7 +113,6 @@ impl MetricCase {
     }
 }
 
-/// A metric's status, flat.
 #[derive(Default)]
 struct Shape<'a> {
     kind: &'static str,

@@ -39,7 +39,6 @@ impl Reachability {
     }
 }
 
-/// A condition's status.
 #[derive(Clone, Copy, Deserialize)]
 pub(super) enum Status {
     True,

@@ -28,7 +28,6 @@ pub(crate) struct Plane {
     /// Also the name of its account.
     pub(crate) binary: &'static str,
     args: &'static [&'static str],
-    /// Where its probes are answered.
     port: u16,
 }
 
@@ -40,18 +39,14 @@ pub(crate) const HPA: Plane = Plane { binary: "autoscaler-hpa", args: &["--hpa=n
 /// An API server with everything installed but the planes.
 pub(crate) struct Site {
     server: ApiServer,
-    /// An administrator's client.
     pub(crate) client: Client,
     folder: TempDir,
 }
 
 pub(crate) struct Running {
     pub(crate) plane: Plane,
-    /// Where its probes are answered.
     pub(crate) address: SocketAddr,
-    /// The process.
     pub(crate) process: Process,
-    /// Its log.
     pub(crate) said: Said,
 }
 
@@ -76,7 +71,6 @@ impl Site {
         Ok(Self { server, client, folder: tempfile::tempdir()? })
     }
 
-    /// Where the API server listens.
     pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
         let cluster = self.cluster()?;
         let url = cluster["server"].as_str().context("a server")?;

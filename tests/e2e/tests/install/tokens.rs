@@ -30,7 +30,6 @@ async fn total(env: &TestEnv, name: &str, label: &str) -> anyhow::Result<f64> {
     total_of(env, &[0, 1], name, label).await
 }
 
-/// The same over some autoscalers.
 pub(crate) async fn total_of(env: &TestEnv, autoscalers: &[usize], name: &str, label: &str) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for n in autoscalers {
