@@ -1,10 +1,16 @@
 //! The autoscaler: receives stats, looks at metrics where it is asked to, decides for each revision, patches replicas,
 //! switches the path. [`import`] translates manifests of others.
+//!
+//! ```text
+//! stats ─▶ ingest ─▶ collect ─▶ scale (decides) ─▶ reconcile ─▶ replicas, path, status
+//!                      ▲ pods     ▲ engine (metrics)   ▲ what differs between installs: knative, standalone
+//! ```
 
 pub mod api_rate;
 #[cfg(test)]
 mod certificate;
 pub mod collect;
+mod decisions;
 mod engine;
 pub mod explain;
 pub mod front_end;

@@ -8,7 +8,7 @@ pub mod bucket_services;
 pub(crate) mod lifecycle;
 pub(crate) mod watches;
 
-use crate::front_end::{Buckets, Decisions};
+use crate::decisions::{Buckets, Decisions};
 use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;

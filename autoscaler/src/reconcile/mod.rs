@@ -24,23 +24,20 @@ pub(crate) mod error;
 pub(crate) mod kpa;
 mod metric;
 pub(crate) mod parts;
+mod wiring;
 pub(crate) mod world;
 pub(crate) mod writes;
 
 #[cfg(test)]
 mod tests;
 
-use crate::scale::{OnScale, Ports};
+pub use wiring::Wiring;
+
 use common::RevisionKey as Key;
-use common::config::{AutoscalerConfig, DeploymentConfig};
-use common::write_rate::Rate;
 use common_controller::{Priority, WorkQueue, Workers};
-use common_runtime::clock::Clock;
-use common_runtime::resolve::Resolve;
 use error::Error;
 use futures::future::BoxFuture;
 use kpa::lifecycle::Lifecycle;
-use kube::Client;
 use parts::Parts;
 use std::iter;
 use std::sync::Arc;
@@ -53,30 +50,6 @@ use tokio_util::sync::CancellationToken;
 const WORKERS: usize = 16;
 /// Workers that scale and do nothing else: as many services wake at the same time.
 const URGENT_WORKERS: usize = 32;
-
-/// What the reconcilers are made of.
-pub struct Wiring {
-    /// Where the activators live.
-    pub system_namespace: String,
-    /// The cluster's DNS domain.
-    pub cluster_domain: String,
-    /// How fast the API server is written to.
-    pub api_rate: Rate,
-    /// Told of every replicas patch that was answered.
-    pub on_scale: Option<OnScale>,
-    /// The API server.
-    pub client: Client,
-    /// From names to addresses.
-    pub resolver: Arc<dyn Resolve>,
-    /// Decisions, measurements, pods, leadership, and the feed.
-    pub ports: Ports,
-    /// Wall-clock time.
-    pub clock: Clock,
-    /// `config-autoscaler`, live.
-    pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// `config-deployment`, live.
-    pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
-}
 
 /// A controller that only one front end has.
 pub(crate) struct OwnController {

@@ -1,9 +1,9 @@
 //! What controllers are made of. A front end takes it apart and hands each controller what that one uses.
 
-use super::Wiring;
 use super::kpa::leaving::Leaving;
 use super::kpa::probe::Prober;
 use super::kpa::scaler::Scaler;
+use super::wiring::Wiring;
 use super::world::watches::Watches;
 use super::world::{Queues, World};
 use super::writes::Writes;

@@ -4,7 +4,7 @@ use super::configs::Configs;
 use super::tokens::Tokens;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
-use crate::front_end::Buckets;
+use crate::decisions::Buckets;
 use crate::ingest::admission::Gate;
 use crate::ingest::attest::{Attestations, watch_activators};
 use crate::ingest::counters::{Counters, IngestCounters};

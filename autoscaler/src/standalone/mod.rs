@@ -19,7 +19,7 @@ pub(crate) mod validation;
 
 pub use hpa::Hpa;
 
-use crate::front_end::{Buckets, Decisions};
+use crate::decisions::{Buckets, Decisions};
 use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;

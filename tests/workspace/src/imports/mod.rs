@@ -84,11 +84,6 @@ impl Imports {
         })
     }
 
-    /// Forgets one import, for a list of those that are tolerated. False if there is none.
-    pub fn forget(&mut self, from: &str, to: &str) -> bool {
-        self.uses.get_mut(from).is_some_and(|uses| uses.remove(to).is_some())
-    }
-
     /// Whether no folder holds both files.
     fn apart(&self, a: &str, b: &str) -> bool {
         self.folders(a).iter().all(|folder| !self.folders(b).contains(folder))

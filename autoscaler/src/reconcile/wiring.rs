@@ -1,0 +1,34 @@
+//! What the reconcilers need of the process.
+
+use crate::scale::{OnScale, Ports};
+use common::config::{AutoscalerConfig, DeploymentConfig};
+use common::write_rate::Rate;
+use common_runtime::clock::Clock;
+use common_runtime::resolve::Resolve;
+use kube::Client;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What the reconcilers are made of.
+pub struct Wiring {
+    /// Where the activators live.
+    pub system_namespace: String,
+    /// The cluster's DNS domain.
+    pub cluster_domain: String,
+    /// How fast the API server is written to.
+    pub api_rate: Rate,
+    /// Told of every replicas patch that was answered.
+    pub on_scale: Option<OnScale>,
+    /// The API server.
+    pub client: Client,
+    /// From names to addresses.
+    pub resolver: Arc<dyn Resolve>,
+    /// Decisions, measurements, pods, leadership, and the feed.
+    pub ports: Ports,
+    /// Wall-clock time.
+    pub clock: Clock,
+    /// `config-autoscaler`, live.
+    pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
+    /// `config-deployment`, live.
+    pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
+}
