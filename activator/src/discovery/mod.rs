@@ -6,7 +6,6 @@
 
 pub(crate) mod front_end;
 pub(crate) mod knative;
-mod mirror;
 mod slices;
 pub(crate) mod standalone;
 

@@ -15,6 +15,7 @@ use super::{Event, Listing};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::names;
+use common_controller::ObjectKey;
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
@@ -43,12 +44,9 @@ pub(crate) enum Side {
 /// Every object's entries, by the revision that they are about.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    owners: BTreeMap<ObjectName, Owner>,
-    sums: BTreeMap<Owner, BTreeMap<ObjectName, Vec<Entry>>>,
+    owners: BTreeMap<ObjectKey, Owner>,
+    sums: BTreeMap<Owner, BTreeMap<ObjectKey, Vec<Entry>>>,
 }
-
-/// Namespace and name of a slice or of Endpoints.
-pub(crate) type ObjectName = (String, String);
 
 pub(crate) type Owner = (RevisionKey, Side);
 
@@ -104,7 +102,7 @@ impl Entry {
 
 impl Index {
     /// Takes over what one object says, nothing for its deletion. Answers with the sums that may have changed.
-    pub(crate) fn set(&mut self, name: ObjectName, entries: Vec<Entry>) -> Vec<Owner> {
+    pub(crate) fn set(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Vec<Owner> {
         let mut changed = Vec::new();
         let owner = entries.first().map(|entry| (entry.key.clone(), entry.side));
         let former = match &owner {
@@ -189,7 +187,7 @@ mod tests {
     }
 
     fn put(index: &mut Index, slice: &EndpointSlice) -> Vec<Owner> {
-        index.set(("ns".to_owned(), slice.name_any()), Entry::of_slice(slice))
+        index.set(ObjectKey::new("ns", slice.name_any()), Entry::of_slice(slice))
     }
 
     fn pods(index: &Index) -> (Vec<String>, Vec<String>) {
@@ -224,7 +222,7 @@ mod tests {
         assert_eq!(pods(&index).0, ["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.4:8080"], "ready in any slice is ready");
         assert!(pods(&index).1.is_empty());
         assert!(put(&mut index, &more).is_empty(), "the same again is no change");
-        assert_eq!(index.set(("ns".to_owned(), "a".to_owned()), vec![]), [owner_of(Side::Private)]);
+        assert_eq!(index.set(ObjectKey::new("ns", "a"), vec![]), [owner_of(Side::Private)]);
         assert_eq!(pods(&index).0, ["10.0.0.2:8080"]);
     }
 

@@ -13,13 +13,14 @@
 
 pub mod scraper;
 
-use crate::scale::{Attention, CollectSpec, Collection, CollectionHealth};
+use crate::scale::{CollectSpec, Collection, CollectionHealth, Requests};
 use autoscaler_core::decider::{Load, Unknown};
 use autoscaler_core::metrics::{Metrics, MetricsSpec, RejectedStat};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common::stat::Stat;
 use common::time::Timestamp;
+use common_controller::Priority;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -36,7 +37,7 @@ pub const DOUBTS_MAX: u32 = 2;
 pub struct Collector {
     revisions: DashMap<RevisionKey, Arc<Mutex<Collected>>>,
     clock: Clock,
-    attention: Attention,
+    requests: Requests,
 }
 
 #[derive(Debug)]
@@ -88,9 +89,9 @@ pub enum Recorded {
 }
 
 impl Collector {
-    /// An empty table. Revisions whose health changes are put on `attention`.
-    pub fn new(clock: Clock, attention: Attention) -> Self {
-        Self { revisions: DashMap::new(), clock, attention }
+    /// An empty table. Revisions whose health changes are added to `requests`.
+    pub fn new(clock: Clock, requests: Requests) -> Self {
+        Self { revisions: DashMap::new(), clock, requests }
     }
 
     /// Records a stat at its own time, or at `now` if it has none.
@@ -143,7 +144,7 @@ impl Collector {
         if let Some(collected) = self.get(key)
             && collected.lock().set_health(health)
         {
-            self.attention.push(key);
+            self.requests.add(key.clone(), Priority::Normal);
         }
     }
 
@@ -159,7 +160,7 @@ impl Collector {
         let changed = collected.set_health(health);
         drop(collected);
         if changed {
-            self.attention.push(key);
+            self.requests.add(key.clone(), Priority::Normal);
         }
     }
 
@@ -238,7 +239,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stats_are_recorded_for_what_is_collected() {
         let clock = Clock::starting_at(Timestamp::from_secs(1_000));
-        let collector = Collector::new(clock.clone(), Attention::new());
+        let collector = Collector::new(clock.clone(), Requests::new());
         let key = RevisionKey::new("ns", "a");
         let load = |attested| collector.load(&key, ScalingMetric::Concurrency, clock.now(), attested);
         assert_eq!(collector.record(&key, &stat(1.0), clock.now()), Recorded::Unknown);
@@ -263,8 +264,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_scrape_is_recorded_when_it_ends() {
         let clock = Clock::starting_at(Timestamp::from_secs(1_000));
-        let attention = Attention::new();
-        let collector = Collector::new(clock.clone(), attention.clone());
+        let requests = Requests::new();
+        let collector = Collector::new(clock.clone(), requests.clone());
         let key = RevisionKey::new("ns", "a");
         collector.ensure(&key, spec(None));
         assert_eq!(collector.begin_scrape(&key), None, "nothing to scrape");
@@ -276,8 +277,8 @@ mod tests {
         for _ in 0..2 {
             collector.end_scrape(&key, None, CollectionHealth::Failed("no answer".into()));
         }
-        assert_eq!(attention.try_next(), Some(key.clone()));
-        assert_eq!(attention.try_next(), None, "told once");
+        assert_eq!(requests.try_next().as_ref().map(common_controller::Item::key), Some(&key));
+        assert!(requests.try_next().is_none(), "told once");
         assert!(collector.begin_scrape(&key).is_some());
         collector.end_scrape(&key, Some(&stat(3.0)), CollectionHealth::Healthy);
         let load = collector.load(&key, ScalingMetric::Rps, clock.now(), true);
@@ -288,14 +289,14 @@ mod tests {
     /// Goal: what may be a matter of a moment is told when it lasts, once, and is over at once.
     #[test]
     fn doubts_are_told_when_they_last() {
-        let attention = Attention::new();
-        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), attention.clone());
+        let requests = Requests::new();
+        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), requests.clone());
         let key = RevisionKey::new("ns", "a");
         collector.ensure(&key, spec(Some("a-private")));
         let doubt = || CollectionHealth::NoEndpoints("failed to get endpoints".into());
         let turn = |health| {
             collector.not_scraped(&key, health);
-            attention.try_next().is_some()
+            requests.try_next().is_some()
         };
         assert!(!turn(doubt()) && !turn(doubt()) && !turn(CollectionHealth::Healthy), "two turns are nothing");
         assert!(!turn(doubt()) && !turn(doubt()));
@@ -309,7 +310,7 @@ mod tests {
     /// Goal: a mesh that was found is remembered for a while, and forgotten with an edit.
     #[tokio::test(start_paused = true)]
     async fn a_mesh_is_remembered_for_a_while() {
-        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), Attention::new());
+        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), Requests::new());
         let key = RevisionKey::new("ns", "a");
         collector.ensure(&key, spec(Some("a-private")));
         let hidden = || {

@@ -7,6 +7,7 @@
 use super::{Sources, State, Subject};
 use autoscaler_core::engine::blend::Measured;
 use common::RevisionKey as Key;
+use common_controller::Priority;
 use common_runtime::failure_log::FailureLog;
 use hpa::pods::trimmed;
 use hpa::sources::{PATIENCE, readings};
@@ -49,7 +50,7 @@ impl Look {
                 None => failures.recovered(),
             }
             self.state.lock().measured = Some(measured);
-            self.sources.attention.push(&self.key);
+            self.sources.requests.add(self.key.clone(), Priority::Normal);
         }
     }
 

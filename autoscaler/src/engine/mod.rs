@@ -1,7 +1,7 @@
 //! Looks at the metrics of revisions that ask for it, and makes one wish of metrics and load.
 //!
 //! ```text
-//! reconciler ── follow ──▶ one task for each revision with pods: every period, pods and metrics ─▶ Measured ── attention ──▶
+//! reconciler ── follow ──▶ one task for each revision with pods: every period, pods and metrics ─▶ Measured ── requests ──▶
 //!            ── answer ──▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ wish
 //! ```
 //!
@@ -18,7 +18,7 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use crate::scale::Attention;
+use crate::scale::Requests;
 use autoscaler_core::engine::blend::{Answer, Blend, Input, Measured};
 use autoscaler_core::engine::plan::{PERIOD_DEFAULT, Plan};
 use common::RevisionKey as Key;
@@ -44,7 +44,7 @@ struct Sources {
     client: Client,
     metrics: Arc<dyn MetricSource>,
     clock: Clock,
-    attention: Attention,
+    requests: Requests,
 }
 
 /// One revision.
@@ -80,10 +80,10 @@ pub(crate) struct Subject {
 
 impl Engine {
     /// Asks the API server's metrics APIs.
-    pub(crate) fn new(client: Client, clock: Clock, attention: Attention) -> Self {
+    pub(crate) fn new(client: Client, clock: Clock, requests: Requests) -> Self {
         let mapper = Arc::new(Mapper::new(client.clone()));
         let metrics = Arc::new(RestMetrics::new(client.clone(), mapper, PERIOD_DEFAULT));
-        Self { sources: Sources { client, metrics, clock, attention }, revisions: DashMap::new() }
+        Self { sources: Sources { client, metrics, clock, requests }, revisions: DashMap::new() }
     }
 
     /// Looks at `subject` from now on, while there are replicas.

@@ -54,7 +54,7 @@ fn usage(cpu: &[&str]) -> Value {
 
 struct World {
     engine: Engine,
-    feed: Attention,
+    feed: Requests,
     mock: Mock,
     key: Key,
     behavior: Option<Behavior>,
@@ -62,7 +62,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (mock, feed) = (Mock::default(), Attention::new());
+        let (mock, feed) = (Mock::default(), Requests::new());
         let engine = Engine::new(mock.client(), Clock::starting_at(NOW), feed.clone());
         Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior: subject("1s").plan.behavior.clone() }
     }
@@ -90,7 +90,7 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
     world.engine.follow(&world.key, subject("3s"), 2);
     assert_eq!(world.answer(2, 1).desired, Some(2), "not looked yet");
     let start = tokio::time::Instant::now();
-    assert_eq!(world.feed.next().await, world.key);
+    assert_eq!(*world.feed.next().await.key(), world.key);
     let answer = world.answer(2, 1);
     assert_eq!((answer.desired, answer.asked, &*answer.metric), (Some(5), 5, "cpu resource"), "500m over 100m");
     assert_eq!(world.engine.failure(&world.key), None);

@@ -8,7 +8,7 @@ use crate::pods::PodIndex;
 use crate::scale::fixture::subject;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
-use crate::scale::{Attention, Deciders, Initial, Surroundings};
+use crate::scale::{Deciders, Initial, Requests, Surroundings};
 use autoscaler_core::bounds::Bounds;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Obstacle};
@@ -24,13 +24,13 @@ use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
 fn multiscaler() -> Arc<Multiscaler> {
-    let (clock, attention) = (Clock::starting_at(Timestamp::from_secs(1_785_542_400)), Attention::new());
+    let (clock, requests) = (Clock::starting_at(Timestamp::from_secs(1_785_542_400)), Requests::new());
     let sources = Sources {
-        collector: Arc::new(Collector::new(clock.clone(), attention.clone())),
-        pods: Arc::new(PodIndex::new(attention.clone())),
+        collector: Arc::new(Collector::new(clock.clone(), requests.clone())),
+        pods: Arc::new(PodIndex::new(requests.clone())),
         attestations: Arc::new(Attestations::new(false)),
         clock,
-        attention,
+        requests,
         metrics: DeciderMetrics::new(&Metrics::default()),
     };
     Arc::new(Multiscaler::new(sources, true))

@@ -9,7 +9,7 @@ use crate::pods::PodIndex;
 use crate::scale::fixture::subject;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
-use crate::scale::{Attention, CollectSpec, Collection, Deciders, Initial, PodSet, Pods, Surroundings};
+use crate::scale::{CollectSpec, Collection, Deciders, Initial, PodSet, Pods, Requests, Surroundings};
 use autoscaler_core::forwarding::Hop;
 use common::ownership::{Holder, Owner, bucket_names};
 use common::scaling::Aggregation;
@@ -43,7 +43,7 @@ struct Instance {
     me: Holder,
     address: SocketAddr,
     assign: Assign,
-    attention: Attention,
+    requests: Requests,
     attestations: Arc<Attestations>,
     here: Arc<Here>,
     ingest: Arc<Ingest>,
@@ -77,16 +77,16 @@ impl Instance {
         let (shutdown, names, ip) = (CancellationToken::new(), Names::default(), me.pod_ip);
         let server = StatServer::bind((ip, port).into()).await.expect("bind");
         let address = server.local_addr().expect("address");
-        let (clock, attention, attestations) = (Clock::system(), Attention::new(), Arc::new(Attestations::new(false)));
-        let collector = Arc::new(Collector::new(clock.clone(), Attention::new()));
-        let pods = Arc::new(PodIndex::new(Attention::new()));
+        let (clock, requests, attestations) = (Clock::system(), Requests::new(), Arc::new(Attestations::new(false)));
+        let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
+        let pods = Arc::new(PodIndex::new(Requests::new()));
         pods.end_list();
         let sources = Sources {
             collector: collector.clone(),
             pods: pods.clone(),
             attestations: attestations.clone(),
             clock: clock.clone(),
-            attention: attention.clone(),
+            requests: requests.clone(),
             metrics: DeciderMetrics::new(&Metrics::default()),
         };
         let multiscaler = Arc::new(Multiscaler::new(sources, true));
@@ -113,7 +113,7 @@ impl Instance {
         let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
         tokio::spawn(async move { peers.run().await });
         tokio::spawn(server.serve(ingest.clone(), Counters::default(), shutdown.clone()));
-        Self { me, address, assign, attention, attestations, here, ingest, names, shutdown }
+        Self { me, address, assign, requests, attestations, here, ingest, names, shutdown }
     }
 
     /// A stat stream into this instance, as an activator's; or from another autoscaler, for what takes this hop.
@@ -213,8 +213,8 @@ async fn a_stat_wakes_its_revision_whoever_receives_it() {
     let (first, second) = pair().await;
     let stream = first.stream(None).await;
     within(stream.send(frame(&[message(FIRST), message(SECOND)]))).await.expect("sent");
-    assert_eq!(within(first.attention.next()).await.name(), FIRST);
-    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!(within(first.requests.next()).await.key().name(), FIRST);
+    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
     assert_eq!((first.desired(FIRST), second.desired(SECOND)), (Some(1), Some(1)));
     assert_eq!((first.desired(SECOND), second.desired(FIRST)), (Some(0), Some(0)), "nobody decides for the other");
     eventually("counted", || first.here.counters.totals() == (1, 1)).await;
@@ -227,7 +227,7 @@ async fn stats_are_forwarded_over_tls() {
     let certificate = Certificate::new(STATS);
     let (first, second) = pair_showing([Some((&certificate, false)), Some((&certificate, false))]).await;
     first.receive(&[message(SECOND)]);
-    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
 
     certificate.renew();
     // The link is dialled anew: its holder's address is another's for a moment.
@@ -246,9 +246,9 @@ async fn tls_can_be_rolled_out() {
     let certificate = Certificate::new(STATS);
     let (first, second) = pair_showing([Some((&certificate, true)), None]).await;
     first.receive(&[message(SECOND)]);
-    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
     second.receive(&[message(FIRST)]);
-    assert_eq!(within(first.attention.next()).await.name(), FIRST);
+    assert_eq!(within(first.requests.next()).await.key().name(), FIRST);
 }
 
 /// Goal: hostile stats are each counted by their reason, in a frame whose honest entries count; what is unknown is
@@ -328,7 +328,7 @@ async fn a_forwarded_stat_is_sent_on_once() {
     let third = Instance::start("as-2", [127, 0, 0, 4], first.address.port(), None).await;
     third.believe(1, Some(&first)); // It has not heard yet that the bucket is the second's now.
     third.receive(&[message(SECOND)]);
-    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
     assert_eq!((third.dropped(Dropped::Misrouted), first.dropped(Dropped::Misrouted)), (0, 0));
 
     let forwarded = (first.here.counters.totals().1, second.here.counters.totals().0);
@@ -368,7 +368,7 @@ async fn a_bucket_that_is_given_away_is_nobodys() {
     eventually("linked to the second alone", || first.ingest.peers.count() == 1).await;
     second.believe(0, Some(&second));
     first.believe(0, Some(&second));
-    assert_eq!(within(second.attention.next()).await.name(), FIRST);
+    assert_eq!(within(second.requests.next()).await.key().name(), FIRST);
     assert_eq!((first.here.counters.totals(), second.dropped(Dropped::Misrouted)), ((0, 1), 0));
 }
 
@@ -381,9 +381,9 @@ async fn an_ownerless_stat_waits_for_its_owner() {
     first.receive(&[message(FIRST), message(SECOND)]);
     assert_eq!(first.desired(FIRST), Some(0));
     first.believe(0, Some(&first));
-    assert_eq!(within(first.attention.next()).await.name(), FIRST);
+    assert_eq!(within(first.requests.next()).await.key().name(), FIRST);
     first.believe(1, Some(&second));
-    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
 }
 
 /// Goal: an owner that cannot be reached costs its own stats, after 15 s, counted; nothing waits for it meanwhile.
@@ -412,7 +412,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     first.names.0.lock().insert(service(1), second.address);
     first.assign.set(1, Some(hidden.clone()), false);
     first.receive(&[message(SECOND)]);
-    assert_eq!(within(second.attention.next()).await.name(), SECOND);
+    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
 
     // Its bucket goes to another, and it gains the other one: the former Service would refuse the link.
     for instance in [&first, &second] {
@@ -421,7 +421,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     }
     first.names.0.lock().insert(service(0), second.address);
     first.receive(&[message(FIRST)]);
-    assert_eq!(within(second.attention.next()).await.name(), FIRST);
+    assert_eq!(within(second.requests.next()).await.key().name(), FIRST);
 }
 
 /// Goal: members of a StatefulSet find each other by name, without leases.
@@ -438,6 +438,6 @@ async fn members_of_a_stateful_set_forward_by_name() {
     let (owner, other, n) = if owned_by_first { (&first, &second, 0) } else { (&second, &first, 1) };
     other.names.0.lock().insert(host(n), owner.address);
     other.receive(&[message(FIRST)]);
-    assert_eq!(within(owner.attention.next()).await.name(), FIRST);
+    assert_eq!(within(owner.requests.next()).await.key().name(), FIRST);
     assert_eq!(other.desired(FIRST), Some(0));
 }

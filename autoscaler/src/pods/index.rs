@@ -7,11 +7,12 @@ mod tests;
 
 use self::table::{Changed, Index, PodName};
 use super::labels::Labels;
-use crate::scale::{Attention, PodCounts, PodSet, Pods};
+use crate::scale::{PodCounts, PodSet, Pods, Requests};
 use autoscaler_core::decider::Unknown;
 use autoscaler_core::pod_counts::{self, Phase};
 use common::RevisionKey;
 use common::time::Timestamp;
+use common_controller::Priority;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -47,13 +48,13 @@ pub struct PodIndex {
     index: RwLock<Index>,
     /// Whether a full list has arrived.
     synced: watch::Sender<bool>,
-    attention: Attention,
+    requests: Requests,
 }
 
 impl PodIndex {
-    /// An empty index that puts changed revisions on `attention`.
-    pub fn new(attention: Attention) -> Self {
-        Self { index: RwLock::default(), synced: watch::Sender::new(false), attention }
+    /// An empty index that adds changed revisions to `requests`.
+    pub fn new(requests: Requests) -> Self {
+        Self { index: RwLock::default(), synced: watch::Sender::new(false), requests }
     }
 
     /// Waits for the first full list.
@@ -131,7 +132,7 @@ impl PodIndex {
 
     fn tell(&self, changed: Changed) {
         for key in changed.keys {
-            self.attention.push(&key);
+            self.requests.add(key, Priority::Normal);
         }
     }
 }

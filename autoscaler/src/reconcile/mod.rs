@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! watches ─▶ world ─▶ queues ─▶ workers ─▶ kpa ─▶ /scale, ServerlessService, Metric, status
-//!  decisions, pods ─▶ attention ─┘  │         metric ─▶ collector, status
+//!  decisions, pods ─▶ requests ──┘  │         metric ─▶ collector, status
 //!                                   └───────▶ the front end's own
 //! ```
 //!
-//! Each controller has one [work queue](common_controller::WorkQueue), fed by the [`world`]'s watches and the attention
-//! feed, and a few workers. Only the leader of a revision acts on it, and it looks at its lease before each write. The
-//! controllers share [`parts`], and each holds those of them that it uses.
+//! Each controller has one [work queue](common_controller::WorkQueue), fed by the [`world`]'s watches and by requests
+//! of decisions, measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the leader of a revision
+//! acts on it, and it looks at its lease before each write. The controllers share [`parts`], and each holds those of
+//! them that it uses.
 //!
 //! # What goes first
 //!
@@ -118,7 +119,7 @@ async fn work(workers: Workers<Key>, pass: Pass, shutdown: CancellationToken) {
 async fn attend(parts: Arc<Parts>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
-            key = parts.ports.attention.next() => parts.world.attend(&key),
+            item = parts.ports.requests.next() => parts.world.attend(item.key()),
             () = shutdown.cancelled() => return,
         }
     }

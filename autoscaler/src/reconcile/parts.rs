@@ -41,7 +41,7 @@ impl Parts {
         let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
         let limiter = WriteLimiter::new(wiring.api_rate);
         let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
-        let engine = Engine::new(client, clock, wiring.ports.attention.clone());
+        let engine = Engine::new(client, clock, wiring.ports.requests.clone());
         Self::with(wiring, limiter, recorder, engine, queues, watches, shutdown)
     }
 

@@ -16,7 +16,7 @@ use crate::pods::{self, PodIndex};
 use crate::reconcile::Wiring;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
-use crate::scale::{Attention, Ports};
+use crate::scale::{Ports, Requests};
 use common::RevisionKey;
 use common_controller::shares::Shares;
 use common_runtime::clock::Clock;
@@ -36,7 +36,7 @@ const RESYNC: Duration = Duration::from_secs(30);
 pub(super) struct Plane {
     pub(super) shares: Shares,
     clock: Clock,
-    attention: Attention,
+    requests: Requests,
     pub(super) metrics: Metrics,
     collector: Arc<Collector>,
     pub(super) pods: Arc<PodIndex>,
@@ -57,16 +57,16 @@ impl Plane {
         tokens: &Tokens,
     ) -> Self {
         let decides = options.front_end.decides();
-        let (clock, attention, metrics) = (Clock::system(), Attention::new(), Metrics::default());
-        let collector = Arc::new(Collector::new(clock.clone(), attention.clone()));
-        let pods = Arc::new(PodIndex::new(attention.clone()));
+        let (clock, requests, metrics) = (Clock::system(), Requests::new(), Metrics::default());
+        let collector = Arc::new(Collector::new(clock.clone(), requests.clone()));
+        let pods = Arc::new(PodIndex::new(requests.clone()));
         let attestations = Arc::new(Attestations::new(decides.has_upstream_activators()));
         let sources = Sources {
             collector: collector.clone(),
             pods: pods.clone(),
             attestations: attestations.clone(),
             clock: clock.clone(),
-            attention: attention.clone(),
+            requests: requests.clone(),
             metrics: DeciderMetrics::new(&metrics),
         };
         let multiscaler = Arc::new(Multiscaler::new(sources, decides.delay_is_live()));
@@ -90,7 +90,7 @@ impl Plane {
         let (domain, network) = (&options.cluster_domain, configs.network.clone());
         let scraper = Scraper::new(collector.clone(), pods.clone(), resolver, domain, network, scrapes);
         let ingest = Arc::new(ingest);
-        Self { shares, clock, attention, metrics, collector, pods, attestations, multiscaler, peers, ingest, scraper }
+        Self { shares, clock, requests, metrics, collector, pods, attestations, multiscaler, peers, ingest, scraper }
     }
 
     /// Starts everything that runs by itself.
@@ -139,7 +139,7 @@ impl Plane {
                 collection: self.collector.clone(),
                 pods: self.pods.clone(),
                 leadership: Arc::new(self.shares.clone()),
-                attention: self.attention.clone(),
+                requests: self.requests.clone(),
             },
             clock: self.clock.clone(),
             autoscaler_config: configs.autoscaler,

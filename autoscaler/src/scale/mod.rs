@@ -1,11 +1,11 @@
-//! Where reconcilers and decisions meet, in one process: four small ports and a feed of keys.
+//! Where reconcilers and decisions meet, in one process: four small ports and a queue of keys.
 //!
 //! A reconciler works from state alone: it reads a PodAutoscaler, tells [`Deciders`], [`Collection`] and [`Pods`] what
 //! there is to decide, measure and count, and reads back the latest answer. Nobody waits for anybody: every call
-//! returns at once, and whatever changes later puts the revision's key on the [`Attention`] feed.
+//! returns at once, and whatever changes later puts the revision's key into the queue of [`Requests`].
 //!
 //! ```text
-//! stat ── Collector ── poke ── Multiscaler ── status ── Attention ── reconciler ── patch
+//! stat ── Collector ── poke ── Multiscaler ── status ── Requests ── reconciler ── patch
 //!                                  ▲   ready pods: Pods           ▲
 //!                                  └── ensure, observe ───────────┘
 //! ```
@@ -13,26 +13,27 @@
 //! Each port has one real adapter ([`multiscaler`], [`crate::collect`], [`crate::pods`], [`common_controller::shares`]) and is
 //! small enough to fake by hand.
 
-pub mod attention;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod metrics;
 pub mod multiscaler;
 mod scrapes;
 
-pub use attention::Attention;
-
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
 use common::RevisionKey;
 use common::scaling::{Aggregation, DeciderSpec};
-use common_controller::Leadership;
+use common_controller::{Leadership, WorkQueue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// All four ports and the feed, as the reconcilers get them. Cheap to clone.
+/// Keys of revisions that want a reconcile, each at most once: its bound is the number of revisions, so nothing is ever
+/// refused or lost, and whoever adds one never waits.
+pub type Requests = WorkQueue<RevisionKey>;
+
+/// All four ports and the queue, as the reconcilers get them. Cheap to clone.
 #[derive(Clone)]
 pub struct Ports {
     /// Decision loops.
@@ -44,7 +45,7 @@ pub struct Ports {
     /// Which revisions are ours.
     pub leadership: Arc<dyn Leadership>,
     /// Keys that want a reconcile. The reconcilers are its one consumer.
-    pub attention: Attention,
+    pub requests: Requests,
 }
 
 /// One decision loop for each revision.

@@ -21,7 +21,7 @@
 mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
-use super::{Attention, DeciderStatus, Deciders, Initial, Pods, Subject, Surroundings};
+use super::{DeciderStatus, Deciders, Initial, Pods, Requests, Subject, Surroundings};
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
@@ -31,6 +31,7 @@ use autoscaler_core::history::{Action, Entry, History};
 use autoscaler_core::multiscaler::Wheel;
 use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
+use common_controller::Priority;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -53,7 +54,7 @@ pub struct Sources {
     /// Wall-clock time.
     pub clock: Clock,
     /// Where changed revisions are put.
-    pub attention: Attention,
+    pub requests: Requests,
     /// Where decisions are counted.
     pub metrics: DeciderMetrics,
 }
@@ -201,7 +202,7 @@ impl Multiscaler {
 
     fn evaluate(&self, key: &RevisionKey, cause: Cause) {
         let Some(entry) = self.get(key) else { return };
-        let Sources { collector, pods, attestations, clock, attention, .. } = &self.sources;
+        let Sources { collector, pods, attestations, clock, requests, .. } = &self.sources;
         let now = clock.now();
         let ready = pods.ready(key);
         let mut guard = entry.lock();
@@ -233,7 +234,7 @@ impl Multiscaler {
         }
         drop(guard);
         if inform {
-            attention.push(key);
+            requests.add(key.clone(), Priority::Normal);
         }
     }
 

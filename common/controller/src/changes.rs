@@ -6,9 +6,14 @@
 use crate::ObjectKey;
 use crate::relist::Relist;
 use crate::store::key_of;
-use kube::Resource;
+use common_runtime::watching;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use kube::runtime::watcher;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 
 /// One object's change.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +49,9 @@ impl Changes {
             }
             watcher::Event::InitDone => {
                 let gone = self.relist.end(self.known.iter());
-                self.known.retain(|key| !gone.contains(key));
+                for key in &gone {
+                    self.known.remove(key);
+                }
                 gone.into_iter().map(Change::Gone).chain([Change::Listed]).collect()
             }
             watcher::Event::Delete(object) => {
@@ -54,6 +61,15 @@ impl Changes {
             }
         }
     }
+}
+
+/// All changes of the objects of `api` that `config` selects. Never ends.
+pub fn watch<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, Change<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut changes = Changes::default();
+    watching::watch(api, config).flat_map(move |event| stream::iter(changes.take(event))).boxed()
 }
 
 #[cfg(test)]

@@ -159,6 +159,14 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         }
     }
 
+    /// The next key, if one waits.
+    pub fn try_next(&self) -> Option<Item<K>> {
+        let mut state = self.shared.state.lock();
+        state.promote(Instant::now());
+        let (key, priority) = state.take(None)?;
+        Some(Item { queue: self.clone(), key, priority, failed: false })
+    }
+
     /// The next key, which nobody else gets until the returned item is dropped.
     ///
     /// Cancel safe: a key is only taken when this returns.

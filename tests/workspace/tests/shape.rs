@@ -31,7 +31,10 @@ fn dependencies_point_inward() {
         ("hpa", &["common", "common-api", "common-controller", "common-runtime", "hpa-core"]),
         ("autoscaler-core", &["common", "hpa-core"]),
         ("activator-net", &["activator-core", "common", "common-runtime"]),
-        ("activator", &["activator-core", "activator-net", "common", "common-api", "common-runtime"]),
+        (
+            "activator",
+            &["activator-core", "activator-net", "common", "common-api", "common-controller", "common-runtime"],
+        ),
         (
             "autoscaler",
             &["autoscaler-core", "common", "common-api", "common-controller", "common-runtime", "hpa", "hpa-core"],

@@ -12,7 +12,6 @@
 //! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled` upstream then probes nothing and
 //! serves nothing; here pods are probed as in mode `auto`.)
 
-use crate::discovery::mirror::name_of;
 use crate::discovery::{Outbound, Spec};
 use activator_core::backends::{Fallback, Proof, Rules};
 use activator_core::contract::Contract;
@@ -21,6 +20,7 @@ use common::backend::{Backend, Probe, Protocol};
 use common::config::{MeshMode, NetworkConfig};
 use common::names;
 use common_api::Revision;
+use common_controller::key_of;
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::Container;
 use kube::ResourceExt;
@@ -34,7 +34,8 @@ const MAX_HELD: u32 = 10_000;
 
 /// What a Revision comes to, and whether its queue-proxy's probe says all.
 pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: Duration) -> (Spec, bool) {
-    let (namespace, name) = name_of(revision);
+    let key = key_of(revision);
+    let name = key.name().to_owned();
     let containers = &revision.spec.containers;
     let serving = serving_container(containers);
     let is_h2c = serving.and_then(|c| c.ports.as_ref()?.first()?.name.as_deref()) == Some("h2c");
@@ -42,7 +43,6 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
     let total = revision.spec.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_SECONDS);
     let label = |name: &str| revision.labels().get(name).cloned().unwrap_or_default();
     let trusts_probe = trusts_probe(containers, serving);
-    let key = RevisionKey::new(namespace, name.as_str());
     let spec = Spec {
         passthrough: passthrough(&key, network),
         key,

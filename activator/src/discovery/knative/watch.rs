@@ -6,8 +6,7 @@
 //! System-internal TLS ([`crate::InternalTls`]); the annotation for full duplex, which is always on.
 
 use super::revision::{passthrough, rules, spec};
-use crate::discovery::mirror::{Change, Mirror, name_of};
-use crate::discovery::slices::{Entry, Index, ObjectName, Owner, Ports, Side};
+use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
 use crate::discovery::{Closed, Event, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
@@ -15,13 +14,13 @@ use common::backend::Protocol;
 use common::config::NetworkConfig;
 use common::names;
 use common_api::Revision;
-use common_runtime::watching::watch;
-use futures::{Stream, StreamExt};
+use common_controller::changes::{self, Change};
+use common_controller::{ObjectKey, key_of};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +56,7 @@ struct KnativeWatch {
     network: Arc<NetworkConfig>,
     probe_timeout: Duration,
     known: HashMap<RevisionKey, Known>,
-    services: HashMap<ObjectName, (RevisionKey, Service)>,
+    services: HashMap<ObjectKey, (RevisionKey, Service)>,
     index: Index,
     /// Whether each kind has been listed once.
     listed: [bool; 3],
@@ -67,15 +66,14 @@ struct KnativeWatch {
 impl KnativeWatch {
     async fn watch(&mut self, client: Client, mut network: watch::Receiver<Arc<NetworkConfig>>) -> Result<(), Closed> {
         let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
-        let mut revisions = changes::<Revision>(client.clone(), watcher::Config::default()).boxed();
-        let mut endpoints = changes::<Endpoints>(client.clone(), by_label.clone()).boxed();
-        let mut services = changes::<Service>(client, by_label).boxed();
+        let mut revisions = changes::watch(Api::<Revision>::all(client.clone()), watcher::Config::default());
+        let mut endpoints = changes::watch(Api::<Endpoints>::all(client.clone()), by_label.clone());
+        let mut services = changes::watch(Api::<Service>::all(client), by_label);
         loop {
             tokio::select! {
                 Some(change) = revisions.next() => match change {
                     Change::Applied(revision) => self.revision(&revision).await?,
-                    Change::Gone((namespace, name)) => {
-                        let key = RevisionKey::new(namespace, name);
+                    Change::Gone(key) => {
                         self.known.remove(&key);
                         self.send(Event::Deleted(key)).await?;
                     }
@@ -83,7 +81,7 @@ impl KnativeWatch {
                 },
                 Some(change) = endpoints.next() => match change {
                     Change::Applied(object) => {
-                        self.addresses(name_of(&object), Entry::of_endpoints(&object)).await?;
+                        self.addresses(key_of(&object), Entry::of_endpoints(&object)).await?;
                     }
                     Change::Gone(name) => self.addresses(name, Vec::new()).await?,
                     Change::Listed => self.set_listed(1).await?,
@@ -141,7 +139,7 @@ impl KnativeWatch {
         Ok(())
     }
 
-    async fn addresses(&mut self, name: ObjectName, entries: Vec<Entry>) -> Result<(), Closed> {
+    async fn addresses(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Result<(), Closed> {
         for owner in self.index.set(name, entries) {
             self.sum(&owner).await?;
         }
@@ -159,8 +157,8 @@ impl KnativeWatch {
             return Ok(());
         }
         let Some(revision) = labels.get(names::REVISION) else { return Ok(()) };
-        let name = name_of(&service);
-        let key = RevisionKey::new(name.0.as_str(), revision.as_str());
+        let name = key_of(&service);
+        let key = RevisionKey::new(name.namespace(), revision.as_str());
         self.cluster_ip(&key, &service).await?;
         self.services.insert(name, (key, service));
         Ok(())
@@ -187,15 +185,6 @@ impl KnativeWatch {
     async fn send(&self, event: Event) -> Result<(), Closed> {
         self.events.send(event).await.map_err(|_| Closed)
     }
-}
-
-/// All changes of one kind, in all namespaces.
-fn changes<K>(client: Client, config: watcher::Config) -> impl Stream<Item = Change<K>> + Send
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + Send + serde::de::DeserializeOwned + 'static,
-{
-    let mut mirror = Mirror::default();
-    watch(Api::<K>::all(client), config).flat_map(move |event| futures::stream::iter(mirror.take(event)))
 }
 
 fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {

@@ -4,13 +4,14 @@
 //! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well,
 //! both are tried in turn. An annotation that cannot be read is reported and leaves the former one in force.
 
-use crate::discovery::mirror::{Change, Mirror, is_denied, name_of};
-use crate::discovery::slices::{Entry, Index, ObjectName, Ports};
+use crate::discovery::slices::{Entry, Index, Ports};
 use crate::discovery::{Closed, Event, Spec};
 use common::RevisionKey;
 use common::backend::Backend;
 use common::names;
-use common_runtime::watching::{watch, watch_unless};
+use common_controller::changes::{self, Change, Changes};
+use common_controller::{ObjectKey, key_of};
+use common_runtime::watching::watch_unless;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
@@ -33,7 +34,7 @@ pub(super) async fn run(client: Client, events: mpsc::Sender<Event>) {
 }
 
 struct StandaloneWatch {
-    services: HashMap<ObjectName, RevisionKey>,
+    services: HashMap<ObjectKey, RevisionKey>,
     index: Index,
     /// Whether Services, and addresses, have been listed once.
     listed: (bool, bool),
@@ -43,7 +44,7 @@ struct StandaloneWatch {
 /// What one of the watches tells.
 enum WatchEvent {
     Service(Box<Change<Service>>),
-    Addresses(ObjectName, Vec<Entry>),
+    Addresses(ObjectKey, Vec<Entry>),
     AddressesListed,
     SlicesDenied(watcher::Error),
     EndpointsDenied,
@@ -100,16 +101,16 @@ impl StandaloneWatch {
 
     async fn service(&mut self, service: &Service) -> Result<(), Closed> {
         let Some(text) = service.annotations().get(names::BACKEND) else { return Ok(()) };
-        let name = name_of(service);
+        let name = key_of(service);
         let backend: Backend = match serde_json::from_str(text) {
             Ok(backend) => backend,
             Err(error) => {
-                tracing::error!(namespace = name.0, service = name.1, annotation = names::BACKEND, %error,
+                tracing::error!(namespace = name.namespace(), service = name.name(), annotation = names::BACKEND, %error,
                     "annotation refused; what was known stays in force");
                 return Ok(());
             }
         };
-        let spec = Spec::standalone(&name.0, backend);
+        let spec = Spec::standalone(name.namespace(), backend);
         let former = self.services.insert(name, spec.key.clone());
         if let Some(former) = former.filter(|former| *former != spec.key) {
             self.send(Event::Deleted(former)).await?;
@@ -133,43 +134,49 @@ impl StandaloneWatch {
 fn services(client: Client) -> impl Stream<Item = WatchEvent> + Send {
     let selector = format!("{}={}", names::SERVICE_TYPE, names::SERVICE_TYPE_PRIVATE);
     let config = watcher::Config::default().labels(&selector);
-    let mut mirror = Mirror::default();
-    watch(Api::<Service>::all(client), config).flat_map(move |event| {
-        futures::stream::iter(mirror.take(event).into_iter().map(|change| WatchEvent::Service(Box::new(change))))
-    })
+    changes::watch(Api::<Service>::all(client), config).map(|change| WatchEvent::Service(Box::new(change)))
 }
 
 fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
     let config = watcher::Config::default().labels(names::SERVICE_TYPE);
-    let mut mirror = Mirror::default();
+    let mut changes = Changes::default();
     watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
         .flat_map(move |event| {
-            let changes = match event {
-                Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_slice)).collect(),
+            let news = match event {
+                Ok(event) => changes.take(event).into_iter().map(|c| addresses(c, Entry::of_slice)).collect(),
                 Err(error) => vec![WatchEvent::SlicesDenied(error)],
             };
-            futures::stream::iter(changes)
+            futures::stream::iter(news)
         })
         .boxed()
 }
 
 fn endpoints(client: Client) -> BoxStream<'static, WatchEvent> {
     let config = watcher::Config::default().labels(names::SERVICE_TYPE);
-    let mut mirror = Mirror::default();
+    let mut changes = Changes::default();
     watch_unless(Api::<Endpoints>::all(client), config, is_denied)
         .flat_map(move |event| {
-            let changes = match event {
-                Ok(event) => mirror.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
+            let news = match event {
+                Ok(event) => changes.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
                 Err(_) => vec![WatchEvent::EndpointsDenied],
             };
-            futures::stream::iter(changes)
+            futures::stream::iter(news)
         })
         .boxed()
 }
 
+/// Whether the API server will not serve this kind to us, however often it is asked.
+fn is_denied(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
+        _ => false,
+    }
+}
+
 fn addresses<K: ResourceExt>(change: Change<K>, entries: impl Fn(&K) -> Vec<Entry>) -> WatchEvent {
     match change {
-        Change::Applied(object) => WatchEvent::Addresses(name_of(&object), entries(&object)),
+        Change::Applied(object) => WatchEvent::Addresses(key_of(&object), entries(&object)),
         Change::Gone(name) => WatchEvent::Addresses(name, Vec::new()),
         Change::Listed => WatchEvent::AddressesListed,
     }

@@ -5,7 +5,7 @@ mod rows;
 use super::client::PROTOBUF;
 use super::*;
 use crate::pods::PodState;
-use crate::scale::{Attention, CollectSpec, Collection, PodSet, Pods};
+use crate::scale::{CollectSpec, Collection, PodSet, Pods, Requests};
 use autoscaler_core::pod_counts::{CountedPod, Phase};
 use bytes::Bytes;
 use common::scaling::{Aggregation, ScalingMetric};
@@ -67,8 +67,8 @@ impl Fixture {
     /// A revision whose pods answer like this; pods beyond the first need the first's port on addresses of their own.
     async fn new(answers: &[Answer]) -> Self {
         let (clock, key) = (Clock::starting_at(Timestamp::from_secs(1_000_000)), RevisionKey::new("ns", "a"));
-        let collector = Arc::new(Collector::new(clock.clone(), Attention::new()));
-        let pods = Arc::new(PodIndex::new(Attention::new()));
+        let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
+        let pods = Arc::new(PodIndex::new(Requests::new()));
         let how = CollectSpec {
             stable_window: Duration::from_secs(60),
             panic_window: Duration::from_secs(6),

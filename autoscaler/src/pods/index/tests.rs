@@ -18,33 +18,33 @@ fn selector(pairs: &[(&str, &str)]) -> PodSet {
     PodSet::Selector(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
 }
 
-fn drain(attention: &Attention) -> Vec<RevisionKey> {
-    std::iter::from_fn(|| attention.try_next()).collect()
+fn drain(requests: &Requests) -> Vec<RevisionKey> {
+    std::iter::from_fn(|| Some(requests.try_next()?.key().clone())).collect()
 }
 
 /// Goal: counts follow pods that come, change, move between selectors and go, whichever was known first.
 #[test]
 fn counts_follow_the_pods() {
-    let attention = Attention::new();
-    let index = PodIndex::new(attention.clone());
+    let requests = Requests::new();
+    let index = PodIndex::new(requests.clone());
     let (a, b) = (RevisionKey::new("ns", "a"), RevisionKey::new("ns", "b"));
     index.apply("ns", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
     index.apply("other", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
     index.track(&a, selector(&[("app", "a"), ("tier", "web")]));
     index.track(&b, selector(&[("app", "b")]));
     assert_eq!(index.counts(&a).ready, 1, "a pod that was there before, and not its namesake elsewhere");
-    assert_eq!(drain(&attention), [], "nobody is told what he asks for");
+    assert_eq!(drain(&requests), [], "nobody is told what he asks for");
 
     index.apply("ns", "p2", pod(&[("app", "a")], Phase::Running, true));
     assert_eq!(index.counts(&a).ready, 1, "every label of a selector must match");
     index.apply("ns", "p3", pod(&[("app", "a"), ("tier", "web")], Phase::Pending, false));
     assert_eq!((index.counts(&a).pending, index.counts(&a).not_ready), (1, 1));
-    assert_eq!(drain(&attention), std::slice::from_ref(&a));
+    assert_eq!(drain(&requests), std::slice::from_ref(&a));
     index.apply("ns", "p3", pod(&[("app", "b")], Phase::Running, true));
     assert_eq!((index.counts(&a).not_ready, index.counts(&b).ready), (0, 1), "relabelled pods move");
-    drain(&attention);
+    drain(&requests);
     index.apply("ns", "p3", pod(&[("app", "b")], Phase::Running, true));
-    assert_eq!(drain(&attention), [], "an event that changes no count is not told");
+    assert_eq!(drain(&requests), [], "an event that changes no count is not told");
     index.delete("ns", "p1");
     assert_eq!(index.counts(&a), PodCounts::default());
     index.untrack(&b);
@@ -54,8 +54,8 @@ fn counts_follow_the_pods() {
 /// Goal: unknown is not zero: before the first full list, and for what is not tracked.
 #[test]
 fn nothing_is_known_before_the_first_list() {
-    let attention = Attention::new();
-    let index = PodIndex::new(attention.clone());
+    let requests = Requests::new();
+    let index = PodIndex::new(requests.clone());
     let key = RevisionKey::new("ns", "a");
     assert_eq!(index.ready(&key), Err(Unknown::Pods));
     index.track(&key, PodSet::Revision("a".into()));
@@ -64,7 +64,7 @@ fn nothing_is_known_before_the_first_list() {
     index.apply("ns", "p", pod(&[(common::names::REVISION, "a")], Phase::Running, true));
     index.end_list();
     assert_eq!(index.ready(&key), Ok(1));
-    assert_eq!(drain(&attention), std::slice::from_ref(&key));
+    assert_eq!(drain(&requests), std::slice::from_ref(&key));
     index.begin_list();
     index.end_list();
     assert_eq!(index.ready(&key), Ok(0), "what a new list does not name is gone");
@@ -73,8 +73,8 @@ fn nothing_is_known_before_the_first_list() {
 /// Goal: a crash loop is reported while nothing serves, and only then.
 #[test]
 fn trouble_is_told_while_no_pod_is_ready() {
-    let attention = Attention::new();
-    let index = PodIndex::new(attention.clone());
+    let requests = Requests::new();
+    let index = PodIndex::new(requests.clone());
     let key = RevisionKey::new("ns", "a");
     index.track(&key, selector(&[("app", "a")]));
     let mut failing = pod(&[("app", "a")], Phase::Running, false);
@@ -87,7 +87,7 @@ fn trouble_is_told_while_no_pod_is_ready() {
 
 #[test]
 fn only_ready_pods_with_an_address_are_scraped() {
-    let index = PodIndex::new(Attention::new());
+    let index = PodIndex::new(Requests::new());
     let key = RevisionKey::new("ns", "a");
     index.track(&key, selector(&[("app", "a")]));
     index.apply("ns", "ready", pod(&[("app", "a")], Phase::Running, true));
@@ -103,7 +103,7 @@ fn only_ready_pods_with_an_address_are_scraped() {
 /// who has seen a whole window; among those chance decides.)
 #[test]
 fn the_oldest_pod_is_scraped_first() {
-    let index = PodIndex::new(Attention::new());
+    let index = PodIndex::new(Requests::new());
     let (key, t) = (RevisionKey::new("ns", "a"), Timestamp::from_secs(1_000_000));
     index.track(&key, selector(&[("app", "a")]));
     let second = Duration::from_secs(1);

@@ -14,8 +14,8 @@ use crate::engine::Engine;
 use crate::knative::lifecycle::Revisions;
 use crate::knative::watches::NoWatches;
 use crate::scale::{
-    Attention, CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, OnScale, PodCounts, PodSet,
-    Pods, Ports, ScaleEvent, Subject, Surroundings,
+    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, OnScale, PodCounts, PodSet, Pods,
+    Ports, Requests, ScaleEvent, Subject, Surroundings,
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
@@ -251,8 +251,8 @@ impl Fixture {
         let fakes = Arc::new(Fakes::default());
         let told = fakes.clone();
         let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
-        let (clock, attention, metrics) = (Clock::starting_at(NOW), Attention::new(), Mock::default());
-        let engine = Engine::new(metrics.client(), clock.clone(), attention.clone());
+        let (clock, requests, metrics) = (Clock::starting_at(NOW), Requests::new(), Mock::default());
+        let engine = Engine::new(metrics.client(), clock.clone(), requests.clone());
         let (config, autoscaler_config) = watch::channel(Arc::new(AutoscalerConfig::default()));
         let (_deployment, deployment_config) = watch::channel(Arc::new(DeploymentConfig::default()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
@@ -269,7 +269,7 @@ impl Fixture {
                 collection: fakes.clone(),
                 pods: fakes.clone(),
                 leadership: fakes.clone(),
-                attention,
+                requests,
             },
             clock,
             autoscaler_config,

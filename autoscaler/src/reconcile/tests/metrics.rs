@@ -22,8 +22,8 @@ async fn looked_at(annotations: Value, replicas: i32, cpu: &[u32]) -> Fixture {
     f.pods_use(cpu);
     f.decides(Some(1), -1);
     pass(&mut f, vec![]).await.expect("not looked at yet, so nothing goes");
-    let key = f.cx.ports.attention.next().await;
-    assert_eq!(key, f.key, "looked at");
+    let request = f.cx.ports.requests.next().await;
+    assert_eq!(*request.key(), f.key, "looked at");
     f
 }
 
@@ -53,7 +53,7 @@ async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
     f.put_autoscaler(edited_status(edited, 2));
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("nothing goes before the look");
-    f.cx.ports.attention.next().await;
+    f.cx.ports.requests.next().await;
     let script = vec![put_status().with(|body| {
         assert_condition(body, "MetricsMeasured", "False", "FailedGetResourceMetric");
         let message = condition(body, "MetricsMeasured").2;

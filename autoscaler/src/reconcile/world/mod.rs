@@ -11,7 +11,7 @@
 //! A front end hears of the same events, and watches what it needs besides ([`watches`]).
 //!
 //! Pods are counted behind [`crate::scale::Pods`], and decisions made behind [`crate::scale::Deciders`]: both come over
-//! the attention feed.
+//! the queue of requests.
 
 pub(crate) mod facts;
 pub(crate) mod links;

@@ -26,13 +26,13 @@ impl Fixture {
     fn new() -> Self {
         let telemetry = Metrics::default();
         let clock = Clock::starting_at(Timestamp::from_secs(1_000_000));
-        let attention = Attention::new();
+        let requests = Requests::new();
         let sources = Sources {
-            collector: Arc::new(Collector::new(clock.clone(), attention.clone())),
-            pods: Arc::new(PodIndex::new(Attention::new())),
+            collector: Arc::new(Collector::new(clock.clone(), requests.clone())),
+            pods: Arc::new(PodIndex::new(Requests::new())),
             attestations: Arc::new(Attestations::new(false)),
             clock,
-            attention,
+            requests,
             metrics: DeciderMetrics::new(&telemetry),
         };
         let multiscaler = Arc::new(Multiscaler::new(sources.clone(), true));
@@ -82,7 +82,7 @@ impl Fixture {
     }
 
     fn told(&self) -> bool {
-        self.sources.attention.try_next().is_some()
+        self.sources.requests.try_next().is_some()
     }
 }
 
