@@ -4,7 +4,7 @@
 //! keeps the measurements of its first pass: they explain the change. At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`]
 //! bytes for each object; the oldest go first.
 
-use super::object::Shown;
+use super::object::Measurement;
 use bytes::Bytes;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
@@ -25,7 +25,7 @@ const ENTRIES_MAX: usize = 64;
 const BYTES_MAX: usize = 4096;
 /// Longest text of one entry.
 const TEXT_MAX: usize = 400;
-/// What a document is about, and how its table is told from that of a revision.
+/// What a document is about, and how it is told from one about a revision.
 pub const SUBJECT: &str = "horizontalPodAutoscaler";
 
 /// What is known of all objects.
@@ -45,13 +45,13 @@ struct Entry {
     since: Timestamp,
     until: Timestamp,
     passes: u32,
-    told: Told,
+    summary: PassSummary,
     measured: Box<str>,
 }
 
 /// What a pass came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct PassSummary {
     replicas: Option<i32>,
     wanted: Option<i32>,
     scaled: bool,
@@ -69,7 +69,7 @@ impl Explanations {
         conclusion: &Conclusion,
         now: Timestamp,
     ) {
-        let measured: Vec<_> = status.current_metrics.iter().map(|metric| Shown(metric).to_string()).collect();
+        let measured: Vec<_> = status.current_metrics.iter().map(|metric| Measurement(metric).to_string()).collect();
         let metric = |(i, run): (usize, &hpa_core::reconcile::MetricRun)| json!({"type": run.kind, "measured": measured.get(i), "proposed": run.proposed});
         let conditions = status.conditions.iter().map(|condition| {
             json!({"type": condition.kind.as_str(), "status": condition.status, "reason": condition.reason,
@@ -81,19 +81,19 @@ impl Explanations {
             "conditions": conditions.collect::<Vec<_>>(), "error": conclusion.error,
         });
         let scaled = conclusion.action != Action::None;
-        let told = Told {
+        let summary = PassSummary {
             replicas: current,
             wanted: conclusion.desired_replicas,
             scaled,
             why: shortened(&why(status, conclusion)),
         };
-        self.tell(key, latest, told, shortened(&measured.join(", ")), now);
+        self.tell(key, latest, summary, shortened(&measured.join(", ")), now);
     }
 
     /// Nothing is done about an object.
     pub(crate) fn refused(&self, key: &Key, why: &str, now: Timestamp) {
-        let told = Told { replicas: None, wanted: None, scaled: false, why: shortened(why) };
-        self.tell(key, json!({"error": why}), told, "".into(), now);
+        let summary = PassSummary { replicas: None, wanted: None, scaled: false, why: shortened(why) };
+        self.tell(key, json!({"error": why}), summary, "".into(), now);
     }
 
     /// An object is gone.
@@ -101,16 +101,16 @@ impl Explanations {
         self.0.write().remove(key);
     }
 
-    fn tell(&self, key: &Key, latest: Value, told: Told, measured: Box<str>, now: Timestamp) {
+    fn tell(&self, key: &Key, latest: Value, summary: PassSummary, measured: Box<str>, now: Timestamp) {
         let mut all = self.0.write();
         let explained = all.entry(key.clone()).or_default();
         explained.latest = latest;
         match explained.history.back_mut() {
-            Some(last) if last.told == told && !told.scaled => {
+            Some(last) if last.summary == summary && !summary.scaled => {
                 (last.until, last.passes) = (now, last.passes.saturating_add(1));
             }
             _ => {
-                let entry = Entry { since: now, until: now, passes: 1, told, measured };
+                let entry = Entry { since: now, until: now, passes: 1, summary, measured };
                 explained.bytes += entry.bytes();
                 explained.history.push_back(entry);
             }
@@ -134,11 +134,11 @@ impl Explanations {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.told.why.len() + self.measured.len()
+        size_of::<Self>() + self.summary.why.len() + self.measured.len()
     }
 
     fn document(&self) -> Value {
-        let Told { replicas, wanted, scaled, why } = &self.told;
+        let PassSummary { replicas, wanted, scaled, why } = &self.summary;
         json!({
             "since": self.since.as_secs(), "lastedSecs": self.until.saturating_since(self.since).as_secs(),
             "passes": self.passes, "replicas": replicas, "wanted": wanted, "scaled": scaled, "why": why,

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | we do, in place of Kubernetes' controller | [`native`] | `autoscaler-hpa --hpa=native`, the embedded cluster |
 //! | Kubernetes does; we make objects for PodAutoscalers of class HPA | [`delegate`] | `autoscaler-hpa`, beside Knative |
-//! | `autoscaler` does, without an object, by the same sources and rules | `engine` | standalone |
+//! | `autoscaler` does, without an object, by the same [`sources`] and rules | its `engine` | standalone |
 //!
 //! # Rights
 //!

@@ -199,7 +199,7 @@ fn time(at: Timestamp) -> Option<Time> {
 }
 
 /// What a metric measured, for people: `cpu 45% (90m a pod)`.
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Measurement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, resource, current) = match self.0 {
             MetricStatus::Failed => return f.write_str("failed"),
@@ -228,7 +228,7 @@ impl fmt::Display for Shown<'_> {
 
 /// A measurement that can be displayed.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a>(pub &'a MetricStatus);
+pub struct Measurement<'a>(pub &'a MetricStatus);
 
 #[cfg(test)]
 mod tests;

@@ -125,11 +125,7 @@ impl HpaOptions {
 /// `HOSTNAME_UUID`, another one each time.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let mut bits: u128 = rand::random();
-    bits = bits & !(0xf << 76) | 4 << 76; // A random UUID, version 4 ...
-    bits = bits & !(0x3 << 62) | 2 << 62; // ... of the usual variant.
-    let hex = format!("{bits:032x}");
-    format!("{}_{}-{}-{}-{}-{}", host.trim(), &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }
 
 /// Runs until `shutdown`; returns when all is released.

@@ -52,7 +52,7 @@ fn usage(cpu: &[&str]) -> Value {
     json!({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items})
 }
 
-struct World {
+struct Fixture {
     engine: Engine,
     feed: Requests,
     mock: Mock,
@@ -60,7 +60,7 @@ struct World {
     behavior: Option<Behavior>,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let (mock, feed) = (Mock::default(), Requests::new());
         let engine = Engine::new(mock.client(), Clock::starting_at(NOW), feed.clone());
@@ -85,58 +85,58 @@ impl World {
 /// Goal: a look finds what the pods use, comes again after a period, and a failed one takes nothing away.
 #[tokio::test(start_paused = true)]
 async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
-    let world = World::new();
-    world.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).refuses(USAGE, 500, "busy");
-    world.engine.follow(&world.key, subject("3s"), 2);
-    assert_eq!(world.answer(2, 1).desired, Some(2), "not looked yet");
+    let fixture = Fixture::new();
+    fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).refuses(USAGE, 500, "busy");
+    fixture.engine.follow(&fixture.key, subject("3s"), 2);
+    assert_eq!(fixture.answer(2, 1).desired, Some(2), "not looked yet");
     let start = tokio::time::Instant::now();
-    assert_eq!(*world.feed.next().await.key(), world.key);
-    let answer = world.answer(2, 1);
+    assert_eq!(*fixture.feed.next().await.key(), fixture.key);
+    let answer = fixture.answer(2, 1);
     assert_eq!((answer.desired, answer.asked, &*answer.metric), (Some(5), 5, "cpu resource"), "500m over 100m");
-    assert_eq!(world.engine.failure(&world.key), None);
+    assert_eq!(fixture.engine.failure(&fixture.key), None);
 
-    world.feed.next().await;
+    fixture.feed.next().await;
     assert_eq!(start.elapsed().as_secs(), 3, "a period later");
-    let answer = world.answer(5, 0);
+    let answer = fixture.answer(5, 0);
     assert_eq!((answer.desired, answer.failing, answer.held), (Some(5), 1, true));
-    let (reason, why) = world.engine.failure(&world.key).expect("a failure");
+    let (reason, why) = fixture.engine.failure(&fixture.key).expect("a failure");
     assert!(reason == "FailedGetResourceMetric" && why.contains("busy"), "{reason}: {why}");
 }
 
 /// Goal: a sleeping revision is not looked at, and wakes by its load alone.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_looked_at_without_replicas() {
-    let world = World::new();
-    world.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
-    world.engine.follow(&world.key, subject("1s"), 1);
-    world.feed.next().await;
-    assert_eq!(world.answer(1, 0).desired, Some(0));
-    world.engine.follow(&world.key, subject("1s"), 0);
-    world.mock.asked();
+    let fixture = Fixture::new();
+    fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
+    fixture.engine.follow(&fixture.key, subject("1s"), 1);
+    fixture.feed.next().await;
+    assert_eq!(fixture.answer(1, 0).desired, Some(0));
+    fixture.engine.follow(&fixture.key, subject("1s"), 0);
+    fixture.mock.asked();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(world.mock.asked(), [""; 0]);
-    assert_eq!(world.answer(0, 3).desired, Some(3));
-    world.engine.follow(&world.key, subject("1s"), 3);
-    assert_eq!(world.answer(3, 0).desired, Some(3), "what was found before the sleep does not count");
-    world.engine.forget(&world.key);
-    world.mock.asked();
+    assert_eq!(fixture.mock.asked(), [""; 0]);
+    assert_eq!(fixture.answer(0, 3).desired, Some(3));
+    fixture.engine.follow(&fixture.key, subject("1s"), 3);
+    assert_eq!(fixture.answer(3, 0).desired, Some(3), "what was found before the sleep does not count");
+    fixture.engine.forget(&fixture.key);
+    fixture.mock.asked();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(world.mock.asked(), [""; 0], "forgotten");
+    assert_eq!(fixture.mock.asked(), [""; 0], "forgotten");
 }
 
 /// Goal: an edited plan is looked at anew, an equal one goes on.
 #[tokio::test(start_paused = true)]
 async fn only_another_subject_begins_again() {
-    let world = World::new();
-    world.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
-    world.engine.follow(&world.key, subject("60s"), 1);
-    world.feed.next().await;
-    world.mock.asked();
-    world.engine.follow(&world.key, subject("60s"), 1);
+    let fixture = Fixture::new();
+    fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
+    fixture.engine.follow(&fixture.key, subject("60s"), 1);
+    fixture.feed.next().await;
+    fixture.mock.asked();
+    fixture.engine.follow(&fixture.key, subject("60s"), 1);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(world.mock.asked(), [""; 0]);
-    world.engine.follow(&world.key, subject("30s"), 1);
-    assert_eq!(world.answer(1, 0).desired, Some(1), "not looked yet");
-    world.feed.next().await;
-    assert_eq!(world.answer(1, 0).desired, Some(0));
+    assert_eq!(fixture.mock.asked(), [""; 0]);
+    fixture.engine.follow(&fixture.key, subject("30s"), 1);
+    assert_eq!(fixture.answer(1, 0).desired, Some(1), "not looked yet");
+    fixture.feed.next().await;
+    assert_eq!(fixture.answer(1, 0).desired, Some(0));
 }

@@ -167,3 +167,19 @@ async fn another_owner_is_named() {
     let body = response.into_body().collect().await.expect("body").to_bytes();
     assert!(String::from_utf8_lossy(&body).contains("decided by as-1 at 10.0.0.2"));
 }
+
+/// Goal: the same command explains a HorizontalPodAutoscaler, by the table of those.
+#[tokio::test]
+async fn a_horizontal_pod_autoscaler_has_a_table_of_its_own() {
+    let shutdown = CancellationToken::new();
+    let document = json!({
+        hpa::explain::SUBJECT: "shop/web", "replicas": 2, "desired": 4, "minReplicas": 1, "maxReplicas": 9,
+    });
+    let page: Page =
+        Arc::new(move |path| (path == "/explain/shop/web").then(|| json(StatusCode::OK, document.to_string())));
+    let listen = ([127, 0, 0, 1], 0).into();
+    let admin = admin::serve(listen, Metrics::default(), vec![page], shutdown.clone()).await.expect("bind");
+    let table = why(admin, None, "shop/web").await.expect("explained");
+    assert_eq!(table.lines().next(), Some("shop/web: replicas 2, wants 4, bounds 1..9"));
+    shutdown.cancel();
+}

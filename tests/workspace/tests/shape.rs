@@ -64,7 +64,9 @@ fn cores_cannot_reach_io() {
     let metadata = metadata();
     for core in ["common", "activator-core", "autoscaler-core", "hpa-core"] {
         let used = dependencies(package(&metadata, core));
-        for banned in ["tokio", "hyper", "hyper-util", "kube", "reqwest", "socket2", "mio", "async-std", "smol"] {
+        let io = ["tokio", "hyper", "hyper-util", "kube", "reqwest", "socket2", "mio", "async-std", "smol"];
+        // Text in YAML is read by shells.
+        for banned in io.into_iter().chain(["serde_yaml_ng"]) {
             assert!(!used.contains(banned), "{core} must stay pure, yet depends on {banned}");
         }
     }

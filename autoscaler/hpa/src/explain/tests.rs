@@ -91,7 +91,7 @@ fn what_is_kept_is_bounded() {
     }
     let kept = |explanations: &Explanations| {
         let all = explanations.0.read();
-        (all[&key].history.len(), all[&key].bytes, all[&key].history.back().map(|last| last.told.why.clone()))
+        (all[&key].history.len(), all[&key].bytes, all[&key].history.back().map(|last| last.summary.why.clone()))
     };
     let (entries, bytes, last) = kept(&explanations);
     assert!(entries <= ENTRIES_MAX && entries > 20 && bytes <= BYTES_MAX, "{entries} {bytes}");

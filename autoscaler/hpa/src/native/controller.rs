@@ -1,9 +1,9 @@
 //! What the workers share, and one pass over one object.
 
 use super::Wiring;
-use super::foreign::{Foreign, MANAGER};
+use super::event_limiter::EventLimiter;
+use super::foreign_manager::{ForeignManager, MANAGER};
 use super::series::Series;
-use super::throttle::Throttle;
 use crate::evaluate::{Rules, evaluate};
 use crate::explain::Explanations;
 use crate::object;
@@ -37,17 +37,17 @@ use tokio_util::sync::CancellationToken;
 const COMPONENT: &str = "horizontal-pod-autoscaler";
 
 /// An object as it is held.
-pub(super) struct Held {
+pub(super) struct CachedObject {
     /// Without the record of who wrote what.
     pub(super) object: HorizontalPodAutoscaler,
     spec: Result<Spec, String>,
     status: Status,
-    foreign: Option<Foreign>,
+    foreign: Option<ForeignManager>,
 }
 
-impl Held {
+impl CachedObject {
     pub(super) fn new(mut object: HorizontalPodAutoscaler) -> Self {
-        let foreign = Foreign::of(&object.metadata);
+        let foreign = ForeignManager::of(&object.metadata);
         object.metadata.managed_fields = None;
         let spec = object::spec(&object.spec);
         let status = object.status.as_ref().map(object::status).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Held {
 
 /// What is kept of an object from pass to pass.
 #[derive(Default)]
-struct Kept {
+struct Remembered {
     uid: String,
     memory: Memory,
 }
@@ -71,16 +71,16 @@ pub(super) struct Controller {
     pub(super) options: ControllerOptions,
     pub(super) queue: WorkQueue<Key>,
     pub(super) series: Series,
-    pub(super) objects: Store<Held>,
+    pub(super) objects: Store<CachedObject>,
     pub(super) pods: PodCache,
     client: Client,
     metrics: RestMetrics,
     scales: RestScales,
     selectors: Arc<Mutex<Selectors>>,
-    kept: Mutex<HashMap<Key, Kept>>,
+    remembered: Mutex<HashMap<Key, Remembered>>,
     /// Objects that another manager keeps us from, and that it was said of.
     refused: Mutex<HashSet<Key>>,
-    throttle: Arc<Mutex<Throttle>>,
+    event_limiter: Arc<Mutex<EventLimiter>>,
     recorder: Recorder,
     leadership: Arc<dyn Leadership>,
     explanations: Arc<Explanations>,
@@ -91,30 +91,30 @@ impl Controller {
     pub(super) fn new(wiring: Wiring, shutdown: &CancellationToken) -> Self {
         let Wiring { client, options, leadership, metrics, explanations, clock } = wiring;
         let (queue, series) = (WorkQueue::new(), Series::new(&metrics));
-        let (selectors, throttle) = (Arc::<Mutex<Selectors>>::default(), Arc::<Mutex<Throttle>>::default());
-        let news = News {
+        let (selectors, event_limiter) = (Arc::<Mutex<Selectors>>::default(), Arc::<Mutex<EventLimiter>>::default());
+        let handler = WatchHandler {
             queue: queue.clone(),
             series: series.clone(),
             selectors: selectors.clone(),
-            throttle: throttle.clone(),
+            event_limiter: event_limiter.clone(),
             explanations: explanations.clone(),
             options: options.clone(),
         };
         let mapper = Arc::new(Mapper::new(client.clone()));
         Self {
-            objects: Store::new(move |key, _, new| news.tell(key, new.is_some())),
+            objects: Store::new(move |key, _, new| handler.changed(key, new.is_some())),
             pods: PodCache::default(),
             metrics: RestMetrics::new(client.clone(), mapper.clone(), options.sync_period),
             scales: RestScales::new(client.clone(), mapper),
             recorder: Recorder::start(client.clone(), shutdown.clone()),
-            kept: Mutex::default(),
+            remembered: Mutex::default(),
             refused: Mutex::default(),
             options,
             queue,
             series,
             client,
             selectors,
-            throttle,
+            event_limiter,
             leadership,
             explanations,
             clock,
@@ -129,7 +129,7 @@ impl Controller {
         tokio::spawn(async move {
             let all: Api<HorizontalPodAutoscaler> = Api::all(this.client.clone());
             tokio::select! {
-                () = this.objects.follow(all, watcher::Config::default(), Held::new) => {}
+                () = this.objects.follow(all, watcher::Config::default(), CachedObject::new) => {}
                 () = until.cancelled() => {}
             }
         });
@@ -146,7 +146,7 @@ impl Controller {
     /// One pass. Whether the object should be looked at again after a period.
     pub(super) async fn reconcile(&self, key: &Key) -> bool {
         let Some(held) = self.objects.get(key) else {
-            self.kept.lock().remove(key);
+            self.remembered.lock().remove(key);
             self.refused.lock().remove(key);
             return false;
         };
@@ -156,7 +156,7 @@ impl Controller {
         true
     }
 
-    async fn pass(&self, key: &Key, held: &Held) {
+    async fn pass(&self, key: &Key, held: &CachedObject) {
         let (start, now) = (Instant::now(), self.clock.now());
         let spec = match &held.spec {
             Ok(spec) => spec,
@@ -167,14 +167,15 @@ impl Controller {
             }
         };
         // Taken out for the time of the pass: the queue lets nobody else have this key meanwhile.
-        let mut kept = self.kept.lock().remove(key).filter(|kept| kept.uid == held.uid()).unwrap_or_default();
-        held.uid().clone_into(&mut kept.uid);
-        let scales = Led { scales: &self.scales, leadership: &*self.leadership, key };
+        let mut remembered =
+            self.remembered.lock().remove(key).filter(|known| known.uid == held.uid()).unwrap_or_default();
+        held.uid().clone_into(&mut remembered.uid);
+        let scales = GuardedScales { scales: &self.scales, leadership: &*self.leadership, key };
         let sources = Sources { metrics: &self.metrics, scales: &scales, pods: &self.pods };
         let rules = Rules { options: &self.options.rules, gates: self.options.gates, selectors: &self.selectors };
         let autoscaler = Autoscaler { namespace: key.namespace(), name: key.name(), spec, status: &held.status };
-        let outcome = evaluate(autoscaler, rules, &mut kept.memory, now, sources).await;
-        self.kept.lock().insert(key.clone(), kept);
+        let outcome = evaluate(autoscaler, rules, &mut remembered.memory, now, sources).await;
+        self.remembered.lock().insert(key.clone(), remembered);
         let status = outcome.finish.status().cloned();
         let written = match &status {
             Some(status) => self.write_status(key, held, status).await,
@@ -188,7 +189,7 @@ impl Controller {
         self.series.concluded(key, &conclusion, start.elapsed(), &outcome.measured);
     }
 
-    async fn write_status(&self, key: &Key, held: &Held, status: &Status) -> Result<(), String> {
+    async fn write_status(&self, key: &Key, held: &CachedObject, status: &Status) -> Result<(), String> {
         let writer = Writer { client: &self.client, leadership: &*self.leadership, pacing: None };
         let object = HorizontalPodAutoscaler { status: Some(object::written(status)), ..held.object.clone() };
         let data = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
@@ -199,13 +200,13 @@ impl Controller {
         let written: HorizontalPodAutoscaler =
             written.map_err(|error| error.to_string())?.map_err(|error| said(&error))?;
         let version = written.metadata.resource_version.clone().unwrap_or_default();
-        self.objects.offer(key, &version, Held::new(written));
+        self.objects.offer(key, &version, CachedObject::new(written));
         Ok(())
     }
 
-    fn tell(&self, key: &Key, held: &Held, conclusion: &Conclusion) {
+    fn tell(&self, key: &Key, held: &CachedObject, conclusion: &Conclusion) {
         for event in &conclusion.events {
-            if self.throttle.lock().admits(key, Instant::now()) {
+            if self.event_limiter.lock().admits(key, Instant::now()) {
                 let severity = if event.warning { Severity::Warning } else { Severity::Normal };
                 self.recorder.say(COMPONENT, &held.object, severity, event.reason, event.message.clone());
             }
@@ -220,7 +221,7 @@ impl Controller {
     }
 
     /// Whether another manager is at work on the object. Says so when it begins.
-    fn is_kept_away(&self, key: &Key, held: &Held) -> bool {
+    fn is_kept_away(&self, key: &Key, held: &CachedObject) -> bool {
         let now = self.clock.now();
         let alive = held.foreign.as_ref().filter(|foreign| foreign.is_alive(now));
         let Some(foreign) = alive else {
@@ -241,24 +242,24 @@ impl Controller {
 }
 
 /// What happens when objects come and go.
-struct News {
+struct WatchHandler {
     queue: WorkQueue<Key>,
     series: Series,
     selectors: Arc<Mutex<Selectors>>,
-    throttle: Arc<Mutex<Throttle>>,
+    event_limiter: Arc<Mutex<EventLimiter>>,
     explanations: Arc<Explanations>,
     options: ControllerOptions,
 }
 
-impl News {
-    fn tell(&self, key: &Key, exists: bool) {
+impl WatchHandler {
+    fn changed(&self, key: &Key, exists: bool) {
         let mut selectors = self.selectors.lock();
         if exists && selectors.register(key.namespace(), key.name()) {
             self.series.appeared();
         } else if !exists && selectors.remove(key.namespace(), key.name()) {
             self.series.gone(key);
             self.explanations.forget(key);
-            self.throttle.lock().forget(key);
+            self.event_limiter.lock().forget(key);
         }
         // Of an object that is gone, the next pass drops what is kept.
         self.queue.add_after(key.clone(), self.options.sync_period);
@@ -266,13 +267,13 @@ impl News {
 }
 
 /// Scales that are written only while the lease lasts.
-struct Led<'a> {
+struct GuardedScales<'a> {
     scales: &'a RestScales,
     leadership: &'a dyn Leadership,
     key: &'a Key,
 }
 
-impl ScaleSource for Led<'_> {
+impl ScaleSource for GuardedScales<'_> {
     fn read<'a>(
         &'a self,
         namespace: &'a str,

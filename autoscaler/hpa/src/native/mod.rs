@@ -1,7 +1,7 @@
 //! The HorizontalPodAutoscaler controller in place of Kubernetes' own: one pass over each object every sync period.
 //!
 //! Kubernetes' own is to be switched off (`--controllers=*,-horizontal-pod-autoscaler-controller` of its controller
-//! manager); as long as it is not, nothing is done here ([`foreign`]).
+//! manager); as long as it is not, nothing is done here ([`foreign_manager`]).
 //!
 //! # Cadence
 //!
@@ -17,17 +17,17 @@
 //!
 //! # Where we differ from upstream
 //!
-//! - Nothing is done where another manager writes the status ([`foreign`]); said once in the log, in
+//! - Nothing is done where another manager writes the status ([`foreign_manager`]); said once in the log, in
 //!   `zeroscale_hpa_foreign_manager`, and in the explanation.
 //! - `desired_replicas` and the history go when the object goes.
 //! - A pass that panics is counted and comes again after a period, and takes no worker with it.
 
 mod controller;
-mod foreign;
+mod event_limiter;
+mod foreign_manager;
 mod series;
 #[cfg(test)]
 mod tests;
-mod throttle;
 
 use super::explain::Explanations;
 use super::options::ControllerOptions;

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 /// How a reconciliation went.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Went {
+struct ReconcileLabels {
     action: &'static str,
     error: &'static str,
 }
 
 /// How the computation of one metric went.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Computed {
+struct ComputationLabels {
     action: &'static str,
     error: &'static str,
     metric_type: String,
@@ -29,12 +29,12 @@ struct Computed {
 
 /// One object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Object {
+struct ObjectLabels {
     namespace: String,
     hpa_name: String,
 }
 
-impl Object {
+impl ObjectLabels {
     fn of(key: &Key) -> Self {
         Self { namespace: key.namespace().to_owned(), hpa_name: key.name().to_owned() }
     }
@@ -45,13 +45,13 @@ type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 /// The families.
 #[derive(Clone)]
 pub(crate) struct Series {
-    reconciliations: Family<Went, Counter>,
-    reconciliation_seconds: Durations<Went>,
-    computations: Family<Computed, Counter>,
-    computation_seconds: Durations<Computed>,
+    reconciliations: Family<ReconcileLabels, Counter>,
+    reconciliation_seconds: Durations<ReconcileLabels>,
+    computations: Family<ComputationLabels, Counter>,
+    computation_seconds: Durations<ComputationLabels>,
     objects: Gauge,
-    desired: Family<Object, Gauge>,
-    foreign: Family<Object, Gauge>,
+    desired: Family<ObjectLabels, Gauge>,
+    foreign: Family<ObjectLabels, Gauge>,
     panics: Counter,
 }
 
@@ -107,16 +107,16 @@ impl Series {
     /// An object has gone.
     pub(crate) fn gone(&self, key: &Key) {
         self.objects.dec();
-        self.desired.remove(&Object::of(key));
-        self.foreign.remove(&Object::of(key));
+        self.desired.remove(&ObjectLabels::of(key));
+        self.foreign.remove(&ObjectLabels::of(key));
     }
 
     /// Whether another manager keeps us from an object.
     pub(crate) fn foreign(&self, key: &Key, foreign: bool) {
         if foreign {
-            self.foreign.get_or_create(&Object::of(key)).set(1);
+            self.foreign.get_or_create(&ObjectLabels::of(key)).set(1);
         } else {
-            self.foreign.remove(&Object::of(key));
+            self.foreign.remove(&ObjectLabels::of(key));
         }
     }
 
@@ -127,23 +127,23 @@ impl Series {
 
     /// A pass has ended. `measured`: how long each metric took to read, in order.
     pub(crate) fn concluded(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
-        let (action, error) = labels(conclusion.action, conclusion.error_label);
-        let went = Went { action, error };
-        self.reconciliations.get_or_create(&went).inc();
-        self.reconciliation_seconds.get_or_create(&went).observe(took.as_secs_f64());
+        let (action, error) = texts(conclusion.action, conclusion.error_label);
+        let labels = ReconcileLabels { action, error };
+        self.reconciliations.get_or_create(&labels).inc();
+        self.reconciliation_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         for (i, run) in conclusion.metrics.iter().enumerate() {
-            let (action, error) = labels(run.action, run.error);
-            let computed = Computed { action, error, metric_type: run.kind.clone() };
-            self.computations.get_or_create(&computed).inc();
+            let (action, error) = texts(run.action, run.error);
+            let labels = ComputationLabels { action, error, metric_type: run.kind.clone() };
+            self.computations.get_or_create(&labels).inc();
             let took = measured.get(i).copied().unwrap_or_default();
-            self.computation_seconds.get_or_create(&computed).observe(took.as_secs_f64());
+            self.computation_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         }
         if let Some(replicas) = conclusion.desired_replicas {
-            self.desired.get_or_create(&Object::of(key)).set(i64::from(replicas));
+            self.desired.get_or_create(&ObjectLabels::of(key)).set(i64::from(replicas));
         }
     }
 }
 
-fn labels(action: Action, error: ErrorLabel) -> (&'static str, &'static str) {
+fn texts(action: Action, error: ErrorLabel) -> (&'static str, &'static str) {
     (action.as_str(), error.as_str())
 }

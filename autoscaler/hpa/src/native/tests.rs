@@ -1,6 +1,6 @@
 //! The controller against an API server made of answers, in paused time.
 
-use super::controller::Held;
+use super::controller::CachedObject;
 use super::*;
 use crate::fixture::{Mock, scale, with_apps};
 use common::RevisionKey as Key;
@@ -83,7 +83,7 @@ impl Fixture {
         let object = serde_json::from_value(object).expect("an object");
         let key = common_controller::key_of::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>(&object);
         let version = object.metadata.resource_version.clone().unwrap_or_default();
-        self.controller.objects.apply(&key, &version, Some(Held::new(object)));
+        self.controller.objects.apply(&key, &version, Some(CachedObject::new(object)));
     }
 
     fn remove(&self) {

@@ -84,7 +84,7 @@ fn a_status_comes_back_as_it_was_written() {
     });
     let read = status(&serde_json::from_value(stored.clone()).expect("a status"));
     assert_eq!(serde_json::to_value(written(&read)).expect("serialisable"), stored);
-    let shown: Vec<_> = read.current_metrics.iter().map(|metric| Shown(metric).to_string()).collect();
+    let shown: Vec<_> = read.current_metrics.iter().map(|metric| Measurement(metric).to_string()).collect();
     assert_eq!(
         shown,
         ["memory 50% 128Mi a pod", "failed", "app/cpu 250m a pod", "qps 20k a pod", "hits 7", "q -1500m"]

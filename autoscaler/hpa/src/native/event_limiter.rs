@@ -15,9 +15,9 @@ const REFILL: Duration = Duration::from_secs(300);
 
 /// What each object may still say.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle(HashMap<Key, (f64, Instant)>);
+pub(crate) struct EventLimiter(HashMap<Key, (f64, Instant)>);
 
-impl Throttle {
+impl EventLimiter {
     /// Whether an event about an object may be written at `now`.
     pub(crate) fn admits(&mut self, key: &Key, now: Instant) -> bool {
         let (left, at) = self.0.entry(key.clone()).or_insert((BURST, now));
@@ -42,11 +42,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_admitted_and_then_one_each_five_minutes() {
-        let (mut throttle, key) = (Throttle::default(), Key::new("ns", "web"));
+        let (mut event_limiter, key) = (EventLimiter::default(), Key::new("ns", "web"));
         let start = Instant::now();
-        let mut admitted = |seconds: u64| throttle.admits(&key, start + Duration::from_secs(seconds));
+        let mut admitted = |seconds: u64| event_limiter.admits(&key, start + Duration::from_secs(seconds));
         assert_eq!((0..40).filter(|_| admitted(0)).count(), 25);
         assert!(!admitted(299) && admitted(301) && !admitted(302));
-        assert!(Throttle::default().admits(&key, start), "each object for itself");
+        assert!(EventLimiter::default().admits(&key, start), "each object for itself");
     }
 }

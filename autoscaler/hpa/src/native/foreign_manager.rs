@@ -20,14 +20,14 @@ pub(crate) const RECENTLY: Duration = Duration::from_secs(60);
 
 /// Another manager's latest write of the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Foreign {
+pub(crate) struct ForeignManager {
     /// Its name.
     pub(crate) manager: String,
     /// When it wrote.
     pub(crate) at: Timestamp,
 }
 
-impl Foreign {
+impl ForeignManager {
     /// The latest one that an object tells of.
     pub(crate) fn of(meta: &ObjectMeta) -> Option<Self> {
         let entries = meta.managed_fields.iter().flatten();
@@ -59,14 +59,14 @@ mod tests {
                    "time": format!("2023-11-14T22:13:{second:02}Z")})
         };
         let of = |entries: &[serde_json::Value]| {
-            Foreign::of(&serde_json::from_value(json!({"managedFields": entries})).expect("metadata"))
+            ForeignManager::of(&serde_json::from_value(json!({"managedFields": entries})).expect("metadata"))
         };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[entry("kubectl", None, 20), entry(MANAGER, Some("status"), 21)]), None);
         let kcm = |second| entry("kube-controller-manager", Some("status"), second);
         let found = of(&[kcm(20), entry("someone", Some("status"), 10), entry(MANAGER, Some("status"), 30)]);
         let at = Timestamp::from_secs(1_700_000_000);
-        let expected = Foreign { manager: "kube-controller-manager".into(), at };
+        let expected = ForeignManager { manager: "kube-controller-manager".into(), at };
         assert_eq!(found.as_ref(), Some(&expected));
         for (age, alive) in [(-5, true), (0, true), (59, true), (60, false)] {
             assert_eq!(expected.is_alive(Timestamp::from_secs(at.as_secs() + age)), alive, "{age} s");
