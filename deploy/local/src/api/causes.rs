@@ -55,11 +55,6 @@ impl Causes {
         self.push("FieldValueNotSupported", field, message);
     }
 
-    /// As [`Causes::not_supported`], where the rule says what is allowed.
-    pub(crate) fn unsupported(&mut self, field: impl Into<String>, value: &Value, rule: &str) {
-        self.push("FieldValueNotSupported", field, format!("Unsupported value: {value}: {rule}"));
-    }
-
     /// The value is there twice.
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
         self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
