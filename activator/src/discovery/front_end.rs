@@ -86,7 +86,7 @@ mod tests {
     fn both_headers_or_neither() {
         let named = |fields: &[(&'static str, &'static str)]| {
             let fields: HeaderMap =
-                fields.iter().map(|(n, v)| (HeaderName::from_static(*n), http::HeaderValue::from_static(*v))).collect();
+                fields.iter().map(|(n, v)| (HeaderName::from_static(n), http::HeaderValue::from_static(v))).collect();
             by_headers(&fields).map(|key| format!("{key:?}"))
         };
         let (revision, namespace) = (headers::REVISION, headers::NAMESPACE);
