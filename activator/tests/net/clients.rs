@@ -4,12 +4,14 @@ use crate::rig::{self, Pod, Rig, patient, read_until, write};
 use activator_core::breaker::Capacity;
 use tokio::io::AsyncWriteExt;
 
-/// Requests of every kind, as bytes: without a body, with a whole one, with an incomplete one, of HTTP/1.0.
-const REQUESTS: [&str; 4] = [
+/// Requests of every kind, as bytes: without a body, with a whole one, with an incomplete one, of HTTP/1.0, with one
+/// that nobody asked for yet.
+const REQUESTS: [&str; 5] = [
     "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n",
     "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody",
     "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 400000\r\n\r\nbody",
     "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n",
+    "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\nbody",
 ];
 
 /// Goal: a held request whose client has gone gives its place back, also if a body of it lies unread.

@@ -79,7 +79,7 @@ impl<S: ClientStream> ClientIo<S> {
         }
         self.framing.follow(bytes);
         self.progress.heads.store(self.framing.heads(), Ordering::Relaxed);
-        if self.framing.is_in_body() {
+        if self.framing.had_body() {
             self.client.share_socket(self.stream.socket());
         }
     }

@@ -31,6 +31,8 @@ pub(super) struct Framing {
     head: Head,
     /// Heads that are complete and in order.
     heads: u64,
+    /// One of them had a body.
+    had_body: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,9 +96,9 @@ impl Framing {
         self.heads
     }
 
-    /// Whether a body has begun and not ended.
-    pub(super) fn is_in_body(&self) -> bool {
-        matches!(self.state, State::Body(_) | State::Chunk(_) | State::Data(_))
+    /// Whether a request with a body has come.
+    pub(super) fn had_body(&self) -> bool {
+        self.had_body
     }
 
     /// At most one line of a head.
@@ -111,11 +113,13 @@ impl Framing {
             Line::Refused => State::Lost,
             Line::Last => {
                 self.heads += 1;
-                match std::mem::take(&mut self.head) {
+                let next = match std::mem::take(&mut self.head) {
                     Head { has_coding: true, .. } => State::Chunk(Chunk::Start),
                     Head { length: Some(length @ 1..), .. } => State::Body(length),
                     _ => State::Head,
-                }
+                };
+                self.had_body |= next != State::Head;
+                next
             }
         };
         (state, end + 1)
