@@ -17,12 +17,11 @@
 //! A head is looked at line by line. Of a body only its length matters; chunks are followed as hyper's decoder follows
 //! them. Where a message is malformed in a way that hyper refuses as well, the count merely stops.
 
-/// Names, in lower case, with their colons.
-const LENGTH: &[u8] = b"content-length:";
-const CODING: &[u8] = b"transfer-encoding:";
+mod chunk;
+mod head;
 
-/// As many bytes of a line as tell one of the names.
-const PREFIX: usize = CODING.len();
+use chunk::{After, Chunk};
+use head::{Body, Head, Line};
 
 /// Where a connection's bytes have come to.
 #[derive(Debug, Default)]
@@ -50,31 +49,6 @@ enum State {
     Lost,
 }
 
-/// The next byte around chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chunk {
-    /// The first digit of a size.
-    Start,
-    /// Another digit, or what follows the last.
-    Size(u64),
-    /// Blanks behind a size.
-    Blank(u64),
-    /// An extension, up to its CR.
-    Extension(u64),
-    /// The LF behind a size.
-    SizeLf(u64),
-    /// The CR and the LF behind a chunk's data.
-    DataCr,
-    DataLf,
-    /// The start of a trailer, or of the empty line that ends the body.
-    Line,
-    /// A trailer, up to its CR.
-    Trailer,
-    TrailerLf,
-    /// The LF of the empty line.
-    LastLf,
-}
-
 impl Framing {
     /// Takes note of bytes that were read.
     pub(super) fn follow(&mut self, mut bytes: &[u8]) {
@@ -83,7 +57,15 @@ impl Framing {
                 State::Head => self.head(bytes),
                 State::Body(left) => skip(left, bytes, State::Body, State::Head),
                 State::Data(left) => skip(left, bytes, State::Data, State::Chunk(Chunk::DataCr)),
-                State::Chunk(chunk) => (chunk.next(bytes[0]), 1),
+                State::Chunk(chunk) => {
+                    let next = match chunk.next(bytes[0]) {
+                        After::Chunk(next) => State::Chunk(next),
+                        After::Data(length) => State::Data(length),
+                        After::Message => State::Head,
+                        After::Lost => State::Lost,
+                    };
+                    (next, 1)
+                }
                 State::Lost => return,
             };
             self.state = state;
@@ -113,10 +95,10 @@ impl Framing {
             Line::Refused => State::Lost,
             Line::Last => {
                 self.heads += 1;
-                let next = match std::mem::take(&mut self.head) {
-                    Head { has_coding: true, .. } => State::Chunk(Chunk::Start),
-                    Head { length: Some(length @ 1..), .. } => State::Body(length),
-                    _ => State::Head,
+                let next = match std::mem::take(&mut self.head).body() {
+                    Body::None => State::Head,
+                    Body::Length(length) => State::Body(length),
+                    Body::Chunked => State::Chunk(Chunk::Start),
                 };
                 self.had_body |= next != State::Head;
                 next
@@ -131,140 +113,6 @@ fn skip(left: u64, bytes: &[u8], more: impl Fn(u64) -> State, after: State) -> (
     match usize::try_from(left) {
         Ok(left) if left <= bytes.len() => (after, left),
         _ => (more(left - bytes.len() as u64), bytes.len()),
-    }
-}
-
-/// A head, between two reads.
-#[derive(Debug, Default)]
-struct Head {
-    /// The line's first bytes, in lower case, and how many there are.
-    prefix: [u8; PREFIX],
-    seen: usize,
-    /// How long the line is so far.
-    line_length: usize,
-    before: u8,
-    /// Not only empty lines so far.
-    begun: bool,
-    /// What `Content-Length` says, and what it says in this line.
-    length: Option<u64>,
-    value: Length,
-    has_length: bool,
-    has_coding: bool,
-}
-
-/// What follows a line.
-enum Line {
-    More,
-    Last,
-    Refused,
-}
-
-impl Head {
-    /// A line or a part of one, without its LF.
-    fn line(&mut self, part: &[u8]) {
-        for byte in part.iter().take(PREFIX - self.seen) {
-            self.prefix[self.seen] = byte.to_ascii_lowercase();
-            self.seen += 1;
-        }
-        if self.prefix[..self.seen].starts_with(LENGTH) {
-            let value = LENGTH.len().saturating_sub(self.line_length);
-            part.get(value..).unwrap_or_default().iter().for_each(|byte| self.value.push(*byte));
-        }
-        self.line_length = self.line_length.saturating_add(part.len());
-        self.before = part.last().copied().unwrap_or(self.before);
-    }
-
-    /// At the LF of a line.
-    fn line_end(&mut self) -> Line {
-        let prefix = &self.prefix[..self.seen];
-        let (is_empty, ends_well) = (prefix == b"\r", self.before == b'\r');
-        if prefix.starts_with(LENGTH) {
-            let value = std::mem::take(&mut self.value).value();
-            let differs = self.has_length && self.length != value;
-            (self.has_length, self.length) = (true, value);
-            if value.is_none() || differs {
-                return Line::Refused; // As hyper does.
-            }
-        }
-        self.has_coding |= prefix.starts_with(CODING);
-        (self.seen, self.line_length, self.before) = (0, 0, 0);
-        match (ends_well, is_empty) {
-            (false, _) => Line::Refused,
-            _ if self.has_length && self.has_coding => Line::Refused,
-            (true, true) if self.begun => Line::Last,
-            (true, true) => Line::More, // Before a head.
-            (true, false) => {
-                self.begun = true;
-                Line::More
-            }
-        }
-    }
-}
-
-/// A length in digits.
-#[derive(Debug, Default)]
-enum Length {
-    #[default]
-    None,
-    Digits(u64),
-    /// Blanks behind the digits.
-    Over(u64),
-    Invalid,
-}
-
-impl Length {
-    fn push(&mut self, byte: u8) {
-        *self = match (&self, byte) {
-            (Self::None, b' ' | b'\t') => Self::None,
-            (Self::None, b'0'..=b'9') => Self::Digits(u64::from(byte - b'0')),
-            (Self::Digits(length), b'0'..=b'9') => {
-                let more = length.checked_mul(10).and_then(|length| length.checked_add(u64::from(byte - b'0')));
-                more.map_or(Self::Invalid, Self::Digits)
-            }
-            (Self::Digits(length) | Self::Over(length), b' ' | b'\t' | b'\r') => Self::Over(*length),
-            _ => Self::Invalid,
-        }
-    }
-
-    fn value(self) -> Option<u64> {
-        match self {
-            Self::Digits(length) | Self::Over(length) => Some(length),
-            Self::None | Self::Invalid => None,
-        }
-    }
-}
-
-impl Chunk {
-    /// What comes after `byte`, as hyper's decoder has it.
-    fn next(self, byte: u8) -> State {
-        let size = |size: u64, byte: u8| {
-            let digit = u64::from(char::from(byte).to_digit(16)?);
-            size.checked_mul(16)?.checked_add(digit)
-        };
-        State::Chunk(match (self, byte) {
-            (Self::Start, byte) => match size(0, byte) {
-                Some(size) => Self::Size(size),
-                None => return State::Lost,
-            },
-            (Self::Size(length) | Self::Blank(length), b' ' | b'\t') => Self::Blank(length),
-            (Self::Size(length) | Self::Blank(length), b';') => Self::Extension(length),
-            (Self::Size(length) | Self::Blank(length) | Self::Extension(length), b'\r') => Self::SizeLf(length),
-            (Self::Size(length), byte) => match size(length, byte) {
-                Some(size) => Self::Size(size),
-                None => return State::Lost,
-            },
-            (Self::Extension(length), byte) if byte != b'\n' => Self::Extension(length),
-            (Self::SizeLf(0), b'\n') => Self::Line,
-            (Self::SizeLf(length), b'\n') => return State::Data(length),
-            (Self::DataCr, b'\r') => Self::DataLf,
-            (Self::DataLf, b'\n') => Self::Start,
-            (Self::Line, b'\r') => Self::LastLf,
-            (Self::LastLf, b'\n') => return State::Head,
-            (Self::Trailer, b'\r') => Self::TrailerLf,
-            (Self::TrailerLf, b'\n') => Self::Line,
-            (Self::Line | Self::Trailer, _) => Self::Trailer,
-            _ => return State::Lost,
-        })
     }
 }
 

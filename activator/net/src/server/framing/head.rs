@@ -1,0 +1,127 @@
+//! A head's lines, as far as they say where its body ends.
+
+/// Names, in lower case, with their colons.
+const LENGTH: &[u8] = b"content-length:";
+const CODING: &[u8] = b"transfer-encoding:";
+
+/// As many bytes of a line as tell one of the names.
+const PREFIX: usize = CODING.len();
+
+/// A head, between two reads.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    /// The line's first bytes, in lower case, and how many there are.
+    prefix: [u8; PREFIX],
+    seen: usize,
+    /// How long the line is so far.
+    line_length: usize,
+    before: u8,
+    /// Not only empty lines so far.
+    begun: bool,
+    /// What `Content-Length` says, and what it says in this line.
+    length: Option<u64>,
+    value: Length,
+    has_length: bool,
+    has_coding: bool,
+}
+
+/// What follows a line.
+pub(super) enum Line {
+    More,
+    /// The head is complete.
+    Last,
+    Refused,
+}
+
+/// What follows a head.
+pub(super) enum Body {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+impl Head {
+    /// A line or a part of one, without its LF.
+    pub(super) fn line(&mut self, part: &[u8]) {
+        for byte in part.iter().take(PREFIX - self.seen) {
+            self.prefix[self.seen] = byte.to_ascii_lowercase();
+            self.seen += 1;
+        }
+        if self.prefix[..self.seen].starts_with(LENGTH) {
+            let value = LENGTH.len().saturating_sub(self.line_length);
+            part.get(value..).unwrap_or_default().iter().for_each(|byte| self.value.push(*byte));
+        }
+        self.line_length = self.line_length.saturating_add(part.len());
+        self.before = part.last().copied().unwrap_or(self.before);
+    }
+
+    /// At the LF of a line.
+    pub(super) fn line_end(&mut self) -> Line {
+        let prefix = &self.prefix[..self.seen];
+        let (is_empty, ends_well) = (prefix == b"\r", self.before == b'\r');
+        if prefix.starts_with(LENGTH) {
+            let value = std::mem::take(&mut self.value).value();
+            let differs = self.has_length && self.length != value;
+            (self.has_length, self.length) = (true, value);
+            if value.is_none() || differs {
+                return Line::Refused; // As hyper does.
+            }
+        }
+        self.has_coding |= prefix.starts_with(CODING);
+        (self.seen, self.line_length, self.before) = (0, 0, 0);
+        match (ends_well, is_empty) {
+            (false, _) => Line::Refused,
+            _ if self.has_length && self.has_coding => Line::Refused,
+            (true, true) if self.begun => Line::Last,
+            (true, true) => Line::More, // Before a head.
+            (true, false) => {
+                self.begun = true;
+                Line::More
+            }
+        }
+    }
+}
+
+/// A length in digits.
+#[derive(Debug, Default)]
+enum Length {
+    #[default]
+    None,
+    Digits(u64),
+    /// Blanks behind the digits.
+    Over(u64),
+    Invalid,
+}
+
+impl Head {
+    /// What follows it, once it is complete.
+    pub(super) fn body(self) -> Body {
+        match self {
+            Self { has_coding: true, .. } => Body::Chunked,
+            Self { length: Some(length @ 1..), .. } => Body::Length(length),
+            _ => Body::None,
+        }
+    }
+}
+
+impl Length {
+    fn push(&mut self, byte: u8) {
+        *self = match (&self, byte) {
+            (Self::None, b' ' | b'\t') => Self::None,
+            (Self::None, b'0'..=b'9') => Self::Digits(u64::from(byte - b'0')),
+            (Self::Digits(length), b'0'..=b'9') => {
+                let more = length.checked_mul(10).and_then(|length| length.checked_add(u64::from(byte - b'0')));
+                more.map_or(Self::Invalid, Self::Digits)
+            }
+            (Self::Digits(length) | Self::Over(length), b' ' | b'\t' | b'\r') => Self::Over(*length),
+            _ => Self::Invalid,
+        }
+    }
+
+    fn value(self) -> Option<u64> {
+        match self {
+            Self::Digits(length) | Self::Over(length) => Some(length),
+            Self::None | Self::Invalid => None,
+        }
+    }
+}
