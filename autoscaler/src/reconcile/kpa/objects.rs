@@ -1,5 +1,5 @@
 //! The ServerlessService and the Metric of a PodAutoscaler, as they should be, and an existing one put right
-//! ([`corrected`]).
+//! ([`common_controller::objects::corrected`]).
 
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
