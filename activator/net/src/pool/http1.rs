@@ -10,6 +10,8 @@
 //! - Each sweep also closes three in four of those that nobody has needed since the one before, the youngest, a few
 //!   aside: a burst leaves little behind.
 
+#![expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
+
 use super::sweep::SWEEP_INTERVAL;
 use crate::http1::connection::Http1;
 use parking_lot::Mutex;
@@ -26,7 +28,6 @@ pub(super) const IDLE_KEPT: usize = 1;
 /// What is idle.
 pub(super) struct Http1Pool {
     idle_max: usize,
-    #[expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
     pub(super) idle: Mutex<Vec<Box<Http1>>>,
 }
 
