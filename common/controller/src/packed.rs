@@ -44,6 +44,12 @@ impl<T> Clone for Held<T> {
     }
 }
 
+impl<T: Serialize + DeserializeOwned> Default for Packer<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Serialize + DeserializeOwned> Packer<T> {
     /// For objects that are the same again when they are read back from JSON.
     pub fn new() -> Self {
