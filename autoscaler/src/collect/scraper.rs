@@ -49,7 +49,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use client::{BODY_MAX, PORT};
+pub use client::PORT;
+pub use kept::BODY_MAX;
 
 /// Revisions scraped at once: at 5 s for one whose pods hang, enough for 50 such revisions a second.
 pub const SCRAPES_MAX: usize = 256;

@@ -8,12 +8,12 @@
 //!
 //! # Odd cases
 //!
-//! - Verdicts are kept, good ones for [`GOOD_FOR`] and bad ones for [`BAD_FOR`], so that activators that come back all
-//!   at once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most
-//!   [`VERDICTS_MAX`].
+//! - What a review said is kept, a good word for [`GOOD_FOR`] and a bad one for [`BAD_FOR`], so that activators that
+//!   come back all at once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most
+//!   [`REVIEWED_MAX`].
 //! - The API server does not answer: 503, and nothing is kept; the peer dials again. Connections that stand go on.
 //! - A token is looked at when its connection begins, and not again while that lasts: one that expires, or whose Pod
-//!   goes, ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its verdict is
+//!   goes, ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its review is
 //!   too old.
 //! - A refusal is counted, and said when its reason is another than that of the one before.
 
@@ -37,8 +37,8 @@ use tokio::time::{Instant, timeout};
 pub const GOOD_FOR: Duration = Duration::from_secs(60);
 /// How long a refused one is refused without another review.
 pub const BAD_FOR: Duration = Duration::from_secs(10);
-/// Verdicts kept at most. A cluster has fewer planes; the rest are strangers'.
-pub const VERDICTS_MAX: usize = 1024;
+/// Reviews kept at most. A cluster has fewer planes; the rest are strangers'.
+pub const REVIEWED_MAX: usize = 1024;
 /// Longest wait for a review: a dialling peer waits 3 s.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest token that is looked at.
@@ -104,7 +104,7 @@ impl Refused {
 
 /// What is known of a token, and until when.
 #[derive(Clone)]
-struct Verdict {
+struct Reviewed {
     peer: Result<Peer, Refused>,
     until: Instant,
 }
@@ -113,7 +113,7 @@ struct Verdict {
 pub struct Gate {
     demand: Demand,
     reviews: Api<TokenReview>,
-    verdicts: Mutex<HashMap<String, Verdict>>,
+    reviewed: Mutex<HashMap<String, Reviewed>>,
     refusals: Counter,
     told: Mutex<Option<Refused>>,
 }
@@ -127,7 +127,7 @@ impl Gate {
             "Handshakes for stats that were refused for want of a good token",
             refusals.clone(),
         );
-        Self { demand, reviews: Api::all(client), verdicts: Mutex::default(), refusals, told: Mutex::default() }
+        Self { demand, reviews: Api::all(client), reviewed: Mutex::default(), refusals, told: Mutex::default() }
     }
 
     /// Who sends a handshake with these headers; `forwards`: it says that it carries forwarded stats.
@@ -158,9 +158,9 @@ impl Gate {
 
     async fn known(&self, token: &str) -> Result<Peer, Refused> {
         let now = Instant::now();
-        let kept = self.verdicts.lock().get(token).filter(|verdict| now < verdict.until).cloned();
-        if let Some(verdict) = kept {
-            return verdict.peer;
+        let kept = self.reviewed.lock().get(token).filter(|reviewed| now < reviewed.until).cloned();
+        if let Some(reviewed) = kept {
+            return reviewed.peer;
         }
         let peer = match timeout(REVIEW_TIMEOUT, self.review(token)).await {
             Ok(peer) => peer,
@@ -168,12 +168,12 @@ impl Gate {
         };
         if !matches!(peer, Err(Refused::Unknown(_))) {
             let until = Instant::now() + if peer.is_ok() { GOOD_FOR } else { BAD_FOR };
-            let mut verdicts = self.verdicts.lock();
-            if verdicts.len() >= VERDICTS_MAX {
-                verdicts.retain(|_, verdict| now < verdict.until);
+            let mut reviewed = self.reviewed.lock();
+            if reviewed.len() >= REVIEWED_MAX {
+                reviewed.retain(|_, known| now < known.until);
             }
-            if verdicts.len() < VERDICTS_MAX {
-                verdicts.insert(token.to_owned(), Verdict { peer: peer.clone(), until });
+            if reviewed.len() < REVIEWED_MAX {
+                reviewed.insert(token.to_owned(), Reviewed { peer: peer.clone(), until });
             }
         }
         peer

@@ -13,8 +13,8 @@
 //!
 //! - A stat that was forwarded to a former owner goes on to its successor, once, and never back
 //!   ([`autoscaler_core::forwarding`]). It takes another link than what is first-hand: the handshake says by which hop
-//!   everything comes ([`mark`]). An older autoscaler of ours takes what comes by the second hop, and drops what came
-//!   to it by the first; upstream's sees no mark, and sends on what is not its own.
+//!   everything comes ([`forwarded`]). An older autoscaler of ours takes what comes by the second hop, and drops what
+//!   came to it by the first; upstream's does not read the header, and sends on what is not its own.
 //! - An attestation is forwarded under two names, the pod's and the address it came from, since an endpoint may be
 //!   known by either; a forwarded one comes from the forwarder's address, which says nothing.
 //! - An attestation is forwarded only while every bucket's owner is known, and an owner only counts until its lease has
@@ -26,7 +26,7 @@
 pub mod admission;
 pub mod attest;
 pub mod counters;
-pub mod mark;
+pub mod forwarded;
 pub mod peers;
 pub mod stat_server;
 pub mod unfinished;

@@ -19,7 +19,7 @@
 
 use super::attest::HEARD_WITHIN;
 use super::counters::{Dropped, IngestCounters};
-use super::mark;
+use super::forwarded;
 use crate::stateful_set::stat_url;
 use autoscaler_core::forwarding::{Forwarded, Hop, Route, route};
 use common::RevisionKey;
@@ -253,7 +253,7 @@ impl Peers {
 
     /// Carries one peer's queue until it is retired; then gives back what is left.
     async fn carry(self, holder: Instance, hop: Hop, peer: Arc<Peer>) {
-        let headers = mark::headers(hop, self.shared.shares.me());
+        let headers = forwarded::headers(hop, self.shared.shares.me());
         let token = self.shared.token.get().cloned();
         let (trust, allow_plain) =
             self.shared.trust.get().cloned().map_or((None, true), |(trust, plain)| (Some(trust), plain));

@@ -35,7 +35,7 @@ mod tests;
 
 use super::admission::{Gate, Peer};
 use super::counters::{BadFrame, Counters};
-use super::mark;
+use super::forwarded;
 use super::unfinished::{Budget, Metered, TOTAL_MAX, Unfinished};
 use autoscaler_core::forwarding::Forwarded;
 use bytes::Bytes;
@@ -300,7 +300,7 @@ impl Server {
             Ok(accept) => accept,
             Err(refusal) => return *refusal,
         };
-        let forwarded = mark::read(request.headers());
+        let forwarded = forwarded::read(request.headers());
         let peer = match &self.gate {
             Some(gate) => gate.admit(request.headers(), forwarded.is_some(), ip).await.map(Some),
             None => Ok(None),

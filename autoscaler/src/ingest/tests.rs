@@ -118,7 +118,7 @@ impl Instance {
 
     /// A stat stream into this instance, as an activator's; or from another autoscaler, for what takes this hop.
     async fn stream(&self, forwarded: Option<(Hop, &Instance)>) -> DurableSender {
-        let headers = forwarded.map(|(hop, by)| mark::headers(hop, Some(&by.me))).unwrap_or_default();
+        let headers = forwarded.map(|(hop, by)| forwarded::headers(hop, Some(&by.me))).unwrap_or_default();
         let url = format!("ws://{}", self.address);
         let config = Config { headers, ..Config::default() };
         let stream = DurableSender::start(vec![url], Arc::new(Dns), config, self.shutdown.clone()).expect("valid URL");

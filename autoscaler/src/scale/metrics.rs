@@ -225,7 +225,7 @@ mod tests {
                             kn_revision_name=\"web-1\"}";
     const CONFIGURATION: &str = "k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\"";
 
-    /// Goal: every instrument of the reference (9.2 of the autoscaler, 2.12 of the reconcilers) is on the text page,
+    /// Goal: every instrument that upstream's autoscaler and reconcilers have is on the text page,
     /// with its name, type, labels and no others.
     #[test]
     fn instruments_are_upstreams() {

@@ -7,7 +7,7 @@
 //!
 //! What upstream's client inherits from its library: `HTTP_PROXY`, gzip, redirects.
 
-use super::kept::{Answer, Kept, Trouble};
+use super::kept::{Answer, BODY_MAX, Kept, Trouble};
 use bytes::Bytes;
 use common::headers;
 use common::stat::Stat;
@@ -24,8 +24,6 @@ use tokio::time::{Instant, timeout};
 
 /// Where a queue-proxy serves its stat.
 pub const PORT: u16 = 9090;
-/// Bytes of an answer that are read: six numbers, a name of 256 bytes and some.
-pub const BODY_MAX: usize = 336;
 /// Time for one answer, the connection included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The media type that an answer must have.

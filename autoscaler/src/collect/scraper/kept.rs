@@ -19,7 +19,6 @@
 //!
 //! Cancel safe: a connection whose question was given up is closed.
 
-use super::client::BODY_MAX;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -31,6 +30,8 @@ use tokio::time::Instant;
 
 /// Connections are closed when they were not used for so long.
 const IDLE: Duration = Duration::from_secs(90);
+/// Bytes of an answer that are read: six numbers, a name of 256 bytes and some.
+pub const BODY_MAX: usize = 336;
 /// Bytes of an answer's head that are read.
 const HEAD_MAX: usize = 4096;
 /// Header fields of an answer.

@@ -105,17 +105,17 @@ fn only_the_planes_own_accounts_have_a_part_in_it() {
     }
 }
 
-/// Goal: a token that has expired opens no connection once its good verdict is too old, and one that was refused is
-/// asked about again when that verdict is.
+/// Goal: a token that has expired opens no connection once its good review is too old, and one that was refused is
+/// asked about again when that review is.
 #[tokio::test(start_paused = true)]
-async fn an_expired_token_is_refused_when_its_verdict_is_too_old() {
+async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     let (reviews, second) = (Reviews::default(), Duration::from_secs(1));
     let gate = reviews.gate();
     reviews.say("token", Answer::Activator("a-0"));
     assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())));
     reviews.say("token", Answer::Expired);
     tokio::time::advance(GOOD_FOR - second).await;
-    assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())), "the verdict is still good");
+    assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())), "the review is still good");
     assert_eq!(reviews.asked("token"), 1);
     tokio::time::advance(second).await;
     let refused = admit(&gate, "token").await.expect_err("expired");

@@ -125,7 +125,7 @@ async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
 #[tokio::test]
 async fn forwarded_frames_are_known_as_such() {
     let mut fixture = Fixture::new().await;
-    let mut client = fixture.connect(Some((mark::FORWARDED, "1"))).await;
+    let mut client = fixture.connect(Some((forwarded::FORWARDED, "1"))).await;
     client.send(Message::binary(vec![1])).await.expect("send");
     let from = within(fixture.frames.recv()).await.expect("a frame").1;
     assert_eq!(from.forwarded, Some(Forwarded { hop: Hop::First, by: None }));

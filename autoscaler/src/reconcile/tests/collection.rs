@@ -1,4 +1,4 @@
-//! The rows of the reference's table of Metrics (9.6): how a collection goes is told once, and ends with the object.
+//! Passes over a Metric: how a collection goes is told once, and ends with the object.
 
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, condition, expect};

@@ -1,5 +1,5 @@
-//! PodAutoscalers in a Knative install: rows of upstream's table of reconciles, by their number in the reference; the
-//! other rows are in [`super::kpa_rows`].
+//! PodAutoscalers in a Knative install: what upstream's reconciler is tested for, as requests. Reads and failures
+//! beyond the usual are in [`super::kpa_rows`].
 //!
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
 
@@ -81,7 +81,7 @@ pub(super) fn path(mode: &'static str, activators: i32) -> Exchange {
 }
 
 #[tokio::test]
-async fn row_1_a_settled_revision_is_left_alone() {
+async fn a_settled_revision_is_left_alone() {
     let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
     pass(&mut f, vec![]).await.expect("a pass");
     assert_eq!(*f.fakes.tracking.lock(), Some(PodSet::Revision("hello".into())));
@@ -100,11 +100,11 @@ async fn a_class_that_is_missing_or_another_is_somebody_elses() {
 }
 
 #[tokio::test]
-async fn rows_8_and_22_the_path_follows_decision_and_burst_capacity() {
+async fn the_path_follows_decision_and_burst_capacity() {
     let inactive = status("False", "NoTraffic", 10, 0, 11);
     let mut f = settled(json!({}), inactive, serverless("Proxy", 2, "pa"), 11, 0, Some(11), 0);
     let queued = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
-    pass(&mut f, vec![path("Serve", 2), queued]).await.expect("row 8");
+    pass(&mut f, vec![path("Serve", 2), queued]).await.expect("pods are wanted, and capacity is to spare");
 
     let active = status("True", "", 3600, 1, 1);
     let mut f = settled(json!({}), active, serverless("Serve", 3, "pa"), 1, 1, Some(0), 0);
@@ -112,11 +112,11 @@ async fn rows_8_and_22_the_path_follows_decision_and_burst_capacity() {
         assert_condition(body, "Active", "False", "NoTraffic");
         assert_eq!(body["status"]["desiredScale"], 0);
     });
-    pass(&mut f, vec![path("Proxy", 3), idle]).await.expect("row 22");
+    pass(&mut f, vec![path("Proxy", 3), idle]).await.expect("idle");
 }
 
 #[tokio::test]
-async fn row_14_without_a_serverless_service_nothing_is_scaled() {
+async fn without_a_serverless_service_nothing_is_scaled() {
     let mut f = fixture();
     f.put_autoscaler(autoscaler(json!({}), status("True", "", 10, 1, 11)));
     f.put_target(11);
@@ -138,7 +138,7 @@ async fn row_14_without_a_serverless_service_nothing_is_scaled() {
 }
 
 #[tokio::test]
-async fn row_5_a_missing_metric_is_created() {
+async fn a_missing_metric_is_created() {
     let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
     f.cx.world.metrics.apply(&f.key, "", None);
     let script = vec![expect(&format!("POST {METRICS}")).with(|body| {
@@ -150,20 +150,20 @@ async fn row_5_a_missing_metric_is_created() {
 }
 
 #[tokio::test]
-async fn rows_18_and_19_objects_of_somebody_else_are_told_and_left_alone() {
+async fn objects_of_somebody_else_are_told_and_left_alone() {
     let active = || status("True", "", 10, 1, 11);
     let not_owned = || put_status().with(|body| assert_condition(body, "Active", "False", "NotOwned"));
     let mut f = settled(json!({}), active(), serverless("Proxy", 3, "other"), 11, 1, Some(11), 0);
-    let error = pass(&mut f, vec![not_owned()]).await.expect_err("row 18").to_string();
+    let error = pass(&mut f, vec![not_owned()]).await.expect_err("another's ServerlessService").to_string();
     assert_eq!(error, "error reconciling SKS: PA: hello does not own SKS: hello");
     let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
     f.put_metric(metric("hello-private", "other"));
-    let error = pass(&mut f, vec![not_owned()]).await.expect_err("row 19").to_string();
+    let error = pass(&mut f, vec![not_owned()]).await.expect_err("another's Metric").to_string();
     assert_eq!(error, "error reconciling Metric: PA: hello does not own Metric: hello");
 }
 
 #[tokio::test]
-async fn row_26_bounds_come_before_the_decision() {
+async fn bounds_come_before_the_decision() {
     let min = json!({"autoscaling.knative.dev/min-scale": "11"});
     let inactive = status("False", "NoTraffic", 10, 10, 1);
     let mut f = settled(min, inactive, serverless("Proxy", 3, "pa"), 10, 10, Some(1), 0);
@@ -175,11 +175,11 @@ async fn row_26_bounds_come_before_the_decision() {
             assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(10), &json!(11)));
         }),
     ];
-    pass(&mut f, script).await.expect("row 26");
+    pass(&mut f, script).await.expect("scaled to the least scale");
 }
 
 #[tokio::test]
-async fn row_24_a_revision_that_never_became_ready_is_given_up() {
+async fn a_revision_that_never_became_ready_is_given_up() {
     let mut f =
         settled(json!({}), status("Unknown", "Queued", 3600, 0, 1), serverless("Serve", 3, "pa"), 1, 1, Some(0), 0);
     let script = vec![
@@ -193,18 +193,18 @@ async fn row_24_a_revision_that_never_became_ready_is_given_up() {
     pass(&mut f, script).await.expect("a pass");
 }
 
-/// Rows 25 and 32: nothing known, nothing changed; but upstream's path for an unknown scale is Proxy.
+/// Nothing known, nothing changed; but upstream's path for an unknown scale is Proxy.
 #[tokio::test]
 async fn an_unknown_scale_changes_no_replicas() {
     let mut f = settled(json!({}), status("True", "", 10, 12, 12), serverless("Serve", 4, "pa"), 12, 12, None, -200);
     pass(&mut f, vec![path("Proxy", 4)]).await.expect("a pass");
     let inactive = status("False", "NoTraffic", 10, 0, -1);
     let mut f = settled(json!({}), inactive, serverless("Proxy", 2, "pa"), 0, 0, None, -200);
-    pass(&mut f, vec![]).await.expect("row 32");
+    pass(&mut f, vec![]).await.expect("asleep");
 }
 
 #[tokio::test]
-async fn rows_33_to_35_the_sign_of_the_burst_capacity_decides() {
+async fn the_sign_of_the_burst_capacity_decides() {
     let active = || status("True", "", 10, 1, 11);
     for (ebc, mode, expected) in [(-42, "Proxy", None), (-18, "Serve", Some("Proxy")), (1, "Proxy", Some("Serve"))] {
         let mut f = settled(json!({}), active(), serverless(mode, 3, "pa"), 11, 1, Some(11), ebc);

@@ -1,5 +1,5 @@
-//! Further rows of upstream's table of reconciles in a Knative install (reference, 9.2), by their numbers; and how much
-//! of a scale that is not known any more is kept.
+//! Further passes in a Knative install: writes that fail, statuses told, bounds and initial scales; and how much of a
+//! scale that is not known any more is kept.
 
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_knative::{autoscaler, fixture, pass, patched, path, put_status, settled};
@@ -62,7 +62,7 @@ fn error_of(outcome: Result<(), super::super::error::Error>) -> String {
 }
 
 #[tokio::test]
-async fn row_2_a_conflict_leads_to_the_same_status_on_the_newer_object() {
+async fn a_conflict_leads_to_the_same_status_on_the_newer_object() {
     let mut f = settled(json!({}), queued(0, 11), serverless("Serve", 4, "pa"), 11, 11, Some(11), 0);
     let told = || tells(("True", ""), "True", (11, 11));
     let mut newer = autoscaler(json!({}), queued(0, 11));
@@ -73,7 +73,7 @@ async fn row_2_a_conflict_leads_to_the_same_status_on_the_newer_object() {
 }
 
 #[tokio::test]
-async fn rows_3_and_4_a_metric_that_cannot_be_written_ends_the_pass() {
+async fn a_metric_that_cannot_be_written_ends_the_pass() {
     let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
     f.cx.world.metrics.apply(&f.key, "", None);
     let error = error_of(pass(&mut f, vec![expect(&format!("POST {METRICS}")).refused(500, "inducing failure")]).await);
@@ -89,14 +89,14 @@ async fn rows_3_and_4_a_metric_that_cannot_be_written_ends_the_pass() {
 }
 
 #[tokio::test]
-async fn rows_6_and_7_no_replicas_are_one_and_a_failed_patch_is_told() {
+async fn no_replicas_are_one_and_a_failed_patch_is_told() {
     let revision = || {
         let f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
         without_replicas(&f);
         f
     };
     let mut f = revision();
-    pass(&mut f, vec![patched(11)]).await.expect("row 6");
+    pass(&mut f, vec![patched(11)]).await.expect("scaled from one");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 11)]);
     let mut f = revision();
     let error = error_of(pass(&mut f, vec![patched(11).refused(500, "inducing failure")]).await);
@@ -104,14 +104,14 @@ async fn rows_6_and_7_no_replicas_are_one_and_a_failed_patch_is_told() {
 }
 
 #[tokio::test]
-async fn rows_9_and_10_the_services_are_as_ready_as_they_say() {
+async fn the_services_are_as_ready_as_they_say() {
     let fresh = || uninitialized(queued(0, -1));
     let mut f = settled(json!({}), fresh(), not_ready("Serve", 4), 11, 11, Some(11), 0);
     let told = tells(("True", ""), "True", (11, 11)).with(|body| {
         assert_condition(body, "SKSReady", "Unknown", "NotReady");
         assert_eq!(condition(body, "SKSReady").2, "");
     });
-    pass(&mut f, vec![told]).await.expect("row 9");
+    pass(&mut f, vec![told]).await.expect("active, the Services not ready");
 
     let mut before = fresh();
     before["serviceName"] = json!("");
@@ -122,11 +122,11 @@ async fn rows_9_and_10_the_services_are_as_ready_as_they_say() {
         assert_condition(body, "Active", "Unknown", "Queued");
         assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(0), &json!(11)));
     });
-    pass(&mut f, vec![told]).await.expect("row 10");
+    pass(&mut f, vec![told]).await.expect("the Services ready, no pod yet");
 }
 
 #[tokio::test]
-async fn rows_11_to_13_the_least_scale_makes_it_active() {
+async fn the_least_scale_makes_it_active() {
     for (reachability, ready, active, initialized) in [
         (Some("Reachable"), 1, ("Unknown", "Queued"), "Unknown"),
         (None, 1, ("Unknown", "Queued"), "Unknown"),
@@ -144,7 +144,7 @@ async fn rows_11_to_13_the_least_scale_makes_it_active() {
 }
 
 #[tokio::test]
-async fn rows_15_to_17_a_serverless_service_that_is_wrong_or_cannot_be_written() {
+async fn a_serverless_service_that_is_wrong_is_put_right_or_ends_the_pass() {
     let mut wrong = not_ready("Serve", 2);
     wrong["spec"]["objectRef"]["name"] = json!("other");
     let mut f = settled(json!({}), queued(0, 11), wrong.clone(), 11, 0, Some(11), 0);
@@ -152,7 +152,7 @@ async fn rows_15_to_17_a_serverless_service_that_is_wrong_or_cannot_be_written()
     let told = tells(("Unknown", "Queued"), "True", (0, 11)).with(|body| {
         assert_condition(body, "SKSReady", "Unknown", "NotReady");
     });
-    pass(&mut f, vec![put, told]).await.expect("row 15");
+    pass(&mut f, vec![put, told]).await.expect("put right");
 
     let mut f = fixture();
     f.put_autoscaler(autoscaler(json!({}), active()));
@@ -167,9 +167,9 @@ async fn rows_15_to_17_a_serverless_service_that_is_wrong_or_cannot_be_written()
 }
 
 #[tokio::test]
-async fn rows_20_and_21_what_sleeps_is_left_alone_but_for_a_pod_that_is_still_there() {
+async fn what_sleeps_is_left_alone_but_for_a_pod_that_is_still_there() {
     let mut f = settled(json!({}), inactive(0, 0), serverless("Proxy", 2, "pa"), 0, 0, Some(0), 0);
-    pass(&mut f, vec![]).await.expect("row 20");
+    pass(&mut f, vec![]).await.expect("asleep");
 
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -187,24 +187,24 @@ async fn rows_20_and_21_what_sleeps_is_left_alone_but_for_a_pod_that_is_still_th
     assert_ne!(stream.read(&mut head).await.expect("a request"), 0);
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator").await.expect("an answer");
     f.proven("hello.ns.svc.cluster.local").await;
-    pass(&mut f, vec![patched(0)]).await.expect("row 21");
+    pass(&mut f, vec![patched(0)]).await.expect("an activator is in the path");
 }
 
 /// Rows whose objects are in order before: (what, status, least scale, mode and activators, replicas, ready, desired)
 /// and what is written.
 #[tokio::test]
-async fn rows_23_to_31_decision_bounds_and_pods() {
+async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
     let eleven = || scale("min-scale", "11");
     let serve = |activators| serverless("Serve", activators, "pa");
     let proxy = |activators| serverless("Proxy", activators, "pa");
     let just_now = status("True", "", 0, 1, 1);
     type Row = (&'static str, Value, Value, Value, (i32, i32, Option<i32>), Vec<Exchange>);
     let rows: Vec<Row> = vec![
-        ("23: idle, active just now", json!({}), just_now, serve(3), (1, 1, Some(0)), vec![]),
-        ("25: not known", eleven(), inactive(10, 11), proxy(3), (11, 10, None), vec![]),
-        ("27: activating", eleven(), queued(10, 11), serve(3), (10, 10, Some(2)), vec![patched(11)]),
+        ("idle, active just now", json!({}), just_now, serve(3), (1, 1, Some(0)), vec![]),
+        ("not known", eleven(), inactive(10, 11), proxy(3), (11, 10, None), vec![]),
+        ("activating", eleven(), queued(10, 11), serve(3), (10, 10, Some(2)), vec![patched(11)]),
         (
-            "28: a pod short",
+            "a pod short",
             eleven(),
             status("True", "", 10, 10, 11),
             serve(3),
@@ -212,7 +212,7 @@ async fn rows_23_to_31_decision_bounds_and_pods() {
             vec![patched(11), tells(("Unknown", "Queued"), "True", (10, 11))],
         ),
         (
-            "29: inactive above the least scale",
+            "inactive above the least scale",
             eleven(),
             inactive(12, 12),
             proxy(4),
@@ -220,16 +220,16 @@ async fn rows_23_to_31_decision_bounds_and_pods() {
             vec![patched(11), path("Serve", 4), tells(("True", ""), "True", (12, 11))],
         ),
         (
-            "29: the same, one desired",
+            "inactive above the least scale, one desired",
             eleven(),
             inactive(12, 12),
             proxy(4),
             (12, 12, Some(1)),
             vec![patched(11), path("Serve", 4), tells(("True", ""), "True", (12, 11))],
         ),
-        ("30: as desired", eleven(), status("True", "", 10, 12, 12), serve(4), (12, 12, Some(12)), vec![]),
+        ("as desired", eleven(), status("True", "", 10, 12, 12), serve(4), (12, 12, Some(12)), vec![]),
         (
-            "31: down to the least scale",
+            "down to the least scale",
             eleven(),
             status("True", "", 10, 12, 12),
             serve(4),
@@ -244,11 +244,11 @@ async fn rows_23_to_31_decision_bounds_and_pods() {
 }
 
 #[tokio::test]
-async fn rows_36_and_37_the_initial_scale_counts_until_it_is_reached() {
+async fn the_initial_scale_counts_until_it_is_reached() {
     let both = || json!({"autoscaling.knative.dev/initial-scale": "20", "autoscaling.knative.dev/min-scale": "11"});
     let mut f = settled(both(), uninitialized(queued(11, 11)), serverless("Proxy", 4, "pa"), 11, 11, Some(11), -42);
     let script = vec![patched(20), tells(("Unknown", "Queued"), "Unknown", (11, 20))];
-    pass(&mut f, script).await.expect("row 36");
+    pass(&mut f, script).await.expect("below the initial scale");
     let mut f = settled(
         scale("initial-scale", "20"),
         uninitialized(queued(20, 11)),
@@ -258,11 +258,11 @@ async fn rows_36_and_37_the_initial_scale_counts_until_it_is_reached() {
         Some(11),
         -42,
     );
-    pass(&mut f, vec![patched(20), tells(("True", ""), "True", (20, 20))]).await.expect("row 37");
+    pass(&mut f, vec![patched(20), tells(("True", ""), "True", (20, 20))]).await.expect("at the initial scale");
 }
 
 #[tokio::test]
-async fn rows_38_to_41_an_initial_scale_of_zero() {
+async fn an_initial_scale_of_zero_needs_no_pod() {
     let zero = |status: Value, sks: Value, desired, ready| {
         let f = settled(scale("initial-scale", "0"), status, sks, 0, ready, desired, -42);
         let config = AutoscalerConfig { allow_zero_initial_scale: true, ..AutoscalerConfig::clone(&f.config.borrow()) };
@@ -273,25 +273,25 @@ async fn rows_38_to_41_an_initial_scale_of_zero() {
     let mut f = zero(Value::Null, serverless("Proxy", 2, "pa"), None, 0);
     let named = |body: &Value| assert_eq!(body["status"]["serviceName"], "hello");
     let told = tells(("False", "NoTraffic"), "True", (0, -1)).with(named);
-    pass(&mut f, vec![told]).await.expect("row 38");
+    pass(&mut f, vec![told]).await.expect("initialized at once");
 
     let mut private_alone = not_ready("Proxy", 2);
     private_alone["status"]["serviceName"] = json!("");
     let mut f = zero(Value::Null, private_alone.clone(), None, 0);
-    pass(&mut f, vec![tells(("False", "NoTraffic"), "Unknown", (0, -1))]).await.expect("row 39");
+    pass(&mut f, vec![tells(("False", "NoTraffic"), "Unknown", (0, -1))]).await.expect("no public Service yet");
 
     let mut once_initialized = queued(0, -1);
     once_initialized["serviceName"] = json!("");
     let mut f = zero(once_initialized, private_alone, None, 0);
     let told = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
-    pass(&mut f, vec![told]).await.expect("row 40");
+    pass(&mut f, vec![told]).await.expect("initialized once, the Service gone");
 
     let mut f = zero(queued(0, 0), serverless("Proxy", 3, "pa"), Some(2), 2);
-    pass(&mut f, vec![patched(2), tells(("True", ""), "True", (2, 2))]).await.expect("row 41");
+    pass(&mut f, vec![patched(2), tells(("True", ""), "True", (2, 2))]).await.expect("woken");
 }
 
 #[tokio::test]
-async fn row_42_an_unknown_key_means_nothing() {
+async fn an_unknown_key_means_nothing() {
     let mut f = fixture();
     for key in [Key::new("ns", "gone"), Key::new("", "hello"), Key::new("", "")] {
         f.key = key;
@@ -299,7 +299,7 @@ async fn row_42_an_unknown_key_means_nothing() {
     }
 }
 
-/// Retention of a scale (reconcilers, 9.2): (stored scale, desired) -> stored after; two pods are ready where it is not
+/// Retention of a scale: (stored scale, desired) -> stored after; two pods are ready where it is not
 /// known.
 #[tokio::test]
 async fn a_scale_that_is_not_known_any_more_is_kept() {

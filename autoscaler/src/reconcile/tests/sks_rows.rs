@@ -1,7 +1,7 @@
-//! The reference's table of ServerlessServices (reconcilers, 9.4), by its numbers, for standalone's controller: where
-//! Knative's writes Endpoints, ours writes slices. Rows 5 and 6 (which activators, of how many) and the filter of ports
-//! stand in the slices' own tables. Known differences, each marked in its row: what is missing counts as empty and is
-//! no error, and the status tells who has the traffic, not who was asked to have it.
+//! What Knative's ServerlessService controller is tested for, of standalone's: where Knative's writes Endpoints, ours
+//! writes slices. Which activators, of how many, and the filter of ports stand in the slices' own tables. Two things
+//! differ, each marked where it does: what is missing counts as empty and is no error, and the status tells who has the
+//! traffic, not who was asked to have it.
 
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, expect};
@@ -125,51 +125,51 @@ fn select_others(service: &mut Service) {
 }
 
 #[tokio::test]
-async fn row_1_what_is_consistent_is_left_alone() {
+async fn what_is_consistent_is_left_alone() {
     pass(&mut settled().await, vec![]).await.expect("nothing to do");
 }
 
 #[tokio::test]
-async fn rows_2_3_7_and_20_the_first_pass_leads_to_who_is_ready() {
-    for (row, mode, pods, activators, leads_to, populated, in_path) in [
-        (2, "Serve", &[][..], &[ACTIVATOR][..], &[ACTIVATOR][..], ("Unknown", "NoHealthyBackends"), "True"),
+async fn the_first_pass_leads_to_who_is_ready() {
+    for (mode, pods, activators, leads_to, populated, in_path) in [
+        ("Serve", &[][..], &[ACTIVATOR][..], &[ACTIVATOR][..], ("Unknown", "NoHealthyBackends"), "True"),
         // Upstream's says that the activators have the traffic, as was asked.
-        (3, "Proxy", &[POD], &[], &[POD], ("True", ""), "False"),
-        (7, "Proxy", &[POD], &[ACTIVATOR], &[ACTIVATOR], ("True", ""), "True"),
-        (20, "Serve", &[POD], &[], &[POD], ("True", ""), "False"),
+        ("Proxy", &[POD], &[], &[POD], ("True", ""), "False"),
+        ("Proxy", &[POD], &[ACTIVATOR], &[ACTIVATOR], ("True", ""), "True"),
+        ("Serve", &[POD], &[], &[POD], ("True", ""), "False"),
     ] {
         let mut f = born(mode, pods, activators);
         let outcome = pass(&mut f, birth(leads_to, tells(populated, in_path))).await;
-        assert!(outcome.is_ok(), "row {row}: {outcome:?}");
+        assert!(outcome.is_ok(), "{mode} {pods:?} {activators:?}: {outcome:?}");
     }
 }
 
 #[tokio::test]
-async fn row_4_a_conflict_leads_to_the_same_status_on_the_newer_object() {
+async fn a_conflict_leads_to_the_same_status_on_the_newer_object() {
     let told = || tells(("Unknown", "NoHealthyBackends"), "True");
     let mut f = born("Proxy", &[], &[ACTIVATOR]);
     let mut script = birth(&[ACTIVATOR], told().refused(409, "newer"));
     script.push(expect(&format!("GET {SKSS}/hello")).answered(200, fresh("Proxy", "http1", "21")));
     script.push(told().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "21")));
-    pass(&mut f, script).await.expect("row 4");
+    pass(&mut f, script).await.expect("told on the newer object");
 }
 
 #[tokio::test]
-async fn rows_8_and_9_a_selector_that_somebody_changed_is_put_back() {
+async fn a_selector_that_somebody_changed_is_put_back() {
     let mut f = settled().await;
     edit(&f, "hello", select_others);
     let put = expect(&format!("PUT {SERVICES}/hello")).with(|body| assert!(body["spec"]["selector"].is_null()));
-    pass(&mut f, vec![put]).await.expect("row 8: the status stays");
+    pass(&mut f, vec![put]).await.expect("the status stays");
 
     let mut f = settled().await;
     edit(&f, "hello-private", select_others);
     let put = expect(&format!("PUT {SERVICES}/hello-private"))
         .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"})));
-    pass(&mut f, vec![put]).await.expect("row 9: the status comes to the same");
+    pass(&mut f, vec![put]).await.expect("the status comes to the same");
 }
 
 #[tokio::test]
-async fn row_10_without_a_deployment_nothing_is_made() {
+async fn without_a_deployment_nothing_is_made() {
     let mut f = born("Serve", &[POD], &[ACTIVATOR]);
     let mut sks = serverless("Serve", 2, "pa");
     sks["spec"]["objectRef"]["name"] = json!("blah");
@@ -187,14 +187,16 @@ fn named(private: &'static str, public: &'static str) -> impl Fn(&Value) + 'stat
 }
 
 #[tokio::test]
-async fn rows_11_to_14_everything_is_made_or_the_status_says_what_was_not() {
+async fn everything_is_made_or_the_status_says_what_was_not() {
     let mut f = born("Serve", &[POD], &[ACTIVATOR]);
     let ready = tells(("True", ""), "False").with(named("hello-private", "hello"));
-    pass(&mut f, birth(&[POD], ready.with(|body| assert_condition(body, "Ready", "True", "")))).await.expect("row 11");
-    for (row, made, reason, private, public) in [
-        (12, 0, "CreatingPrivateService", "", ""),
-        (13, 1, "CreatingPublicService", "hello-private", ""),
-        (14, 2, "CreatingPublicEndpoints", "hello-private", "hello"),
+    pass(&mut f, birth(&[POD], ready.with(|body| assert_condition(body, "Ready", "True", ""))))
+        .await
+        .expect("everything is made");
+    for (made, reason, private, public) in [
+        (0, "CreatingPrivateService", "", ""),
+        (1, "CreatingPublicService", "hello-private", ""),
+        (2, "CreatingPublicEndpoints", "hello-private", "hello"),
     ] {
         let mut f = born("Serve", &[POD], &[ACTIVATOR]);
         let mut script: Vec<_> = birth(&[POD], put_status()).into_iter().take(made + 1).collect();
@@ -203,52 +205,52 @@ async fn rows_11_to_14_everything_is_made_or_the_status_says_what_was_not() {
         let told = put_status().with(move |body| assert_condition(body, "EndpointsPopulated", "Unknown", reason));
         script.push(told.with(named(private, public)));
         let outcome = pass(&mut f, script).await;
-        assert!(outcome.is_err(), "row {row}");
+        assert!(outcome.is_err(), "{reason}");
     }
 }
 
 #[tokio::test]
-async fn rows_15_to_17_an_update_that_fails_ends_the_pass() {
+async fn an_update_that_fails_ends_the_pass() {
     let mut f = settled().await;
     are(&f, &["10.0.0.2"], &[ACTIVATOR]);
     let refused = expect(&format!("PUT {SLICES}/{SLICE}")).refused(500, "inducing failure");
-    pass(&mut f, vec![refused]).await.expect_err("row 15: the status stays");
+    pass(&mut f, vec![refused]).await.expect_err("the slice was refused, the status stays");
 
     let mut f = settled().await;
     edit(&f, "hello-private", select_others);
     let refused = expect(&format!("PUT {SERVICES}/hello-private")).refused(500, "inducing failure");
     let told =
         put_status().with(|body| assert_condition(body, "EndpointsPopulated", "Unknown", "UpdatingPrivateService"));
-    pass(&mut f, vec![refused, told]).await.expect_err("row 16");
+    pass(&mut f, vec![refused, told]).await.expect_err("the private Service was refused");
 
     let mut f = settled().await;
     edit(&f, "hello", select_others);
     let refused = expect(&format!("PUT {SERVICES}/hello")).refused(500, "inducing failure");
-    pass(&mut f, vec![refused]).await.expect_err("row 17: the status stays");
+    pass(&mut f, vec![refused]).await.expect_err("the public Service was refused, the status stays");
 }
 
-/// Upstream ends these passes with an error (18, 19) and writes an empty list (21); here what nobody has listed yet is
+/// Upstream ends the first two passes with an error, and writes an empty list in the third; here what nobody has listed yet is
 /// nobody, and a list of nobody is no slice.
 #[tokio::test]
-async fn rows_18_19_and_21_what_is_missing_counts_as_empty() {
+async fn what_is_missing_counts_as_empty() {
     let mut f = alone("Proxy", "http1");
     pods_are(&f, &[POD]);
-    pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("row 18: no slice of activators");
+    pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("no slice of activators");
 
     let mut f = alone("Serve", "http1");
     activators_are(&f, &[ACTIVATOR]);
     let told = tells(("Unknown", "NoHealthyBackends"), "True");
-    pass(&mut f, birth(&[ACTIVATOR], told)).await.expect("row 19: no slice of pods");
+    pass(&mut f, birth(&[ACTIVATOR], told)).await.expect("no slice of pods");
 
     let mut f = born("Proxy", &[], &[]);
     let told = tells(("Unknown", "NoHealthyBackends"), "False").with(named("hello-private", "hello"));
     let services = [SERVICES, SERVICES].map(|collection| expect(&format!("POST {collection}")));
-    pass(&mut f, services.into_iter().chain([told]).collect()).await.expect("row 21");
+    pass(&mut f, services.into_iter().chain([told]).collect()).await.expect("nobody is ready");
 }
 
 /// The private one; a public one is in [`super::sks`], and slices of others on a public Service of ours are removed.
 #[tokio::test]
-async fn row_22_a_private_service_of_somebody_else_is_left_alone() {
+async fn a_private_service_of_somebody_else_is_left_alone() {
     let mut f = settled().await;
     edit(&f, "hello-private", |service| service.metadata.owner_references = None);
     let told = put_status().with(|body| assert_condition(body, "EndpointsPopulated", "False", "NotOwned"));
@@ -257,36 +259,36 @@ async fn row_22_a_private_service_of_somebody_else_is_left_alone() {
 }
 
 #[tokio::test]
-async fn row_23_a_status_that_cannot_be_written_fails_the_pass() {
+async fn a_status_that_cannot_be_written_fails_the_pass() {
     let mut f = born("Serve", &[POD], &[ACTIVATOR]);
     let refused = put_status().refused(500, "inducing failure");
     pass(&mut f, birth(&[POD], refused)).await.expect_err("refused");
 }
 
 #[tokio::test]
-async fn rows_24_26_27_the_slice_follows_pods_and_activators() {
+async fn the_slice_follows_pods_and_activators() {
     let leads_to = |expected: &'static [&'static str]| {
         expect(&format!("PUT {SLICES}/{SLICE}")).with(move |body| assert_eq!(addresses(body), expected))
     };
     let mut f = settled().await;
     are(&f, &["10.0.0.2"], &[ACTIVATOR]);
-    pass(&mut f, vec![leads_to(&["10.0.0.2"])]).await.expect("row 24: another pod, the same status");
+    pass(&mut f, vec![leads_to(&["10.0.0.2"])]).await.expect("another pod, the same status");
 
     let mut f = born("Serve", &[], &[ACTIVATOR]);
     pass(&mut f, birth(&[ACTIVATOR], tells(("Unknown", "NoHealthyBackends"), "True"))).await.expect("no pod");
     slice_is_seen(&f, "101");
     are(&f, &[POD], &[ACTIVATOR]);
-    pass(&mut f, vec![leads_to(&[POD]), tells(("True", ""), "False")]).await.expect("row 26");
+    pass(&mut f, vec![leads_to(&[POD]), tells(("True", ""), "False")]).await.expect("to the first pod");
 
     let mut f = born("Proxy", &[POD], &[ACTIVATOR]);
     pass(&mut f, birth(&[ACTIVATOR], tells(("True", ""), "True"))).await.expect("through the activators");
     slice_is_seen(&f, "101");
     are(&f, &[POD], &[ACTIVATOR, "10.9.0.2"]);
-    pass(&mut f, vec![leads_to(&[ACTIVATOR, "10.9.0.2"])]).await.expect("row 27");
+    pass(&mut f, vec![leads_to(&[ACTIVATOR, "10.9.0.2"])]).await.expect("to one activator more");
 }
 
 #[tokio::test]
-async fn row_25_pods_that_speak_http2_give_way_to_the_activators_other_port() {
+async fn pods_that_speak_http2_give_way_to_the_activators_other_port() {
     let http2 = |mut slice: Value| {
         slice["ports"] = json!([{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}]);
         slice
@@ -301,5 +303,5 @@ async fn row_25_pods_that_speak_http2_give_way_to_the_activators_other_port() {
         assert_eq!(addresses(body), [ACTIVATOR]);
         assert_eq!((&body["ports"][0]["port"], &body["ports"][0]["name"]), (&json!(8013), &json!("http2")));
     });
-    pass(&mut f, vec![moved, tells(("Unknown", "NoHealthyBackends"), "True")]).await.expect("row 25");
+    pass(&mut f, vec![moved, tells(("Unknown", "NoHealthyBackends"), "True")]).await.expect("to the activator");
 }

@@ -107,7 +107,7 @@ async fn secs(secs: u64) {
     tokio::time::sleep(Duration::from_secs(secs)).await;
 }
 
-/// Goal: the last line of the reference (autoscaler, 11.10): nothing is known before a loop is made, nor decided after
+/// Goal: nothing is known before a loop is made, nor decided after
 /// it went.
 #[tokio::test(start_paused = true)]
 async fn a_loop_is_known_from_its_creation_to_its_removal() {
@@ -126,7 +126,7 @@ async fn a_loop_is_known_from_its_creation_to_its_removal() {
     assert!(!fixture.told(), "neither ticks nor stats decide");
 }
 
-/// Goal: the first stat of a sleeping revision (autoscaler, 11.10) is decided on before the call that records it
+/// Goal: the first stat of a sleeping revision is decided on before the call that records it
 /// returns: no tick, no task.
 #[tokio::test(start_paused = true)]
 async fn a_stat_wakes_a_sleeping_revision_at_once() {

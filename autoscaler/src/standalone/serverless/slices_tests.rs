@@ -90,7 +90,7 @@ fn nothing_known_means_no_slice() {
     assert_eq!(desired(&inputs(Mode::Proxy, &ports, &[], &[])).slices, []);
 }
 
-/// The picks of the reference (reconcilers, 9.4, rows 5 and 6): eight activators in two slices, five or all of them
+/// Upstream's picks: eight activators in two slices, five or all of them
 /// wanted.
 #[test]
 fn a_subset_of_the_activators_is_chosen_by_hash() {

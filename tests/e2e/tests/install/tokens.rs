@@ -2,7 +2,7 @@
 
 use crate::upgrade::{REASONS, is_late};
 use anyhow::{Context, ensure};
-use autoscaler::ingest::mark::FORWARDED;
+use autoscaler::ingest::forwarded::FORWARDED;
 use common::stat::Stat;
 use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Dns;

@@ -1,4 +1,4 @@
-//! Rows of the reference (11.7 of the autoscaler) on how many pods are asked, and which.
+//! How many pods are asked, and which.
 
 use super::*;
 
