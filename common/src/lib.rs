@@ -12,6 +12,7 @@ pub mod golang;
 pub mod headers;
 pub mod host;
 pub mod key;
+pub mod labels;
 pub mod names;
 pub mod ownership;
 pub mod scaling;

@@ -1,8 +1,8 @@
 //! An API server made of answers, which remembers what it was asked; and pods by hand. For tests.
 
 use super::sources::PodSource;
+use common::labels::Selector;
 use hpa_core::pod::Pod;
-use hpa_core::selector::Selector;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;

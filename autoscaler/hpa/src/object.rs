@@ -4,10 +4,10 @@
 //! leniently (what cannot be read is as good as absent) because the next pass rewrites them.
 
 use super::pods::timestamp;
+use common::labels::{Expression, LabelSelector};
 use common::time::Timestamp;
 use hpa_core::condition::Condition;
 use hpa_core::quantity::Quantity;
-use hpa_core::selector::{Expression, LabelSelector};
 use hpa_core::spec::{Metric, ObjectReference, Spec};
 use hpa_core::status::{Current, MetricStatus, Status, quantity};
 use k8s_openapi::api::autoscaling::v2;

@@ -4,11 +4,11 @@
 //! within one namespace.
 
 use super::sources::PodSource;
+use common::labels::Selector;
 use common::time::Timestamp;
 use common_controller::Store;
 use hpa_core::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
 use hpa_core::quantity::Quantity;
-use hpa_core::selector::Selector;
 use k8s_openapi::api::core::v1::{self as core, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -6,7 +6,7 @@ mod table;
 mod tests;
 
 use self::table::{Changed, Index, PodName};
-use super::labels::Labels;
+use super::labels::PackedLabels;
 use crate::scale::{PodCounts, PodSet, Pods, Requests};
 use autoscaler_core::decider::Unknown;
 use autoscaler_core::pod_counts::{self, Phase};
@@ -143,7 +143,7 @@ impl Pods for PodIndex {
             PodSet::Revision(name) => BTreeMap::from([(common::names::REVISION.to_owned(), name)]),
             PodSet::Selector(selector) => selector,
         };
-        let selector = Labels::new(&selector);
+        let selector = PackedLabels::new(&selector);
         let mut index = self.index.write();
         if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector) {
             return;

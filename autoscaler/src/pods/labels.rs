@@ -1,5 +1,5 @@
 //! Labels in one block of memory: thousands of pods have several each, and a map of strings takes a hundred times what
-//! it holds.
+//! it holds. They match as [`common::labels::have_all`] says, but for a selector that asks for nothing.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,9 +7,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Labels of a pod, or those that a selector asks for, as lines `NAME=VALUE`; neither can hold a line's end or an
 /// equals sign in its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Labels(Box<str>);
+pub(super) struct PackedLabels(Box<str>);
 
-impl Labels {
+impl PackedLabels {
     /// Of a map.
     pub(super) fn new(labels: &BTreeMap<String, String>) -> Self {
         let mut lines = String::with_capacity(labels.iter().map(|(name, value)| name.len() + value.len() + 2).sum());
@@ -24,12 +24,12 @@ impl Labels {
         !self.0.is_empty() && self.lines().all(|wanted| labels.lines().any(|line| line == wanted))
     }
 
-    /// Where to look for each of them, in order of their names.
-    pub(super) fn places(&self, namespace: &str) -> impl Iterator<Item = Place> {
+    /// The hash of each of them, in order of their names.
+    pub(super) fn hashes(&self, namespace: &str) -> impl Iterator<Item = LabelHash> {
         self.lines().map(move |line| {
             let mut hasher = DefaultHasher::new();
             (namespace, line).hash(&mut hasher);
-            Place(hasher.finish())
+            LabelHash(hasher.finish())
         })
     }
 
@@ -40,14 +40,14 @@ impl Labels {
 
 /// A namespace and a label, by their hash: what is found there must be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place(u64);
+pub(super) struct LabelHash(u64);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn labels(pairs: &[(&str, &str)]) -> Labels {
-        Labels::new(&pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    fn labels(pairs: &[(&str, &str)]) -> PackedLabels {
+        PackedLabels::new(&pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
     #[test]
@@ -60,10 +60,10 @@ mod tests {
     }
 
     #[test]
-    fn a_label_has_a_place_in_each_namespace() {
-        let places = |namespace, pairs| labels(pairs).places(namespace).collect::<Vec<_>>();
-        let both = places("ns", &[("app", "a"), ("tier", "web")]);
-        assert_eq!(places("ns", &[("app", "a")]), both[..1]);
-        assert_ne!(places("other", &[("app", "a")]), both[..1]);
+    fn a_label_has_a_hash_in_each_namespace() {
+        let hashes = |namespace, pairs| labels(pairs).hashes(namespace).collect::<Vec<_>>();
+        let both = hashes("ns", &[("app", "a"), ("tier", "web")]);
+        assert_eq!(hashes("ns", &[("app", "a")]), both[..1]);
+        assert_ne!(hashes("other", &[("app", "a")]), both[..1]);
     }
 }

@@ -16,7 +16,7 @@ const ORDERS: &[(&str, &str)] = &[
     (
         "common",
         "lib > backend election headers key ownership time wire write_rate > annotations stat > \
-         config field host scaling > golang names",
+         config field host labels scaling > golang names",
     ),
     (
         "common-controller",
@@ -48,7 +48,7 @@ const ORDERS: &[(&str, &str)] = &[
         "hpa-core",
         "lib > reconcile validate > behavior combine legacy selectors > decision defaults measure memory > \
          request status totals > calculator condition > groups tolerance > options spec usage > pod > \
-         error quantity selector",
+         error quantity",
     ),
     ("hpa", "main lib > run > delegate fixture native > evaluate explain options > object > pods > sources"),
     ("local", "main lib > up > api controllers ingress node > merge range usage"),

@@ -64,7 +64,6 @@ pub mod pod;
 pub mod quantity;
 pub mod reconcile;
 pub mod request;
-pub mod selector;
 pub mod selectors;
 pub mod spec;
 pub mod status;

@@ -12,11 +12,11 @@ use super::groups::Judge;
 use super::options::Options;
 use super::pod::Pod;
 use super::request::Reading;
-use super::selector::LabelSelector;
 use super::spec::{ExternalSource, Metric, MetricSpec, MetricTarget, ObjectSource, PodsSource, Source};
 use super::status::{Current, MetricStatus};
 use super::tolerance::Tolerances;
 use super::{totals, usage};
+use common::labels::LabelSelector;
 
 /// What all metrics of a spec share.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use common::time::Timestamp;
 
 use super::error::CalculationError;
-use super::selector::Labels;
+use common::labels::Labels;
 
 /// Amounts of resources, in thousandths: 250 is 250m of cpu, one byte is 1000.
 pub type Resources = BTreeMap<String, i64>;

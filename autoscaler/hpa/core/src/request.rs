@@ -1,9 +1,9 @@
 //! What the metrics APIs are to be asked, and what they answered.
 
 use super::error::{Api, FetchError};
-use super::selector::LabelSelector;
 use super::spec::{Metric, MetricSpec, MetricTarget, ObjectReference, Source};
 use super::usage::{PodUsage, PodValue};
+use common::labels::LabelSelector;
 
 /// One question for one metric of a spec. Selectors are texts, empty where nothing is required.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,6 @@ use crate::pod::{Container, Phase, Pod, Readiness};
 use crate::quantity::{Format, Quantity};
 use crate::reconcile::{Autoscaler, Scale, ScaleError, Step, WriteResult, start};
 use crate::request::{Reading, Request};
-use crate::selector::Selector;
 use crate::selectors::Selectors;
 use crate::spec::{
     Behavior, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectReference, ObjectSource, PodsSource,
@@ -18,6 +17,7 @@ use crate::spec::{
 };
 use crate::status::Status;
 use crate::usage::{PodUsage, PodValue};
+use common::labels::Selector;
 
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::pod::Pod;
-use super::selector::Selector;
+use common::labels::Selector;
 
 /// The selectors of all autoscalers, by namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 use serde::Deserialize;
 
 use super::quantity::Quantity;
-use super::selector::LabelSelector;
+use common::labels::LabelSelector;
 
 /// The spec of an autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -28,11 +28,11 @@ pub use metrics::RestMetrics;
 pub use rest::PATIENCE;
 pub use scales::{RestScales, ScaleObject};
 
+use common::labels::Selector;
 use futures::future::{BoxFuture, join_all};
 use hpa_core::pod::Pod;
 use hpa_core::reconcile::{ScaleError, WriteResult};
 use hpa_core::request::{Reading, Request};
-use hpa_core::selector::Selector;
 use hpa_core::spec::ObjectReference;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Pods, the revisions that are tracked, and which belongs to which: each event touches the revisions of its pod alone.
 
 use super::PodState;
-use crate::pods::labels::{Labels, Place};
+use crate::pods::labels::{LabelHash, PackedLabels};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -17,9 +17,9 @@ pub(super) struct Index {
     pub(super) pods: HashMap<PodName, Entry>,
     pub(super) tracked: HashMap<RevisionKey, Tracked>,
     /// Revisions by the first label of their selectors.
-    selectors: HashMap<Place, SmallVec<[RevisionKey; 1]>>,
+    selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
-    labelled: HashMap<Place, SmallVec<[PodName; 1]>>,
+    labelled: HashMap<LabelHash, SmallVec<[PodName; 1]>>,
     /// Pods seen since a new full list began.
     pub(super) listing: Option<HashSet<PodName>>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Index {
 /// What is kept of a pod.
 #[derive(Debug)]
 pub(super) struct Entry {
-    labels: Labels,
+    labels: PackedLabels,
     pub(super) state: pod_counts::CountedPod,
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
@@ -38,7 +38,7 @@ pub(super) struct Entry {
 /// A revision, and what its pods come to.
 #[derive(Debug)]
 pub(super) struct Tracked {
-    pub(super) selector: Labels,
+    pub(super) selector: PackedLabels,
     /// Ordered, so that of several troubles the same is told each time.
     pub(super) members: Vec<PodName>,
     pub(super) counts: pod_counts::PodCounts,
@@ -54,7 +54,7 @@ pub(super) struct Changed {
 impl Index {
     pub(super) fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
         let PodState { labels, state, address, started, trouble } = pod;
-        let labels = Labels::new(&labels);
+        let labels = PackedLabels::new(&labels);
         let revisions = self.revisions_of(&name, &labels);
         let trouble = trouble.map(String::into_boxed_str);
         let entry = Entry { labels, state, address, started, trouble, revisions: revisions.clone() };
@@ -70,8 +70,8 @@ impl Index {
                 unlabel(&mut self.labelled, &name, &before.labels);
             }
             if let Some(entry) = self.pods.get(&name) {
-                for place in entry.labels.places(name.namespace()) {
-                    self.labelled.entry(place).or_default().push(name.clone());
+                for hash in entry.labels.hashes(name.namespace()) {
+                    self.labelled.entry(hash).or_default().push(name.clone());
                 }
             }
         }
@@ -103,10 +103,10 @@ impl Index {
         }
     }
 
-    fn revisions_of(&self, name: &PodName, labels: &Labels) -> SmallVec<[RevisionKey; 1]> {
+    fn revisions_of(&self, name: &PodName, labels: &PackedLabels) -> SmallVec<[RevisionKey; 1]> {
         let mut revisions = SmallVec::new();
-        for place in labels.places(name.namespace()) {
-            for key in self.selectors.get(&place).into_iter().flatten() {
+        for hash in labels.hashes(name.namespace()) {
+            for key in self.selectors.get(&hash).into_iter().flatten() {
                 let is_selected =
                     |tracked: &Tracked| key.namespace() == name.namespace() && tracked.selector.select(labels);
                 if self.tracked.get(key).is_some_and(is_selected) && !revisions.contains(key) {
@@ -117,11 +117,11 @@ impl Index {
         revisions
     }
 
-    pub(super) fn track(&mut self, key: &RevisionKey, selector: Labels) {
+    pub(super) fn track(&mut self, key: &RevisionKey, selector: PackedLabels) {
         let mut members = Vec::new();
-        if let Some(place) = selector.places(key.namespace()).next() {
-            self.selectors.entry(place).or_default().push(key.clone());
-            for name in self.labelled.get(&place).into_iter().flatten() {
+        if let Some(hash) = selector.hashes(key.namespace()).next() {
+            self.selectors.entry(hash).or_default().push(key.clone());
+            for name in self.labelled.get(&hash).into_iter().flatten() {
                 if let Some(entry) = self.pods.get_mut(name)
                     && name.namespace() == key.namespace()
                     && selector.select(&entry.labels)
@@ -139,8 +139,8 @@ impl Index {
 
     pub(super) fn untrack(&mut self, key: &RevisionKey) {
         let Some(tracked) = self.tracked.remove(key) else { return };
-        if let Some(place) = tracked.selector.places(key.namespace()).next() {
-            take(&mut self.selectors, place, key);
+        if let Some(hash) = tracked.selector.hashes(key.namespace()).next() {
+            take(&mut self.selectors, hash, key);
         }
         for name in &tracked.members {
             if let Some(entry) = self.pods.get_mut(name) {
@@ -167,29 +167,29 @@ impl Index {
 
 impl Tracked {
     fn join(&mut self, name: &PodName) {
-        if let Err(place) = self.members.binary_search(name) {
-            self.members.insert(place, name.clone());
+        if let Err(at) = self.members.binary_search(name) {
+            self.members.insert(at, name.clone());
         }
     }
 
     fn leave(&mut self, name: &PodName) {
-        if let Ok(place) = self.members.binary_search(name) {
-            self.members.remove(place);
+        if let Ok(at) = self.members.binary_search(name) {
+            self.members.remove(at);
         }
     }
 }
 
-fn unlabel(labelled: &mut HashMap<Place, SmallVec<[PodName; 1]>>, name: &PodName, labels: &Labels) {
-    for place in labels.places(name.namespace()) {
-        take(labelled, place, name);
+fn unlabel(labelled: &mut HashMap<LabelHash, SmallVec<[PodName; 1]>>, name: &PodName, labels: &PackedLabels) {
+    for hash in labels.hashes(name.namespace()) {
+        take(labelled, hash, name);
     }
 }
 
-fn take(places: &mut HashMap<Place, SmallVec<[RevisionKey; 1]>>, place: Place, key: &RevisionKey) {
-    if let Some(keys) = places.get_mut(&place) {
+fn take(by_hash: &mut HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>, hash: LabelHash, key: &RevisionKey) {
+    if let Some(keys) = by_hash.get_mut(&hash) {
         keys.retain(|other| other != key);
         if keys.is_empty() {
-            places.remove(&place);
+            by_hash.remove(&hash);
         }
     }
 }

@@ -1,5 +1,7 @@
-//! Label and field selectors: the text of a query, and whether an object is meant.
+//! Label and field selectors: the text of a query, and whether an object is meant. Labels match as everywhere
+//! ([`common::labels`]); the text is read by rules of its own.
 
+use common::labels::Test;
 use serde_json::Value;
 
 use super::fields::same_text;
@@ -12,14 +14,6 @@ use super::status::{ApiError, Result};
 pub(crate) struct Selector {
     labels: Vec<(String, Test)>,
     fields: Vec<(String, bool, String)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Test {
-    Exists(bool),
-    In(bool, Vec<String>),
-    Greater(i64),
-    Less(i64),
 }
 
 impl Selector {
@@ -47,13 +41,7 @@ impl Selector {
         let labels = object.pointer("/metadata/labels");
         self.labels.iter().all(|(key, test)| {
             let value = labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-            match test {
-                Test::Exists(wanted) => value.is_some() == *wanted,
-                Test::In(true, values) => value.is_some_and(|value| values.iter().any(|v| v == value)),
-                Test::In(false, values) => value.is_none_or(|value| values.iter().all(|v| v != value)),
-                Test::Greater(bound) => value.and_then(|v| v.parse().ok()).is_some_and(|v: i64| v > *bound),
-                Test::Less(bound) => value.and_then(|v| v.parse().ok()).is_some_and(|v: i64| v < *bound),
-            }
+            test.holds(value)
         }) && self.fields.iter().all(|(pointer, equal, wanted)| {
             let same = match object.pointer(pointer) {
                 None | Some(Value::Null) => wanted.is_empty(),
@@ -120,7 +108,7 @@ fn parse_label(term: &str) -> std::result::Result<(String, Test), String> {
         label_value(value).then(|| value.to_string()).ok_or_else(|| format!("'{value}' is not a label value"))
     };
     if let Some(absent) = term.strip_prefix('!') {
-        return Ok((key(absent)?, Test::Exists(false)));
+        return Ok((key(absent)?, Test::Absent));
     }
     if let Some(open) = term.find('(') {
         let Some(list) = term[open + 1..].strip_suffix(')') else { return Err(format!("'{term}': ')' expected")) };
@@ -128,29 +116,29 @@ fn parse_label(term: &str) -> std::result::Result<(String, Test), String> {
         let (Some(name), Some(operator), None) = (words.next(), words.next(), words.next()) else {
             return Err(format!("'{term}': 'key in (…)' or 'key notin (…)' expected"));
         };
-        let values = list.split(',').map(value).collect::<std::result::Result<Vec<_>, _>>()?;
+        let values = list.split(',').map(value).collect::<std::result::Result<_, _>>()?;
         return match operator {
-            "in" => Ok((key(name)?, Test::In(true, values))),
-            "notin" => Ok((key(name)?, Test::In(false, values))),
+            "in" => Ok((key(name)?, Test::In(values))),
+            "notin" => Ok((key(name)?, Test::NotIn(values))),
             other => Err(format!("'{other}' is not a valid operator")),
         };
     }
     for (sign, build) in [
-        ("!=", (|v| Test::In(false, vec![v])) as fn(String) -> Test),
-        ("==", |v| Test::In(true, vec![v])),
-        ("=", |v| Test::In(true, vec![v])),
+        ("!=", (|v| Test::NotIn([v].into())) as fn(String) -> Test),
+        ("==", |v| Test::In([v].into())),
+        ("=", |v| Test::In([v].into())),
     ] {
         if let Some((name, wanted)) = term.split_once(sign) {
             return Ok((key(name)?, build(value(wanted)?)));
         }
     }
-    for (sign, build) in [('>', Test::Greater as fn(i64) -> Test), ('<', Test::Less)] {
+    for (sign, build) in [('>', Test::Above as fn(i64) -> Test), ('<', Test::Below)] {
         if let Some((name, bound)) = term.split_once(sign) {
             let bound = bound.trim().parse().map_err(|_| format!("'{bound}' is not a whole number"))?;
             return Ok((key(name)?, build(bound)));
         }
     }
-    Ok((key(term)?, Test::Exists(true)))
+    Ok((key(term)?, Test::Exists))
 }
 
 /// A `LabelSelector` object as text, as scale subresources give it.

@@ -8,12 +8,12 @@
 //! costs one comparison; marking too little would lose a change, for nothing is ever looked at again by itself.
 
 use super::write::Request;
+use common::labels::{self, Expression};
 use common_controller::{Cache, Kind, ObjectKey, cache, key_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use kube::core::{Selector, SelectorExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, OwnerReference};
 use kube::{Resource, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -172,7 +172,7 @@ impl Index {
             keys.extend(
                 self.services
                     .within(&namespace)
-                    .filter(|service| selector_of(service).is_some_and(|s| matches_all(s, pod.labels())))
+                    .filter(|service| selector_of(service).is_some_and(|s| labels::have_all(pod.labels(), s)))
                     .map(|service| Key::Service(key_of(service.as_ref()))),
             );
         }
@@ -244,9 +244,16 @@ pub(crate) fn owned_by<K: Kind>(owner: &K) -> OwnerReference {
 /// Whether a label selector matches. One that is empty, or not valid, selects nothing here: for a Deployment or
 /// ReplicaSet the API server refuses both.
 pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let empty = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
-    !empty && Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
+    let expression = |e: &LabelSelectorRequirement| Expression {
+        key: e.key.clone(),
+        operator: e.operator.clone(),
+        values: e.values.clone().unwrap_or_default(),
+    };
+    let selector = labels::LabelSelector {
+        match_labels: selector.match_labels.clone().unwrap_or_default(),
+        match_expressions: selector.match_expressions.iter().flatten().map(expression).collect(),
+    };
+    !selector.is_empty() && selector.selector().is_ok_and(|selector| selector.matches(labels))
 }
 
 /// A Service's selector; absent if it has none, or is only an alias for a name.
@@ -256,11 +263,6 @@ pub(crate) fn selector_of(service: &Service) -> Option<&BTreeMap<String, String>
         return None;
     }
     spec.selector.as_ref().filter(|selector| !selector.is_empty())
-}
-
-/// Whether `labels` hold everything that `selector` asks for.
-pub(crate) fn matches_all(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
 /// Whether a pod has come to its end.

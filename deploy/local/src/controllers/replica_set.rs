@@ -11,8 +11,9 @@
 //! and tried again with growing delays.
 
 use super::claim::claim;
-use super::index::{Index, Plan, Write, is_finished, matches_all, owned_by, true_condition};
+use super::index::{Index, Plan, Write, is_finished, owned_by, true_condition};
 use super::write::Request;
+use common::labels;
 use common_controller::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
@@ -157,7 +158,7 @@ fn status(
     }
     ReplicaSetStatus {
         replicas: count(active.len()),
-        fully_labeled_replicas: some(active.iter().filter(|p| matches_all(&template_labels, p.labels())).count()),
+        fully_labeled_replicas: some(active.iter().filter(|p| labels::have_all(p.labels(), &template_labels)).count()),
         ready_replicas: some(availability.iter().filter(|a| **a != Availability::NotReady).count()),
         available_replicas: some(availability.iter().filter(|a| **a == Availability::Now).count()),
         terminating_replicas: Some(count(ending)),

@@ -12,10 +12,11 @@
 //!
 //! Topology hints, zones, and the annotation `last-change-trigger-time`.
 
-use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, matches_all, owned_by, selector_of, true_condition};
+use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, owned_by, selector_of, true_condition};
 use super::pod_endpoint::{HEADLESS, addresses, target_ref};
 use super::write::Request;
 use super::{core_endpoints, ports};
+use common::labels;
 use common_controller::Kind;
 use common_controller::{ObjectKey, key_of};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -43,7 +44,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
     let pods: Vec<_> = index
         .pods
         .within(key.namespace())
-        .filter(|pod| matches_all(selector, pod.labels()) && !is_finished(pod) && !addresses(pod).is_empty())
+        .filter(|pod| labels::have_all(pod.labels(), selector) && !is_finished(pod) && !addresses(pod).is_empty())
         .collect();
     let mut writes = Vec::new();
     for family in families(service) {

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use common::labels::Selector;
 use common::time::Timestamp;
 use hpa_core::groups::Groups;
 use hpa_core::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
 use hpa_core::quantity::{Format, Quantity};
-use hpa_core::selector::Selector;
 use hpa_core::spec::MetricTarget;
 use hpa_core::tolerance::Tolerances;
 use hpa_core::usage::{PodUsage, PodValue};

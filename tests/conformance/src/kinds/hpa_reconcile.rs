@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use common::labels::Selector;
 use hpa_core::options::{Gates, Options};
 use hpa_core::reconcile::{Autoscaler, Finish, Scale, ScaleError, Step, WriteResult, start};
 use hpa_core::request::{Reading, Request};
-use hpa_core::selector::Selector;
 use hpa_core::selectors::Selectors;
 use hpa_core::validate::validate;
 use serde::Deserialize;

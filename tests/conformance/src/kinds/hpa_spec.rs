@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hpa_core::selector::{Expression, LabelSelector};
+use common::labels::{Expression, LabelSelector};
 use hpa_core::spec::{
     ContainerResourceSource, ExternalSource, Metric, MetricSpec, ObjectReference, ObjectSource, PodsSource,
     ResourceSource, Spec,

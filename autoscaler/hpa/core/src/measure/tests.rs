@@ -3,8 +3,8 @@
 use super::*;
 use crate::request::{Request, request};
 use crate::scenario::{NOW, bogus, cpu, external, object, pods_metric, quantity, scenario};
-use crate::selector::Expression;
 use crate::spec::ContainerResourceSource;
+use common::labels::Expression;
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
 

@@ -9,10 +9,10 @@ use crate::legacy;
 use crate::measure::Scene;
 use crate::pod::Pod;
 use crate::request::{self, Reading, Request};
-use crate::selector::Selector;
 use crate::selectors::Selectors;
 use crate::status::{Event, MetricStatus};
 use crate::tolerance::Tolerances;
+use common::labels::Selector;
 
 /// List the pods that [`SelectPods::selector`] finds in the autoscaler's namespace.
 #[derive(Debug)]

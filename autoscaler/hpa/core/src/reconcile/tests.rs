@@ -319,7 +319,7 @@ fn a_pass_asks_for_its_own_and_names_it() {
     let ask = begin(&mut other);
     assert_eq!(ask.target(), &spec.scale_target);
     let Step::SelectPods(ask) = ask.answered(scenario.scale.clone()) else { panic!("pods") };
-    assert_eq!(ask.selector(), &crate::selector::Selector::parse("app=web").expect("readable"));
+    assert_eq!(ask.selector(), &common::labels::Selector::parse("app=web").expect("readable"));
     let Step::Measure(ask) = ask.answered(Ok(scenario.objects()), &mut selectors) else { panic!("metrics") };
     let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
     let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };

@@ -1,4 +1,4 @@
-//! Label selectors: the text form of a scale's status, and the structured form of a metric.
+//! Labels, and what selects by them: the text form of a selector, the structured form, and whether labels match.
 //!
 //! ```text
 //! selector    = [ requirement *( "," requirement ) ]
@@ -7,6 +7,9 @@
 //! ```
 //! An empty text selects everything. A key that is absent satisfies `!=` and `notin`. Error texts are Kubernetes',
 //! because they are shown to users in a condition and an event.
+//!
+//! Everybody matches by these rules. The embedded API server reads the text form by rules of its own, since a shared rule
+//! would hide a shared mistake from the tests that run against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,19 +28,31 @@ pub struct Selector(Vec<Requirement>);
 
 /// One condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Requirement {
+struct Requirement {
     key: String,
     test: Test,
 }
 
+/// What one label must satisfy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
+pub enum Test {
+    /// It is there, with one of these values.
     In(BTreeSet<String>),
+    /// It has none of these values, or is absent.
     NotIn(BTreeSet<String>),
+    /// It is there.
     Exists,
+    /// It is not there.
     Absent,
+    /// It is there, and a number above this.
     Above(i64),
+    /// It is there, and a number below this.
     Below(i64),
+}
+
+/// Whether `labels` have everything that `selector` asks for: the whole rule of a Service's selector.
+pub fn have_all(labels: &Labels, selector: &Labels) -> bool {
+    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
 impl Selector {
@@ -51,25 +66,26 @@ impl Selector {
 
     /// Whether all requirements hold for `labels`.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.0.iter().all(|requirement| requirement.holds(labels.get(&requirement.key).map(String::as_str)))
+        self.0.iter().all(|Requirement { key, test }| test.holds(labels.get(key).map(String::as_str)))
     }
 }
 
-impl Requirement {
-    fn holds(&self, value: Option<&str>) -> bool {
+impl Test {
+    /// Whether it holds for a label's value; none: the label is absent.
+    pub fn holds(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|v| v.parse::<i64>().ok());
-        match &self.test {
-            Test::In(values) => value.is_some_and(|v| values.contains(v)),
-            Test::NotIn(values) => value.is_none_or(|v| !values.contains(v)),
-            Test::Exists => value.is_some(),
-            Test::Absent => value.is_none(),
-            Test::Above(bound) => number().is_some_and(|v| v > *bound),
-            Test::Below(bound) => number().is_some_and(|v| v < *bound),
+        match self {
+            Self::In(values) => value.is_some_and(|v| values.contains(v)),
+            Self::NotIn(values) => value.is_none_or(|v| !values.contains(v)),
+            Self::Exists => value.is_some(),
+            Self::Absent => value.is_none(),
+            Self::Above(bound) => number().is_some_and(|v| v > *bound),
+            Self::Below(bound) => number().is_some_and(|v| v < *bound),
         }
     }
 }
 
-/// A metric's selector. Only its operators matter here: the metrics API does the selecting.
+/// The structured form of a selector, as objects hold it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
@@ -92,6 +108,23 @@ pub struct Expression {
 }
 
 impl LabelSelector {
+    /// Whether it requires nothing.
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
+    /// What it requires, to be matched here.
+    ///
+    /// # Errors
+    /// An operator that there is not, or values that its operator cannot have.
+    pub fn selector(&self) -> Result<Selector, String> {
+        let requirement = |key: &String, test| Requirement { key: key.clone(), test };
+        let labels =
+            self.match_labels.iter().map(|(key, value)| Ok(requirement(key, Test::In([value.clone()].into()))));
+        let expressions = self.match_expressions.iter().map(|e| Ok(requirement(&e.key, e.test()?)));
+        labels.chain(expressions).collect::<Result<_, _>>().map(Selector)
+    }
+
     /// The text that the metrics APIs take, keys in order; empty if nothing is required.
     ///
     /// # Errors
@@ -108,22 +141,33 @@ impl LabelSelector {
 }
 
 impl Expression {
-    fn text(&self) -> Result<String, String> {
+    fn test(&self) -> Result<Test, String> {
         let Self { key, operator, values } = self;
-        let sorted = || values.iter().map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+        let set = || values.iter().cloned().collect();
         match operator.as_str() {
             "In" | "NotIn" if values.is_empty() => Err(format!(
                 "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty ({key})"
             )),
-            "In" => Ok(format!("{key} in ({})", sorted().join(","))),
-            "NotIn" => Ok(format!("{key} notin ({})", sorted().join(","))),
+            "In" => Ok(Test::In(set())),
+            "NotIn" => Ok(Test::NotIn(set())),
             "Exists" | "DoesNotExist" if !values.is_empty() => Err(format!(
                 "values: Invalid value: {values:?}: values set must be empty for exists and does not exist"
             )),
-            "Exists" => Ok(key.clone()),
-            "DoesNotExist" => Ok(format!("!{key}")),
+            "Exists" => Ok(Test::Exists),
+            "DoesNotExist" => Ok(Test::Absent),
             other => Err(format!("{other:?} is not a valid label selector operator")),
         }
+    }
+
+    fn text(&self) -> Result<String, String> {
+        let key = &self.key;
+        let listed = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(",");
+        Ok(match self.test()? {
+            Test::In(values) => format!("{key} in ({})", listed(values)),
+            Test::NotIn(values) => format!("{key} notin ({})", listed(values)),
+            Test::Absent => format!("!{key}"),
+            _ => key.clone(),
+        })
     }
 }
 
@@ -146,6 +190,32 @@ impl fmt::Display for LabelSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: the structured form selects what its text selects.
+    #[test]
+    fn both_forms_select_the_same() {
+        let expression = |operator: &str, values: &[&str]| Expression {
+            key: "tier".into(),
+            operator: operator.into(),
+            values: values.iter().map(|v| (*v).into()).collect(),
+        };
+        for expression in [
+            expression("In", &["a", "b"]),
+            expression("NotIn", &["a"]),
+            expression("Exists", &[]),
+            expression("DoesNotExist", &[]),
+        ] {
+            let selector = LabelSelector { match_labels: labels("app=web"), match_expressions: vec![expression] };
+            let by_text = Selector::parse(&selector.text().expect("sound")).expect("readable");
+            let by_structure = selector.selector().expect("sound");
+            for object in ["app=web", "app=web,tier=a", "app=web,tier=c", "app=db,tier=a", ""] {
+                let object = labels(object);
+                assert_eq!(by_structure.matches(&object), by_text.matches(&object), "{selector} {object:?}");
+            }
+        }
+        assert!(expression("Near", &[]).test().is_err() && expression("In", &[]).test().is_err());
+        assert!(LabelSelector::default().is_empty() && !have_all(&labels("a=b"), &labels("a=c")));
+    }
 
     fn labels(text: &str) -> Labels {
         text.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
