@@ -14,7 +14,7 @@ use common::RevisionKey;
 use common::time::Timestamp;
 use common_controller::Priority;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tokio::sync::watch;
 
@@ -90,18 +90,16 @@ impl PodIndex {
 
     /// A new full list begins: what it does not name is gone at its end.
     pub fn begin_list(&self) {
-        self.index.write().listing = Some(HashSet::new());
+        self.index.write().relist.begin();
     }
 
     /// The full list has ended: everything is known now.
     pub fn end_list(&self) {
         let mut index = self.index.write();
         let mut changed = Changed::default();
-        if let Some(listed) = index.listing.take() {
-            let gone: Vec<_> = index.pods.keys().filter(|name| !listed.contains(*name)).cloned().collect();
-            for name in gone {
-                index.remove(&name, &mut changed);
-            }
+        let Index { relist, pods, .. } = &mut *index;
+        for name in relist.end(pods.keys()) {
+            index.remove(&name, &mut changed);
         }
         if !self.synced.send_replace(true) {
             changed.keys.extend(index.tracked.keys().cloned());
@@ -115,9 +113,7 @@ impl PodIndex {
         let mut changed = Changed::default();
         let mut index = self.index.write();
         let name = PodName::new(namespace, name);
-        if let Some(listing) = &mut index.listing {
-            listing.insert(name.clone());
-        }
+        index.relist.saw(&name);
         index.apply(name, pod, &mut changed);
         drop(index);
         self.tell(changed);

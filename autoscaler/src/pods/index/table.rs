@@ -5,6 +5,7 @@ use crate::pods::labels::{LabelHash, PackedLabels};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
 use common::time::Timestamp;
+use common_controller::Relist;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -20,8 +21,7 @@ pub(super) struct Index {
     selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
     labelled: HashMap<LabelHash, SmallVec<[PodName; 1]>>,
-    /// Pods seen since a new full list began.
-    pub(super) listing: Option<HashSet<PodName>>,
+    pub(super) relist: Relist<PodName>,
 }
 
 /// What is kept of a pod.
