@@ -5,7 +5,7 @@
 //! depends on the choice asks the object; nobody asks which object it is.
 //!
 //! What concerns the whole process is asked of [`Decisions`]. The reconcilers ask two objects that it makes: what is
-//! watched and whom events concern of [`crate::reconcile::world::watches`], what happens to a PodAutoscaler from its
+//! watched and whom events concern of [`crate::reconcile::stores::watches`], what happens to a PodAutoscaler from its
 //! birth to its end of [`crate::reconcile::kpa::lifecycle`].
 
 use crate::decisions::Decisions;

@@ -11,13 +11,13 @@
 //!
 //! 1. A process has chosen its [`front_end`] as it read its settings; `run/mod.rs` starts the parts, and the front end
 //!    puts the reconcilers together (`knative/mod.rs`, `standalone/mod.rs`).
-//! 2. A watch tells `reconcile/world` of the object, whose key goes into the work queue. So does the key of a revision
+//! 2. A watch tells `reconcile/stores` of the object, whose key goes into the work queue. So does the key of a revision
 //!    that was decided on anew: [`ingest`], [`collect`], [`scale`] (the rules are in `autoscaler-core`).
 //! 3. A worker hands the key to `reconcile/kpa/mod.rs`, which runs every pass and asks the front end where the two
 //!    differ (`reconcile/kpa/lifecycle.rs`): is the object ours, and what is there to scale?
 //! 4. `knative/lifecycle.rs` or `standalone/admission.rs` reads object, target, ServerlessService and configuration,
 //!    and answers with a `Workload`, all that the decision depends on as values; or with a refusal.
-//! 5. What is new to standalone is marked first (`standalone/marks.rs`), so that it can be given back.
+//! 5. What is new to standalone gets a finalizer first (`standalone/finalizer.rs`), so that it can be given back.
 //! 6. `kpa/scaling.rs` asks the decider, lets metrics speak, applies bounds and the way to zero; `kpa/scaler.rs` patches
 //!    the replicas, before anything else is written.
 //! 7. `kpa/children.rs` keeps the Metric, which `reconcile/metric.rs` turns into measurements, and the

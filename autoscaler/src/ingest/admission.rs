@@ -70,7 +70,7 @@ pub enum Peer {
 
 /// Why a handshake was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum TokenError {
     /// No `Authorization: Bearer`.
     #[error("it carries no token")]
     NoToken,
@@ -91,7 +91,7 @@ pub enum Refused {
     Unknown(String),
 }
 
-impl Refused {
+impl TokenError {
     /// What the peer is answered; it learns nothing about the cluster.
     pub fn status(&self) -> StatusCode {
         match self {
@@ -105,7 +105,7 @@ impl Refused {
 /// What is known of a token, and until when.
 #[derive(Clone)]
 struct Reviewed {
-    peer: Result<Peer, Refused>,
+    peer: Result<Peer, TokenError>,
     until: Instant,
 }
 
@@ -115,7 +115,7 @@ pub struct Gate {
     reviews: Api<TokenReview>,
     reviewed: Mutex<HashMap<String, Reviewed>>,
     refusals: Counter,
-    told: Mutex<Option<Refused>>,
+    last_logged: Mutex<Option<TokenError>>,
 }
 
 impl Gate {
@@ -127,27 +127,27 @@ impl Gate {
             "Handshakes for stats that were refused for want of a good token",
             refusals.clone(),
         );
-        Self { demand, reviews: Api::all(client), reviewed: Mutex::default(), refusals, told: Mutex::default() }
+        Self { demand, reviews: Api::all(client), reviewed: Mutex::default(), refusals, last_logged: Mutex::default() }
     }
 
     /// Who sends a handshake with these headers; `forwards`: it says that it carries forwarded stats.
     ///
     /// # Errors
     /// It may not send stats.
-    pub async fn admit(&self, headers: &HeaderMap, forwards: bool, from: IpAddr) -> Result<Peer, Refused> {
+    pub async fn admit(&self, headers: &HeaderMap, forwards: bool, from: IpAddr) -> Result<Peer, TokenError> {
         let admitted = match token(headers) {
             Some(token) => self.known(token).await,
-            None => Err(Refused::NoToken),
+            None => Err(TokenError::NoToken),
         };
         let admitted = match admitted {
-            Ok(Peer::Activator(_)) if forwards => Err(Refused::NoForwarder),
+            Ok(Peer::Activator(_)) if forwards => Err(TokenError::NoForwarder),
             other => other,
         };
         match &admitted {
-            Ok(_) => *self.told.lock() = None,
+            Ok(_) => *self.last_logged.lock() = None,
             Err(refused) => {
                 self.refusals.inc();
-                let former = self.told.lock().replace(refused.clone());
+                let former = self.last_logged.lock().replace(refused.clone());
                 if former.as_ref() != Some(refused) {
                     tracing::warn!(%from, reason = %refused, "a sender of stats was refused; see the token that it is given");
                 }
@@ -156,7 +156,7 @@ impl Gate {
         admitted
     }
 
-    async fn known(&self, token: &str) -> Result<Peer, Refused> {
+    async fn known(&self, token: &str) -> Result<Peer, TokenError> {
         let now = Instant::now();
         let kept = self.reviewed.lock().get(token).filter(|reviewed| now < reviewed.until).cloned();
         if let Some(reviewed) = kept {
@@ -164,9 +164,9 @@ impl Gate {
         }
         let peer = match timeout(REVIEW_TIMEOUT, self.review(token)).await {
             Ok(peer) => peer,
-            Err(_) => Err(Refused::Unknown("the API server does not answer".into())),
+            Err(_) => Err(TokenError::Unknown("the API server does not answer".into())),
         };
-        if !matches!(peer, Err(Refused::Unknown(_))) {
+        if !matches!(peer, Err(TokenError::Unknown(_))) {
             let until = Instant::now() + if peer.is_ok() { GOOD_FOR } else { BAD_FOR };
             let mut reviewed = self.reviewed.lock();
             if reviewed.len() >= REVIEWED_MAX {
@@ -179,7 +179,7 @@ impl Gate {
         peer
     }
 
-    async fn review(&self, token: &str) -> Result<Peer, Refused> {
+    async fn review(&self, token: &str) -> Result<Peer, TokenError> {
         let spec = TokenReviewSpec { audiences: Some(vec![self.demand.audience.clone()]), token: token.to_owned() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let answered = self.reviews.create(&PostParams::default(), &review).await;
@@ -187,29 +187,29 @@ impl Gate {
             Ok(review) => review.status.unwrap_or_default(),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 let why = "this process has no right to create tokenreviews (authentication.k8s.io)";
-                return Err(Refused::Unknown(why.into()));
+                return Err(TokenError::Unknown(why.into()));
             }
-            Err(error) => return Err(Refused::Unknown(error.to_string())),
+            Err(error) => return Err(TokenError::Unknown(error.to_string())),
         };
         let ours = status.audiences.iter().flatten().any(|audience| *audience == self.demand.audience);
         if status.authenticated != Some(true) || !ours {
-            return Err(Refused::BadToken(self.demand.audience.clone()));
+            return Err(TokenError::BadToken(self.demand.audience.clone()));
         }
         self.demand.peer(&status.user.unwrap_or_default())
     }
 }
 
 impl Demand {
-    fn peer(&self, user: &UserInfo) -> Result<Peer, Refused> {
+    fn peer(&self, user: &UserInfo) -> Result<Peer, TokenError> {
         let name = user.username.as_deref().unwrap_or_default();
         let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
         match account.filter(|(namespace, _)| *namespace == self.namespace).map(|(_, account)| account) {
             Some(account) if account == self.autoscaler => Ok(Peer::Autoscaler),
             Some(account) if account == self.activator => {
                 let pod = user.extra.as_ref().and_then(|extra| extra.get(POD)).and_then(|pods| pods.first());
-                pod.map(|pod| Peer::Activator(pod.as_str().into())).ok_or(Refused::Unbound)
+                pod.map(|pod| Peer::Activator(pod.as_str().into())).ok_or(TokenError::Unbound)
             }
-            _ => Err(Refused::Stranger(name.to_owned())),
+            _ => Err(TokenError::Stranger(name.to_owned())),
         }
     }
 }

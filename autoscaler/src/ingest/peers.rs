@@ -74,24 +74,24 @@ struct Shared {
     counters: IngestCounters,
     peers: Mutex<HashMap<(Instance, Hop), Arc<Peer>>>,
     /// What has no owner at the moment.
-    ownerless: Queue,
+    ownerless: SendQueue,
     shutdown: CancellationToken,
 }
 
 struct Peer {
     /// Where it may be reached, in order.
     urls: Vec<String>,
-    queue: Queue,
+    queue: SendQueue,
     retired: CancellationToken,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: Mutex<VecDeque<Waiting>>,
+struct SendQueue {
+    waiting: Mutex<VecDeque<WaitingStat>>,
     arrived: Notify,
 }
 
-struct Waiting {
+struct WaitingStat {
     message: WireStatMessage,
     /// How it has come here, unless first-hand.
     came: Option<Forwarded<Instance>>,
@@ -110,7 +110,7 @@ impl Peers {
         counters: IngestCounters,
         shutdown: CancellationToken,
     ) -> Self {
-        let (peers, ownerless) = (Mutex::default(), Queue::default());
+        let (peers, ownerless) = (Mutex::default(), SendQueue::default());
         let (token, trust) = (OnceLock::new(), OnceLock::new());
         Self {
             shared: Arc::new(Shared {
@@ -148,7 +148,7 @@ impl Peers {
 
     /// Carries out what was decided of a stat that has come here like this.
     pub fn pass(&self, onward: Route<Instance>, message: WireStatMessage, came: Option<Forwarded<Instance>>) {
-        self.carry_out(onward, Waiting { message, came, expires: Instant::now() + KEEP });
+        self.carry_out(onward, WaitingStat { message, came, expires: Instant::now() + KEEP });
     }
 
     /// Tells every peer that an activator of these names was heard.
@@ -157,7 +157,7 @@ impl Peers {
             let peer = self.peer(&holder, Hop::First);
             for name in names {
                 let (message, expires) = (common::wire::attestation(namespace, name), Instant::now() + HEARD_WITHIN);
-                self.shared.push(&peer.queue, Waiting { message, came: None, expires });
+                self.shared.push(&peer.queue, WaitingStat { message, came: None, expires });
             }
         }
     }
@@ -220,7 +220,7 @@ impl Peers {
         schemes.iter().flat_map(with).collect()
     }
 
-    fn reroute(&self, waiting: Waiting) {
+    fn reroute(&self, waiting: WaitingStat) {
         let shared = &self.shared;
         if waiting.expires <= Instant::now() {
             return shared.counters.dropped(Dropped::Expired, 1);
@@ -229,7 +229,7 @@ impl Peers {
         self.carry_out(route(shared.shares.owner(&key), waiting.came.as_ref()), waiting);
     }
 
-    fn carry_out(&self, onward: Route<Instance>, waiting: Waiting) {
+    fn carry_out(&self, onward: Route<Instance>, waiting: WaitingStat) {
         match onward {
             Route::Record => self.shared.local.accept(waiting.message),
             Route::Send(holder, hop) => self.shared.push(&self.peer(&holder, hop).queue, waiting),
@@ -244,7 +244,7 @@ impl Peers {
         if let Some(peer) = peers.get(&link) {
             return peer.clone();
         }
-        let (urls, queue, retired) = (self.urls(holder), Queue::default(), self.shared.shutdown.child_token());
+        let (urls, queue, retired) = (self.urls(holder), SendQueue::default(), self.shared.shutdown.child_token());
         let peer = Arc::new(Peer { urls, queue, retired });
         peers.insert(link, peer.clone());
         tokio::spawn(self.clone().carry(holder.clone(), hop, peer.clone()));
@@ -303,7 +303,7 @@ impl Peers {
 }
 
 impl Shared {
-    fn push(&self, queue: &Queue, entry: Waiting) {
+    fn push(&self, queue: &SendQueue, entry: WaitingStat) {
         let mut waiting = queue.waiting.lock();
         if waiting.len() >= QUEUE_MAX {
             drop(waiting);
@@ -314,7 +314,7 @@ impl Shared {
         queue.arrived.notify_one();
     }
 
-    fn expire(&self, queue: &Queue) {
+    fn expire(&self, queue: &SendQueue) {
         let now = Instant::now();
         let mut queue = queue.waiting.lock();
         let before = queue.len();
@@ -327,18 +327,18 @@ impl Shared {
     }
 }
 
-impl Queue {
+impl SendQueue {
     fn is_empty(&self) -> bool {
         self.waiting.lock().is_empty()
     }
 
-    fn take(&self, max: usize) -> Vec<Waiting> {
+    fn take(&self, max: usize) -> Vec<WaitingStat> {
         let mut waiting = self.waiting.lock();
         let count = waiting.len().min(max);
         waiting.drain(..count).collect()
     }
 
-    fn give_back(&self, batch: Vec<Waiting>) {
+    fn give_back(&self, batch: Vec<WaitingStat>) {
         let mut waiting = self.waiting.lock();
         for entry in batch.into_iter().rev() {
             waiting.push_front(entry);

@@ -8,9 +8,9 @@ use crate::reconcile::kpa::parameters::{self, Parameters};
 use crate::reconcile::kpa::probe::ProbeTarget;
 use crate::reconcile::kpa::workload::{Reading, Unserved, Workload};
 use crate::reconcile::parts::{Configs, Parts};
-use crate::reconcile::world::World;
-use crate::reconcile::world::facts::Target;
-use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::Target;
+use crate::reconcile::stores::targets::{TargetError, TargetKey};
 use crate::scale::{Deciders, Initial, PodSet, SubjectLabels};
 use autoscaler_core::history::{Action, Obstacle};
 use common::RevisionKey as Key;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Reads what Knative's controller made.
 pub(crate) struct Revisions {
-    world: Arc<World>,
+    stores: Arc<Stores>,
     deciders: Arc<dyn Deciders>,
     configs: Configs,
     cluster_domain: String,
@@ -35,7 +35,7 @@ impl Revisions {
     /// All revisions of the cluster.
     pub(crate) fn new(parts: &Parts) -> Self {
         Self {
-            world: parts.world.clone(),
+            stores: parts.stores.clone(),
             deciders: parts.ports.deciders.clone(),
             configs: parts.configs.clone(),
             cluster_domain: parts.cluster_domain.clone(),
@@ -72,13 +72,13 @@ impl Lifecycle for Revisions {
         object.set_defaults(&self.configs.autoscaler.borrow().pod_autoscaler_class);
         let object = Arc::new(object);
         let parameters = self.parameters(&object, status);
-        let serverless = self.world.serverless.get(key);
+        let serverless = self.stores.serverless.get(key);
         let named = serverless.as_ref().and_then(|sks| sks.status.as_ref()).map(|status| &status.private_service_name);
         let Some(private_service) = named.filter(|name| !name.is_empty()).cloned() else {
             return Ok(Reading::AwaitServices(Box::new(Unserved { object, parameters, serverless })));
         };
         let target_key = TargetKey::of(key.namespace(), &object.spec.scale_target_ref)?;
-        let target = self.world.targets.get(&target_key).inspect_err(|error| {
+        let target = self.stores.targets.get(&target_key).inspect_err(|error| {
             if !matches!(error, TargetError::NotListed { .. }) {
                 self.deciders.acted(key, Action::refused(Obstacle::TargetNotFound));
             }

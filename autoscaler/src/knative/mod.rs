@@ -12,7 +12,7 @@ use crate::decisions::{Buckets, Decisions};
 use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::world::Queues;
+use crate::reconcile::stores::Queues;
 use crate::reconcile::{Reconcilers, Wiring};
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::names;

@@ -1,6 +1,6 @@
 //! Nothing is watched beside Knative's own objects: its ServerlessService controller looks after the traffic.
 
-use crate::reconcile::world::watches::Watches;
+use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
 use common_api::{PodAutoscaler, ServerlessService};
 use common_controller::Priority;

@@ -30,7 +30,7 @@ pub struct PodState {
     /// When it started.
     pub started: Option<Timestamp>,
     /// Why a container of it does not run, as `REASON: MESSAGE`.
-    pub trouble: Option<String>,
+    pub failure_reason: Option<String>,
 }
 
 /// A ready pod that can be asked for its stats.
@@ -160,8 +160,8 @@ impl Pods for PodIndex {
         }
     }
 
-    fn trouble(&self, key: &RevisionKey) -> Option<String> {
-        self.index.read().tracked.get(key)?.trouble.as_deref().map(str::to_owned)
+    fn failure_reason(&self, key: &RevisionKey) -> Option<String> {
+        self.index.read().tracked.get(key)?.failure_reason.as_deref().map(str::to_owned)
     }
 
     fn untrack(&self, key: &RevisionKey) {

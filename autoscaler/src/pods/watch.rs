@@ -103,7 +103,8 @@ impl SeenPod {
         let ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
         let started = status.start_time.map(|time| Timestamp::from_secs(time.0.as_second()));
         let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
-        let trouble = containers.filter_map(|container| container.state.waiting.as_ref()).find_map(trouble);
+        let failure_reason =
+            containers.filter_map(|container| container.state.waiting.as_ref()).find_map(failure_reason);
         PodState {
             state: CountedPod {
                 phase: Phase::parse(status.phase.as_deref()),
@@ -113,13 +114,13 @@ impl SeenPod {
             labels: self.metadata.labels.unwrap_or_default(),
             address: status.pod_ip.and_then(|ip| ip.parse().ok()),
             started,
-            trouble,
+            failure_reason,
         }
     }
 }
 
 /// Why a waiting container will not run by itself; `None` for one that is merely starting.
-fn trouble(waiting: &Waiting) -> Option<String> {
+fn failure_reason(waiting: &Waiting) -> Option<String> {
     if waiting.reason.is_empty() || STARTING.contains(&waiting.reason.as_str()) {
         return None;
     }
@@ -178,21 +179,21 @@ mod tests {
         assert_eq!(state.state, CountedPod { phase: Phase::Running, deleting: false, ready: true });
         assert_eq!(state.address, "10.0.0.9".parse().ok());
         assert_eq!(state.started, Some(Timestamp::from_secs(1_785_542_410)));
-        assert_eq!(state.trouble.as_deref(), Some("CrashLoopBackOff: back-off"));
+        assert_eq!(state.failure_reason.as_deref(), Some("CrashLoopBackOff: back-off"));
 
         let sparse = serde_json::from_value::<SeenPod>(serde_json::json!({"metadata": {"name": "p"}}));
         let state = sparse.expect("a pod without a status").into_state();
-        assert_eq!((state.state.phase, state.trouble), (Phase::Other, None));
+        assert_eq!((state.state.phase, state.failure_reason), (Phase::Other, None));
     }
 
     #[test]
     fn a_container_that_is_starting_is_no_trouble() {
         let waiting = |reason: &str, message: &str| Waiting { reason: reason.into(), message: message.into() };
-        assert_eq!(trouble(&waiting("ContainerCreating", "")), None);
+        assert_eq!(failure_reason(&waiting("ContainerCreating", "")), None);
         assert_eq!(
-            trouble(&waiting("ImagePullBackOff", "no such image")).as_deref(),
+            failure_reason(&waiting("ImagePullBackOff", "no such image")).as_deref(),
             Some("ImagePullBackOff: no such image")
         );
-        assert_eq!(trouble(&waiting("PortCollision", "")).as_deref(), Some("PortCollision"));
+        assert_eq!(failure_reason(&waiting("PortCollision", "")).as_deref(), Some("PortCollision"));
     }
 }

@@ -6,7 +6,7 @@
 
 use super::error::Error;
 use super::parts::Parts;
-use super::world::World;
+use super::stores::Stores;
 use super::writes::Writes;
 use crate::scale::{CollectSpec, Collection, CollectionHealth};
 use common::RevisionKey as Key;
@@ -26,7 +26,7 @@ const COMPONENT: &str = "metric-controller";
 
 /// Reconciles Metrics.
 pub(crate) struct Controller {
-    world: Arc<World>,
+    stores: Arc<Stores>,
     collection: Arc<dyn Collection>,
     writes: Writes,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
@@ -35,7 +35,7 @@ pub(crate) struct Controller {
 impl Controller {
     pub(crate) fn new(parts: &Parts) -> Self {
         Self {
-            world: parts.world.clone(),
+            stores: parts.stores.clone(),
             collection: parts.ports.collection.clone(),
             writes: parts.writes.clone(),
             config: parts.configs.autoscaler.clone(),
@@ -47,7 +47,7 @@ impl Controller {
     /// # Errors
     /// The status could not be written.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(metric) = self.world.metrics.get(key).filter(|_| self.writes.leadership.owns(key)) else {
+        let Some(metric) = self.stores.metrics.get(key).filter(|_| self.writes.leadership.owns(key)) else {
             self.collection.remove(key);
             return Ok(());
         };
@@ -58,7 +58,7 @@ impl Controller {
             status.mark(self.collect(key, &metric).as_ref().copied(), now);
             Passed { outcome: Ok(()), object: metric.clone(), status }
         };
-        self.writes.passes(&self.world.metrics, COMPONENT).over(&metric, run).await
+        self.writes.passes(&self.stores.metrics, COMPONENT).over(&metric, run).await
     }
 
     /// Collects what is asked for, and says how that goes.

@@ -1,12 +1,12 @@
 //! Reconcilers: PodAutoscaler, Metric, and those that a front end has besides.
 //!
 //! ```text
-//! watches ─▶ world ─▶ queues ─▶ workers ─▶ kpa ─▶ /scale, ServerlessService, Metric, status
-//!  decisions, pods ─▶ requests ──┘  │         metric ─▶ collector, status
+//! watches ─▶ stores ─▶ queues ─▶ workers ─▶ kpa ─▶ /scale, ServerlessService, Metric, status
+//!  decisions, pods ─▶ requests ───┘  │         metric ─▶ collector, status
 //!                                   └───────▶ the front end's own
 //! ```
 //!
-//! Each controller has one [work queue](common_controller::WorkQueue), fed by the [`world`]'s watches and by requests
+//! Each controller has one [work queue](common_controller::WorkQueue), fed by the watches of [`stores`] and by requests
 //! of decisions, measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the leader of a revision
 //! acts on it, and it looks at its lease before each write. The controllers share [`parts`], and each holds those of
 //! them that it uses.
@@ -25,8 +25,8 @@ pub(crate) mod error;
 pub(crate) mod kpa;
 mod metric;
 pub(crate) mod parts;
+pub(crate) mod stores;
 mod wiring;
-pub(crate) mod world;
 pub(crate) mod writes;
 
 #[cfg(test)]
@@ -79,8 +79,8 @@ impl Reconcilers {
     /// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
     pub(crate) async fn run(self, shutdown: CancellationToken) {
         let Self { parts, lifecycle, own } = self;
-        parts.world.follow(&parts.writes.client, &shutdown).await;
-        let queues = parts.world.queues().clone();
+        parts.stores.follow(&parts.writes.client, &shutdown).await;
+        let queues = parts.stores.queues().clone();
         let kpa = Arc::new(kpa::Controller::new(&parts, lifecycle));
         let metric = Arc::new(metric::Controller::new(&parts));
         let mut tasks = JoinSet::new();
@@ -119,7 +119,7 @@ async fn work(workers: Workers<Key>, pass: Pass, shutdown: CancellationToken) {
 async fn attend(parts: Arc<Parts>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
-            item = parts.ports.requests.next() => parts.world.attend(item.key()),
+            item = parts.ports.requests.next() => parts.stores.reconcile_now(item.key()),
             () = shutdown.cancelled() => return,
         }
     }
@@ -136,7 +136,7 @@ async fn sweep(parts: Arc<Parts>, shutdown: CancellationToken) {
             () = changed(&mut leadership) => {}
             () = shutdown.cancelled() => return,
         }
-        parts.world.sweep();
+        parts.stores.reconcile_all();
     }
 }
 

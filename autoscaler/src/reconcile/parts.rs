@@ -3,9 +3,9 @@
 use super::kpa::leaving::Leaving;
 use super::kpa::probe::Prober;
 use super::kpa::scaler::Scaler;
+use super::stores::watches::Watches;
+use super::stores::{Queues, Stores};
 use super::wiring::Wiring;
-use super::world::watches::Watches;
-use super::world::{Queues, World};
 use super::writes::Writes;
 use crate::engine::Engine;
 use crate::scale::Ports;
@@ -24,7 +24,7 @@ pub(crate) struct Configs {
 
 /// The parts that controllers share.
 pub(crate) struct Parts {
-    pub(crate) world: Arc<World>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) ports: Ports,
     pub(crate) writes: Writes,
     pub(crate) configs: Configs,
@@ -36,7 +36,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// What `wiring` leads to. `watches` is told of what the world sees.
+    /// What `wiring` leads to. `watches` is told of what the stores see.
     pub(crate) fn new(wiring: Wiring, queues: Queues, watches: Arc<dyn Watches>, shutdown: &CancellationToken) -> Self {
         let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
         let limiter = WriteLimiter::new(wiring.api_rate);
@@ -59,13 +59,13 @@ impl Parts {
         let (leadership, decisions) = (ports.leadership.clone(), queues.autoscalers.clone());
         let probed = decisions.clone();
         let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
-        let world = Arc::new(World::new(client.clone(), queues, watches, shutdown.clone()));
+        let stores = Arc::new(Stores::new(client.clone(), queues, watches, shutdown.clone()));
         let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
         let leaving = Arc::new(Leaving::default());
-        let (world_of, leaving_of) = (world.clone(), leaving.clone());
-        let scaler = Arc::new(Scaler { writes: writes.clone(), world: world_of, leaving: leaving_of, on_scale });
+        let (stores_of, leaving_of) = (stores.clone(), leaving.clone());
+        let scaler = Arc::new(Scaler { writes: writes.clone(), stores: stores_of, leaving: leaving_of, on_scale });
         let configs = Configs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
         let (prober, engine) = (Arc::new(prober), Arc::new(engine));
-        Self { world, ports, writes, configs, leaving, scaler, prober, engine, cluster_domain }
+        Self { stores, ports, writes, configs, leaving, scaler, prober, engine, cluster_domain }
     }
 }

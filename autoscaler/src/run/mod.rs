@@ -25,8 +25,8 @@
 //! Traces: as in Knative's autoscaler, nothing on the way from a stat to a patch makes spans.
 
 mod buckets;
+mod components;
 mod configs;
-mod plane;
 mod tokens;
 
 use crate::explain;
@@ -37,9 +37,9 @@ use common_controller::shares::tell_of_edits;
 use common_runtime::observe;
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry::otlp::Who;
+use components::Components;
 use configs::Configs;
 use kube::Client;
-use plane::Plane;
 use std::sync::Arc;
 use std::time::Duration;
 use tokens::Tokens;
@@ -85,31 +85,32 @@ pub async fn run(
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
     let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.leases);
-    let plane = Plane::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
-    configs.refusals.register(&plane.metrics);
+    let components = Components::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
+    configs.refusals.register(&components.metrics);
     tokio::spawn(tell_of_edits(
         options.process.config_maps.leader_election.clone(),
         configs.election.clone(),
         tokens.last.clone(),
     ));
     if let Some((trust, allow_plain)) = trust {
-        plane.peers.believe(trust, allow_plain);
+        components.peers.believe(trust, allow_plain);
     }
     let seen = observe::Plane {
         who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
-        metrics: plane.metrics.clone(),
+        metrics: components.metrics.clone(),
         config: configs.observability.clone(),
-        pages: vec![explain::page(plane.multiscaler.clone(), plane.shares.clone())],
+        pages: vec![explain::page(components.multiscaler.clone(), components.shares.clone())],
         admin: options.admin,
     };
     let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
-    let tasks = plane.spawn(&client, &options, server, &tokens);
+    let tasks = components.spawn(&client, &options, server, &tokens);
 
     let front_end = options.front_end.clone();
-    let reconcilers = front_end.decides().reconcilers(plane.wiring(options, client, resolver, configs), &tokens.stop);
+    let reconcilers =
+        front_end.decides().reconcilers(components.wiring(options, client, resolver, configs), &tokens.stop);
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = plane.pods.synced() => reconcilers.run(tokens.stop.clone()).await,
+        () = components.pods.synced() => reconcilers.run(tokens.stop.clone()).await,
     }
     tokens.stop.cancel();
     tokens.leases.cancel();

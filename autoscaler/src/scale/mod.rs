@@ -183,7 +183,7 @@ pub trait Pods: Send + Sync + 'static {
     /// Why no pod runs, if none is ready and a container crash-loops or cannot be made (a waiting reason such as
     /// `CrashLoopBackOff`, `PortCollision` or `ImagePullBackOff`, with its message). A change of it puts the key on the
     /// feed.
-    fn trouble(&self, _key: &RevisionKey) -> Option<String> {
+    fn failure_reason(&self, _key: &RevisionKey) -> Option<String> {
         None
     }
 

@@ -5,18 +5,18 @@
 
 use super::adoption::Adoption;
 use super::cluster::{Cluster, public_service};
+use super::finalizer::adopted_replicas;
 use super::hpa::Hpa;
-use super::marks::adopted_replicas;
 use super::serverless::adopt::{Claimant, Standing, standing};
 use super::serverless::{backend, services};
 use super::validation::Validation;
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::probe::ProbeTarget;
-use crate::reconcile::kpa::workload::{Afterwards, Reading, Refusal, Workload};
+use crate::reconcile::kpa::workload::{Afterwards, NotReady, Reading, Workload};
 use crate::reconcile::parts::Configs;
-use crate::reconcile::world::World;
-use crate::reconcile::world::facts::Selector;
-use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::Selector;
+use crate::reconcile::stores::targets::{TargetError, TargetKey};
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
@@ -35,14 +35,14 @@ pub(crate) const TARGET_NOT_FOUND: &str = "TargetNotFound";
 pub(super) struct Admission {
     pub(super) hpa: Hpa,
     pub(super) validation: Arc<Validation>,
-    pub(super) world: Arc<World>,
+    pub(super) stores: Arc<Stores>,
     pub(super) cluster: Arc<Cluster>,
     pub(super) configs: Configs,
     pub(super) cluster_domain: String,
 }
 
 impl Admission {
-    /// Looks at everything. The target is not marked yet.
+    /// Looks at everything. There may be no finalizer yet.
     ///
     /// # Errors
     /// Something is not known yet.
@@ -58,12 +58,12 @@ impl Admission {
         };
         let settings = &accepted.settings;
         let target_key = TargetKey::of(key.namespace(), &accepted.object.spec.scale_target_ref)?;
-        let target = match self.world.targets.get(&target_key) {
+        let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing { .. } | TargetError::Unwatchable { .. })) => {
                 let (reason, obstacle) = (TARGET_NOT_FOUND, Obstacle::TargetNotFound);
-                let refusal = Refusal { reason, message: error.to_string(), obstacle };
-                return Ok(Reading::Refuse(refusal, Afterwards::Stay));
+                let not_ready = NotReady { reason, message: error.to_string(), obstacle };
+                return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
             }
             Err(error) => return Err(error.into()),
         };
@@ -84,7 +84,7 @@ impl Admission {
         let name = public_service(key, settings);
         let service = self.cluster.services.get(&Key::new(key.namespace(), name));
         let uid = object.uid().unwrap_or_default();
-        let serverless = self.world.serverless.get(key);
+        let serverless = self.stores.serverless.get(key);
         match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref(), settings.adopt_service)) {
             Standing::Foreign(why) => return Ok(not_owned(why)),
             Standing::Returnable => return Ok(returned()),
@@ -120,7 +120,7 @@ impl Admission {
             may_scale: served.is_some_and(|status| status.service_name == *name),
             waits_for_decision: true,
             metrics: accepted.plan.clone(),
-            broken: broken.map(|errors| refusal(errors.to_string())),
+            broken: broken.map(|errors| not_ready(errors.to_string())),
             lost_hosts: lost_hosts.collect(),
             object: accepted.object.clone(),
             parameters,
@@ -132,24 +132,24 @@ impl Admission {
     }
 }
 
-fn refusal(message: String) -> Refusal {
-    Refusal { reason: INVALID, message, obstacle: Obstacle::Invalid }
+fn not_ready(message: String) -> NotReady {
+    NotReady { reason: INVALID, message, obstacle: Obstacle::Invalid }
 }
 
 fn invalid(message: String) -> Reading {
-    Reading::Refuse(refusal(message), Afterwards::Stay)
+    Reading::Refuse(not_ready(message), Afterwards::Stay)
 }
 
 /// Replicas are not ours to change then, not even to give them back.
 fn not_owned(message: String) -> Reading {
-    let refusal = Refusal { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
-    Reading::Refuse(refusal, Afterwards::LetGo)
+    let not_ready = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
+    Reading::Refuse(not_ready, Afterwards::LetGo)
 }
 
 fn returned() -> Reading {
     let message = "the Service is given back: zeroscale.dev/adopt-service is not set any more".to_owned();
-    let refusal = Refusal { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::GivenBack };
-    Reading::Refuse(refusal, Afterwards::GiveBack)
+    let not_ready = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::GivenBack };
+    Reading::Refuse(not_ready, Afterwards::GiveBack)
 }
 
 /// The configuration is the PodAutoscaler itself, where nobody says otherwise.

@@ -14,7 +14,7 @@
 use super::claims::{Claims, Named};
 use super::hpa::Hpa;
 use super::serverless::slices::SERVICE_NAME;
-use crate::reconcile::world::watches::Watches;
+use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
 use common::annotations::Settings;
 use common::names;

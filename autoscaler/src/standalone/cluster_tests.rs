@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::knative::watches::NoWatches;
-use crate::reconcile::world::targets::{News, TargetKey};
-use crate::reconcile::world::{Queues, World};
+use crate::reconcile::stores::targets::{News, TargetKey};
+use crate::reconcile::stores::{Queues, Stores};
 use serde_json::{Value, json};
 
 struct Fixture {
-    world: World,
+    stores: Stores,
     queues: Queues,
     cluster: Arc<Cluster>,
 }
@@ -16,7 +16,7 @@ impl Fixture {
     fn new() -> Self {
         let queues = Queues::default();
         let cluster = Arc::new(Cluster::new(Hpa::Engine, "system", queues.autoscalers.clone()));
-        Self { world: world(&queues, cluster.clone()), queues, cluster }
+        Self { stores: stores(&queues, cluster.clone()), queues, cluster }
     }
 
     /// What is queued for PodAutoscalers and ServerlessServices, in order.
@@ -30,7 +30,7 @@ impl Fixture {
             "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "protocolType": "http1"},
         });
         let object: PodAutoscaler = serde_json::from_value(value).expect("a PodAutoscaler");
-        self.world.autoscalers.apply(&Key::new("ns", name), "1", Some(object));
+        self.stores.autoscalers.apply(&Key::new("ns", name), "1", Some(object));
     }
 
     fn slice(&self, name: &str, labels: Value) {
@@ -40,10 +40,10 @@ impl Fixture {
     }
 }
 
-fn world(queues: &Queues, watches: Arc<dyn Watches>) -> World {
+fn stores(queues: &Queues, watches: Arc<dyn Watches>) -> Stores {
     let (service, _handle) =
         tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
-    World::new(Client::new(service, "default"), queues.clone(), watches, CancellationToken::new())
+    Stores::new(Client::new(service, "default"), queues.clone(), watches, CancellationToken::new())
 }
 
 async fn drain(queue: &WorkQueue<Key>) -> Vec<String> {
@@ -84,17 +84,17 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
 
     let target =
         TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: Key::new("ns", "young") };
-    f.world.tell_of_target(News::Changed(&target));
+    f.stores.tell_of_target(News::Changed(&target));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
 
-    f.world.attend(&Key::new("ns", "old"));
+    f.stores.reconcile_now(&Key::new("ns", "old"));
     while f.queues.metrics.depth() > 0 {
         drop(f.queues.metrics.next().await);
     }
-    f.world.sweep();
+    f.stores.reconcile_all();
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
     assert_eq!(f.queues.metrics.depth(), 2, "whoever gains a revision must begin to collect");
-    f.world.autoscalers.apply(&Key::new("ns", "old"), "", None);
+    f.stores.autoscalers.apply(&Key::new("ns", "old"), "", None);
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])), "a host passes on");
 }
 
@@ -109,7 +109,7 @@ async fn activators_concern_every_serverless_service() {
             "spec": {"objectRef": {}, "protocolType": "http1"},
         });
         let object = serde_json::from_value(value).expect("a ServerlessService");
-        f.world.serverless.apply(&Key::new("ns", name), "1", Some(object));
+        f.stores.serverless.apply(&Key::new("ns", name), "1", Some(object));
     }
     assert_eq!(f.drain().await, (keys(&["a-owner", "b-owner"]), keys(&["a", "b"])));
     let value = json!({
@@ -130,7 +130,7 @@ async fn a_status_of_our_own_does_not_concern_the_services() {
     f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
     assert_eq!(f.drain().await, (keys(&["a"]), vec![]));
     let queues = Queues::default();
-    let knative = world(&queues, Arc::new(NoWatches));
+    let knative = stores(&queues, Arc::new(NoWatches));
     knative.autoscalers.apply(&Key::new("ns", "a"), "1", Some(PodAutoscaler::new("a", Default::default())));
     assert_eq!(drain(&queues.autoscalers).await, keys(&["a"]), "Knative's own controller looks after the rest");
 }

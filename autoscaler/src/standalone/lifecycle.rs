@@ -1,9 +1,9 @@
-//! PodAutoscalers that users write: validated, marked as they take up their targets, and given back at the end.
+//! PodAutoscalers that users write: validated, given a finalizer as they take up their targets, and given back at the end.
 
 use super::admission::Admission;
 use super::cluster::Cluster;
+use super::finalizer::{Finalizers, has_finalizer};
 use super::hpa::Hpa;
-use super::marks::{Marks, is_marked};
 use super::retire::Retirement;
 use super::unserved;
 use super::validation::Validation;
@@ -12,8 +12,8 @@ use crate::reconcile::kpa::lifecycle::Lifecycle;
 use crate::reconcile::kpa::objects::Inherited;
 use crate::reconcile::kpa::workload::Reading;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::world::World;
-use crate::reconcile::world::facts::Target;
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::Target;
 use crate::reconcile::writes::Writes;
 use crate::scale::Deciders;
 use common::RevisionKey as Key;
@@ -31,31 +31,31 @@ pub(crate) struct Autoscalers {
     hpa: Hpa,
     validation: Arc<Validation>,
     admission: Admission,
-    marks: Marks,
+    finalizers: Finalizers,
     pub(crate) retirement: Retirement,
-    world: Arc<World>,
+    stores: Arc<Stores>,
     writes: Writes,
     deciders: Arc<dyn Deciders>,
 }
 
 impl Autoscalers {
     pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
-        let (world, writes) = (parts.world.clone(), parts.writes.clone());
-        let marks = Marks { world: world.clone(), writes: writes.clone() };
+        let (stores, writes) = (parts.stores.clone(), parts.writes.clone());
+        let finalizers = Finalizers { stores: stores.clone(), writes: writes.clone() };
         Self {
             hpa,
             admission: Admission {
                 hpa,
                 validation: validation.clone(),
-                world: world.clone(),
+                stores: stores.clone(),
                 cluster: cluster.clone(),
                 configs: parts.configs.clone(),
                 cluster_domain: parts.cluster_domain.clone(),
             },
-            retirement: Retirement::new(parts, cluster, marks.clone()),
+            retirement: Retirement::new(parts, cluster, finalizers.clone()),
             validation,
-            marks,
-            world,
+            finalizers,
+            stores,
             writes,
             deciders: parts.ports.deciders.clone(),
         }
@@ -65,7 +65,7 @@ impl Autoscalers {
 /// Whether a PodAutoscaler is ours to scale. A missing class means KPA, and what was taken up stays ours whatever its
 /// class becomes.
 pub(crate) fn is_ours(hpa: Hpa, object: &PodAutoscaler) -> bool {
-    annotations::CLASS.text(object.annotations()).is_none() || hpa.serves(object.annotations()) || is_marked(object)
+    annotations::CLASS.text(object.annotations()).is_none() || hpa.serves(object.annotations()) || has_finalizer(object)
 }
 
 /// The PodAutoscaler's labels, with revision, its uid and configuration, which nobody else sets here.
@@ -90,7 +90,7 @@ impl Lifecycle for Autoscalers {
     }
 
     fn decline<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
-        unserved::decline(&self.writes, &self.world, &*self.deciders, key, object).boxed()
+        unserved::decline(&self.writes, &self.stores, &*self.deciders, key, object).boxed()
     }
 
     fn read(&self, key: &Key, object: &Arc<PodAutoscaler>, status: &PodAutoscalerStatus) -> Result<Reading, Error> {
@@ -98,7 +98,7 @@ impl Lifecycle for Autoscalers {
     }
 
     fn is_taken_up(&self, object: &PodAutoscaler) -> bool {
-        is_marked(object)
+        has_finalizer(object)
     }
 
     fn take_up<'a>(
@@ -107,11 +107,11 @@ impl Lifecycle for Autoscalers {
         object: &'a Arc<PodAutoscaler>,
         target: &'a Target,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>> {
-        self.marks.set(key, object, target).boxed()
+        self.finalizers.set(key, object, target).boxed()
     }
 
     fn must_give_back(&self, object: &PodAutoscaler) -> bool {
-        is_marked(object)
+        has_finalizer(object)
     }
 
     fn give_back<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {

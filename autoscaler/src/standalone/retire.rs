@@ -6,20 +6,20 @@
 //! 3. The path leads to the pods, and an adopted Service gets its selector back: done by the ServerlessService
 //!    reconciler, waited for here, bounded by [`RETURN_WAIT_MAX`].
 //! 4. ServerlessService and Metric are deleted, and all that hangs on them with them.
-//! 5. The mark that kept the PodAutoscaler is taken off.
+//! 5. The finalizer that kept the PodAutoscaler is removed.
 //!
 //! Each step is seen in the cluster's state, so a process that dies in between is followed by one that goes on.
 
 use super::cluster::{Cluster, public_service};
-use super::marks::{Marks, adopted_replicas};
+use super::finalizer::{Finalizers, adopted_replicas};
 use super::serverless::adopt::ADOPTED_BY;
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::objects;
 use crate::reconcile::kpa::scaler::Scaler;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::world::World;
-use crate::reconcile::world::facts::{Selector, Target};
-use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::{Selector, Target};
+use crate::reconcile::stores::targets::{TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::{PodSet, Pods};
 use common::RevisionKey as Key;
@@ -45,12 +45,12 @@ const RETURN_WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// Gives targets and Services back.
 pub(crate) struct Retirement {
-    world: Arc<World>,
+    stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
     writes: Writes,
     scaler: Arc<Scaler>,
-    marks: Marks,
+    finalizers: Finalizers,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// Where a PodAutoscaler comes back when a wait is over.
     queue: WorkQueue<Key>,
@@ -59,14 +59,14 @@ pub(crate) struct Retirement {
 }
 
 impl Retirement {
-    pub(super) fn new(parts: &Parts, cluster: Arc<Cluster>, marks: Marks) -> Self {
+    pub(super) fn new(parts: &Parts, cluster: Arc<Cluster>, finalizers: Finalizers) -> Self {
         Self {
-            world: parts.world.clone(),
+            stores: parts.stores.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
             writes: parts.writes.clone(),
             scaler: parts.scaler.clone(),
-            marks,
+            finalizers,
             config: parts.configs.autoscaler.clone(),
             queue: parts.writes.decisions.clone(),
             began: DashMap::new(),
@@ -80,7 +80,7 @@ impl Retirement {
     pub(super) async fn give_back(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
         let restored = self.restore(key, object).await?;
         let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
-        let serverless = self.world.serverless.get(key).filter(|sks| is_own(sks, object));
+        let serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
         if let Some(serverless) = serverless.as_ref().filter(|sks| sks.metadata.deletion_timestamp.is_none()) {
             if restored && self.pods.counts(key).ready == 0 && !self.is_over(key, since, READY_WAIT_MAX) {
                 return Ok(());
@@ -88,7 +88,7 @@ impl Retirement {
             if serverless.spec.mode != Some(Mode::Serve) {
                 let mut next = ServerlessService::clone(serverless);
                 next.spec = objects::serverless_spec(object, Mode::Serve, serverless.spec.num_activators);
-                self.writes.replace(key, &self.world.serverless, &next, "error updating SKS").await?;
+                self.writes.replace(key, &self.stores.serverless, &next, "error updating SKS").await?;
             }
             if !self.is_returned(key, object, serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
                 return Ok(());
@@ -103,14 +103,14 @@ impl Retirement {
     /// # Errors
     /// The API server's.
     pub(super) async fn let_go(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
-        let serverless = self.world.serverless.get(key).filter(|sks| is_own(sks, object));
+        let serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
         if serverless.is_some_and(|sks| sks.metadata.deletion_timestamp.is_none()) {
-            self.writes.delete(key, &self.world.serverless, key, "error deleting SKS").await?;
+            self.writes.delete(key, &self.stores.serverless, key, "error deleting SKS").await?;
         }
-        if self.world.metrics.get(key).is_some_and(|metric| controlled_by(controller(&metric.metadata), object)) {
-            self.writes.delete(key, &self.world.metrics, key, "error deleting Metric").await?;
+        if self.stores.metrics.get(key).is_some_and(|metric| controlled_by(controller(&metric.metadata), object)) {
+            self.writes.delete(key, &self.stores.metrics, key, "error deleting Metric").await?;
         }
-        self.marks.take_off(key, object).await?;
+        self.finalizers.remove(key, object).await?;
         self.pods.untrack(key);
         if self.began.remove(key).is_some() {
             tracing::info!(revision = %key, "given back");
@@ -135,7 +135,7 @@ impl Retirement {
     /// Step 1. False if there is nothing to restore: the target is gone, or cannot be looked at.
     async fn restore(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<bool, Error> {
         let Ok(target_key) = TargetKey::of(key.namespace(), &object.spec.scale_target_ref) else { return Ok(false) };
-        let target = match self.world.targets.get(&target_key) {
+        let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(TargetError::NotListed { kind, api_version }) => {
                 return Err(TargetError::NotListed { kind, api_version }.into());
@@ -185,7 +185,7 @@ fn controlled_by(owner: Option<&OwnerReference>, object: &PodAutoscaler) -> bool
 
 #[cfg(test)]
 mod tests {
-    use super::super::marks::ADOPTED_REPLICAS;
+    use super::super::finalizer::ADOPTED_REPLICAS;
     use super::*;
 
     #[test]

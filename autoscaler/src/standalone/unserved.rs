@@ -5,10 +5,10 @@
 //! controllers that we do not know, and hear nothing from us.
 //!
 //! A PodAutoscaler that was taken up before its class was edited stays ours: the edit is refused, as any that breaks a
-//! rule, and its former version stays in force ([`super::validation`]). Nobody else would take our mark off.
+//! rule, and its former version stays in force ([`super::validation`]). Nobody else would remove our finalizer.
 
 use crate::reconcile::error::Error;
-use crate::reconcile::world::World;
+use crate::reconcile::stores::Stores;
 use crate::reconcile::writes::Writes;
 use crate::scale::Deciders;
 use autoscaler_core::history::{Action, Obstacle};
@@ -33,7 +33,7 @@ pub(crate) const CLASS_NOT_SERVED: &str = "ClassNotServed";
 /// The API server's.
 pub(super) async fn decline(
     writes: &Writes,
-    world: &World,
+    stores: &Stores,
     deciders: &dyn Deciders,
     key: &Key,
     object: &Arc<PodAutoscaler>,
@@ -48,7 +48,7 @@ pub(super) async fn decline(
     said.begin(generation, now);
     said.manage(now).set(READY, FALSE, CLASS_NOT_SERVED, &message());
     said.finish(object.status.as_ref(), generation, now);
-    Ok(status::write(writes.writer(), &world.autoscalers, object, said).await?)
+    Ok(status::write(writes.writer(), &stores.autoscalers, object, said).await?)
 }
 
 fn message() -> String {

@@ -7,7 +7,7 @@
 //!
 //! What upstream's client inherits from its library: `HTTP_PROXY`, gzip, redirects.
 
-use super::kept::{Answer, BODY_MAX, Kept, Trouble};
+use super::kept::{Answer, AnswerError, BODY_MAX, Kept};
 use bytes::Bytes;
 use common::headers;
 use common::stat::Stat;
@@ -93,8 +93,8 @@ impl Http {
             let head = question.head().map_err(|error| transport(&url(), error))?;
             match self.kept.ask(address, &head).await {
                 Ok(answer) => stat(url, answer),
-                Err(Trouble::Foreign) => once(&url(), &[address], &question).await,
-                Err(trouble) => Err(transport(&url(), trouble)),
+                Err(AnswerError::Unsupported) => once(&url(), &[address], &question).await,
+                Err(error) => Err(transport(&url(), error)),
             }
         };
         timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(transport(&url(), "no answer in time")))

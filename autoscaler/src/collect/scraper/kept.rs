@@ -7,7 +7,7 @@
 //! # What is understood
 //!
 //! A final answer with a `Content-Length`, as queue-proxies give. Any other form (chunks, a body that ends with its
-//! connection, an interim answer) is [`Trouble::Foreign`]: whoever asks does it again by means that understand
+//! connection, an interim answer) is [`AnswerError::Unsupported`]: whoever asks does it again by means that understand
 //! everything. The body of a failure is not read, its connection not kept.
 //!
 //! # Odd cases
@@ -52,7 +52,7 @@ pub(super) struct Answer {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum AnswerError {
     /// The connection failed before anything of an answer.
     #[error("{0}")]
     Unanswered(io::Error),
@@ -67,7 +67,7 @@ pub(super) enum Trouble {
     TooLong,
     /// An answer of a form that is not understood here.
     #[error("an answer of another form")]
-    Foreign,
+    Unsupported,
 }
 
 /// The connections.
@@ -86,17 +86,17 @@ impl Kept {
     /// Sends `request`, which has no body, to `pod` and reads the answer.
     ///
     /// # Errors
-    /// [`Trouble`].
-    pub(super) async fn ask(&self, pod: SocketAddr, request: &[u8]) -> Result<Answer, Trouble> {
+    /// [`AnswerError`].
+    pub(super) async fn ask(&self, pod: SocketAddr, request: &[u8]) -> Result<Answer, AnswerError> {
         let kept = self.idle.lock().remove(&pod);
         if let Some(mut connection) = kept {
             match exchange(&mut connection.stream, request).await {
-                Err(Trouble::Unanswered(_)) => {}
+                Err(AnswerError::Unanswered(_)) => {}
                 outcome => return self.done(pod, connection.stream, outcome),
             }
         }
-        let mut stream = TcpStream::connect(pod).await.map_err(Trouble::Unanswered)?;
-        stream.set_nodelay(true).map_err(Trouble::Unanswered)?;
+        let mut stream = TcpStream::connect(pod).await.map_err(AnswerError::Unanswered)?;
+        stream.set_nodelay(true).map_err(AnswerError::Unanswered)?;
         let outcome = exchange(&mut stream, request).await;
         self.done(pod, stream, outcome)
     }
@@ -114,8 +114,8 @@ impl Kept {
         &self,
         pod: SocketAddr,
         stream: TcpStream,
-        outcome: Result<(Answer, bool), Trouble>,
-    ) -> Result<Answer, Trouble> {
+        outcome: Result<(Answer, bool), AnswerError>,
+    ) -> Result<Answer, AnswerError> {
         let (answer, reusable) = outcome?;
         if reusable {
             self.idle.lock().insert(pod, Connection { stream, used: Instant::now() });
@@ -132,11 +132,11 @@ impl Connection {
 }
 
 /// The answer, and whether the connection can be used again.
-async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<(Answer, bool), Trouble> {
-    stream.write_all(request).await.map_err(Trouble::Unanswered)?;
+async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<(Answer, bool), AnswerError> {
+    stream.write_all(request).await.map_err(AnswerError::Unanswered)?;
     let mut buffer = Vec::with_capacity(BUFFER);
     loop {
-        let failed = if buffer.is_empty() { Trouble::Unanswered } else { Trouble::Broken };
+        let failed = if buffer.is_empty() { AnswerError::Unanswered } else { AnswerError::Broken };
         match stream.read_buf(&mut buffer).await {
             Ok(0) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => {}
@@ -146,19 +146,19 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<(Answer, boo
             return Ok(done);
         }
         if buffer.len() > HEAD_MAX + BODY_MAX {
-            return Err(Trouble::TooLong);
+            return Err(AnswerError::TooLong);
         }
     }
 }
 
 /// The answer, once it is whole, and whether its connection can be used again.
-fn parse(bytes: &[u8]) -> Result<Option<(Answer, bool)>, Trouble> {
+fn parse(bytes: &[u8]) -> Result<Option<(Answer, bool)>, AnswerError> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut head = httparse::Response::new(&mut fields);
     let httparse::Status::Complete(head_length) = head.parse(bytes)? else { return Ok(None) };
     let status = head.code.unwrap_or_default();
     if status < 200 {
-        return Err(Trouble::Foreign);
+        return Err(AnswerError::Unsupported);
     }
     let (mut length, mut media_type, mut reusable) = (None, "", head.version == Some(1));
     for field in &*head.headers {
@@ -166,11 +166,11 @@ fn parse(bytes: &[u8]) -> Result<Option<(Answer, bool)>, Trouble> {
         match field.name {
             name if name.eq_ignore_ascii_case("content-type") => media_type = value,
             name if name.eq_ignore_ascii_case("connection") => reusable &= !value.eq_ignore_ascii_case("close"),
-            name if name.eq_ignore_ascii_case("transfer-encoding") => return Err(Trouble::Foreign),
+            name if name.eq_ignore_ascii_case("transfer-encoding") => return Err(AnswerError::Unsupported),
             name if name.eq_ignore_ascii_case("content-length") => {
-                let number: usize = value.parse().map_err(|_| Trouble::Foreign)?;
+                let number: usize = value.parse().map_err(|_| AnswerError::Unsupported)?;
                 if length.replace(number).is_some_and(|other| other != number) {
-                    return Err(Trouble::Foreign);
+                    return Err(AnswerError::Unsupported);
                 }
             }
             _ => {}
@@ -180,9 +180,9 @@ fn parse(bytes: &[u8]) -> Result<Option<(Answer, bool)>, Trouble> {
     if !(200..300).contains(&status) {
         return Ok(Some((Answer { status, media_type, body: Vec::new() }, false)));
     }
-    let length = length.ok_or(Trouble::Foreign)?;
+    let length = length.ok_or(AnswerError::Unsupported)?;
     if length > BODY_MAX {
-        return Err(Trouble::TooLong);
+        return Err(AnswerError::TooLong);
     }
     let body = &bytes[head_length..];
     Ok((body.len() >= length).then(|| {
@@ -215,13 +215,16 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_named() {
         let text = |head: &str| parse(format!("{head}\r\n\r\n").as_bytes());
-        assert!(matches!(text("HTTP/1.1 200 OK"), Err(Trouble::Foreign)), "ends with the connection");
-        assert!(matches!(text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"), Err(Trouble::Foreign)));
-        assert!(matches!(text("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2"), Err(Trouble::Foreign)));
-        assert!(matches!(text("HTTP/1.1 200 OK\r\nContent-Length: -1"), Err(Trouble::Foreign)));
-        assert!(matches!(text("HTTP/1.1 103 Early Hints"), Err(Trouble::Foreign)));
-        assert!(matches!(text("HTTP/1.1 200 OK\r\nContent-Length: 337"), Err(Trouble::TooLong)));
-        assert!(matches!(text("SSH-2.0-OpenSSH"), Err(Trouble::Head(_))));
+        assert!(matches!(text("HTTP/1.1 200 OK"), Err(AnswerError::Unsupported)), "ends with the connection");
+        assert!(matches!(text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"), Err(AnswerError::Unsupported)));
+        assert!(matches!(
+            text("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2"),
+            Err(AnswerError::Unsupported)
+        ));
+        assert!(matches!(text("HTTP/1.1 200 OK\r\nContent-Length: -1"), Err(AnswerError::Unsupported)));
+        assert!(matches!(text("HTTP/1.1 103 Early Hints"), Err(AnswerError::Unsupported)));
+        assert!(matches!(text("HTTP/1.1 200 OK\r\nContent-Length: 337"), Err(AnswerError::TooLong)));
+        assert!(matches!(text("SSH-2.0-OpenSSH"), Err(AnswerError::Head(_))));
         let reusable = |head: &str| text(head).ok().flatten().map(|(answer, reusable)| (answer.status, reusable));
         assert_eq!(reusable("HTTP/1.1 503 Service Unavailable"), Some((503, false)));
         assert_eq!(reusable("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: Close"), Some((200, false)));
@@ -259,7 +262,7 @@ mod tests {
             assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 1 + turn / 3, "turn {turn}");
         }
         let nobody = TcpListener::bind("127.0.0.1:0").await.expect("bind").local_addr().expect("bound");
-        assert!(matches!(kept.ask(nobody, b"GET").await, Err(Trouble::Unanswered(_))));
+        assert!(matches!(kept.ask(nobody, b"GET").await, Err(AnswerError::Unanswered(_))));
     }
 
     /// Goal: what was not used for long goes, and what the pod has closed goes sooner.

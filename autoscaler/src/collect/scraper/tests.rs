@@ -93,7 +93,7 @@ impl Fixture {
                 state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
                 address: Some(address),
                 started: Some(Timestamp::from_secs(0)),
-                trouble: None,
+                failure_reason: None,
             };
             pods.apply("ns", &pod.to_string(), state);
         }

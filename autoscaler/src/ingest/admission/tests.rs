@@ -83,7 +83,7 @@ fn user(name: &str, pod: Option<&str>) -> UserInfo {
 }
 
 /// What a handshake with this token comes to.
-async fn admit(gate: &Gate, token: &str) -> Result<Peer, Refused> {
+async fn admit(gate: &Gate, token: &str) -> Result<Peer, TokenError> {
     let bearer = HeaderValue::try_from(format!("Bearer {token}")).expect("a header");
     let headers = [(header::AUTHORIZATION, bearer)].into_iter().collect();
     gate.admit(&headers, false, [127, 0, 0, 1].into()).await
@@ -91,10 +91,10 @@ async fn admit(gate: &Gate, token: &str) -> Result<Peer, Refused> {
 
 #[test]
 fn only_the_planes_own_accounts_have_a_part_in_it() {
-    let stranger = |name: &str| Err(Refused::Stranger(name.into()));
+    let stranger = |name: &str| Err(TokenError::Stranger(name.into()));
     let rows = [
         ("system:serviceaccount:sys:activator", Some("a-0"), Ok(Peer::Activator("a-0".into()))),
-        ("system:serviceaccount:sys:activator", None, Err(Refused::Unbound)),
+        ("system:serviceaccount:sys:activator", None, Err(TokenError::Unbound)),
         ("system:serviceaccount:sys:autoscaler", None, Ok(Peer::Autoscaler)),
         ("system:serviceaccount:other:activator", Some("a-0"), stranger("system:serviceaccount:other:activator")),
         ("system:serviceaccount:sys:default", Some("a-0"), stranger("system:serviceaccount:sys:default")),
@@ -119,7 +119,7 @@ async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     assert_eq!(reviews.asked("token"), 1);
     tokio::time::advance(second).await;
     let refused = admit(&gate, "token").await.expect_err("expired");
-    assert_eq!((refused.status(), refused), (StatusCode::UNAUTHORIZED, Refused::BadToken("a".into())));
+    assert_eq!((refused.status(), refused), (StatusCode::UNAUTHORIZED, TokenError::BadToken("a".into())));
 
     reviews.say("token", Answer::Activator("a-0"));
     tokio::time::advance(BAD_FOR - second).await;

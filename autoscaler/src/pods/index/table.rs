@@ -31,7 +31,7 @@ pub(super) struct Entry {
     pub(super) state: pod_counts::CountedPod,
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
-    trouble: Option<Box<str>>,
+    failure_reason: Option<Box<str>>,
     revisions: SmallVec<[RevisionKey; 1]>,
 }
 
@@ -39,10 +39,10 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) selector: PackedLabels,
-    /// Ordered, so that of several troubles the same is told each time.
+    /// Ordered, so that of several failures the same is said each time.
     pub(super) members: Vec<PodName>,
     pub(super) counts: pod_counts::PodCounts,
-    pub(super) trouble: Option<Box<str>>,
+    pub(super) failure_reason: Option<Box<str>>,
 }
 
 /// Revisions whose counts or troubles have changed; told after the lock is released.
@@ -53,11 +53,11 @@ pub(super) struct Changed {
 
 impl Index {
     pub(super) fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
-        let PodState { labels, state, address, started, trouble } = pod;
+        let PodState { labels, state, address, started, failure_reason } = pod;
         let labels = PackedLabels::new(&labels);
         let revisions = self.revisions_of(&name, &labels);
-        let trouble = trouble.map(String::into_boxed_str);
-        let entry = Entry { labels, state, address, started, trouble, revisions: revisions.clone() };
+        let failure_reason = failure_reason.map(String::into_boxed_str);
+        let entry = Entry { labels, state, address, started, failure_reason, revisions: revisions.clone() };
         let before = match self.pods.get_mut(&name) {
             Some(held) => Some(std::mem::replace(held, entry)),
             None => {
@@ -133,7 +133,7 @@ impl Index {
         }
         members.sort_unstable();
         let counts = pod_counts::PodCounts::default();
-        self.tracked.insert(key.clone(), Tracked { selector, members, counts, trouble: None });
+        self.tracked.insert(key.clone(), Tracked { selector, members, counts, failure_reason: None });
         self.recount(key, &mut Changed::default());
     }
 
@@ -154,12 +154,12 @@ impl Index {
         let members = || tracked.members.iter().filter_map(|name| self.pods.get(name));
         let counts: pod_counts::PodCounts = members().map(|entry| entry.state).collect();
         let live = |entry: &&Entry| !entry.state.deleting;
-        let trouble =
-            if counts.ready > 0 { None } else { members().filter(live).find_map(|entry| entry.trouble.clone()) };
+        let failure_reason =
+            if counts.ready > 0 { None } else { members().filter(live).find_map(|entry| entry.failure_reason.clone()) };
         if let Some(tracked) = self.tracked.get_mut(key)
-            && (tracked.counts != counts || tracked.trouble != trouble)
+            && (tracked.counts != counts || tracked.failure_reason != failure_reason)
         {
-            (tracked.counts, tracked.trouble) = (counts, trouble);
+            (tracked.counts, tracked.failure_reason) = (counts, failure_reason);
             changed.keys.insert(key.clone());
         }
     }

@@ -10,7 +10,7 @@ fn pod(labels: &[(&str, &str)], phase: Phase, ready: bool) -> PodState {
         state: pod_counts::CountedPod { phase, deleting: false, ready },
         address: Some("10.0.0.1".parse().expect("address")),
         started: None,
-        trouble: None,
+        failure_reason: None,
     }
 }
 
@@ -78,11 +78,11 @@ fn trouble_is_told_while_no_pod_is_ready() {
     let key = RevisionKey::new("ns", "a");
     index.track(&key, selector(&[("app", "a")]));
     let mut failing = pod(&[("app", "a")], Phase::Running, false);
-    failing.trouble = Some("CrashLoopBackOff: exit code 1".into());
+    failing.failure_reason = Some("CrashLoopBackOff: exit code 1".into());
     index.apply("ns", "p1", failing);
-    assert_eq!(index.trouble(&key).as_deref(), Some("CrashLoopBackOff: exit code 1"));
+    assert_eq!(index.failure_reason(&key).as_deref(), Some("CrashLoopBackOff: exit code 1"));
     index.apply("ns", "p2", pod(&[("app", "a")], Phase::Running, true));
-    assert_eq!(index.trouble(&key), None);
+    assert_eq!(index.failure_reason(&key), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::lifecycle::Lifecycle;
 use super::objects;
 use crate::reconcile::error::Error;
-use crate::reconcile::world::World;
+use crate::reconcile::stores::Stores;
 use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 /// Makes and keeps what PodAutoscalers own.
 pub(super) struct Children {
-    pub(super) world: Arc<World>,
+    pub(super) stores: Arc<Stores>,
     pub(super) writes: Writes,
     pub(super) lifecycle: Arc<dyn Lifecycle>,
     pub(super) config: watch::Receiver<Arc<AutoscalerConfig>>,
@@ -36,8 +36,8 @@ impl Children {
     ) -> Result<(), Error> {
         let config = self.config.borrow().clone();
         let want = objects::metric(object, self.lifecycle.inherited(object), &config, scrape_target);
-        let Some(have) = self.world.metrics.get(key) else {
-            self.writes.create(key, &self.world.metrics, &want, "error creating metric").await?;
+        let Some(have) = self.stores.metrics.get(key) else {
+            self.writes.create(key, &self.stores.metrics, &want, "error creating metric").await?;
             return Ok(());
         };
         if !owns(object, &have.metadata) {
@@ -45,7 +45,7 @@ impl Children {
             return Err(not_owned(key, "Metric"));
         }
         if let Some(next) = corrected(&*have, &want) {
-            self.writes.replace(key, &self.world.metrics, &next, "error updating metric").await?;
+            self.writes.replace(key, &self.stores.metrics, &next, "error updating metric").await?;
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Children {
         let during = Error::during("error reconciling SKS");
         let want = objects::serverless(object, self.lifecycle.inherited(object), mode, number);
         let Some(have) = have else {
-            let created = self.writes.create(key, &self.world.serverless, &want, "error creating SKS").await;
+            let created = self.writes.create(key, &self.stores.serverless, &want, "error creating SKS").await;
             return created.map(Arc::new).map_err(during);
         };
         if !owns(object, &have.metadata) {
@@ -74,7 +74,7 @@ impl Children {
         if next.spec != have.spec {
             tracing::info!(revision = %key, ?mode, number, "path");
         }
-        let replaced = self.writes.replace(key, &self.world.serverless, &next, "error updating SKS").await;
+        let replaced = self.writes.replace(key, &self.stores.serverless, &next, "error updating SKS").await;
         replaced.map(Arc::new).map_err(during)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::parameters::Parameters;
 use super::scaling;
-use super::workload::{Refusal, Workload};
+use super::workload::{NotReady, Workload};
 use autoscaler_core::active::{self, ActiveCondition};
 use common::time::Timestamp;
 use common_api::condition::{Condition, FALSE, READY};
@@ -92,7 +92,7 @@ pub(super) fn notify(
 }
 
 /// Says why nothing, or nothing new, is done. The last word of a pass.
-pub(super) fn refuse(status: &mut PodAutoscalerStatus, refusal: &Refusal, now: Timestamp) {
-    tracing::debug!(reason = refusal.reason, message = %refusal.message, "refused");
-    status.manage(now).set(READY, FALSE, refusal.reason, &refusal.message);
+pub(super) fn refuse(status: &mut PodAutoscalerStatus, not_ready: &NotReady, now: Timestamp) {
+    tracing::debug!(reason = not_ready.reason, message = %not_ready.message, "refused");
+    status.manage(now).set(READY, FALSE, not_ready.reason, &not_ready.message);
 }

@@ -3,7 +3,7 @@
 use super::objects::Inherited;
 use super::workload::Reading;
 use crate::reconcile::error::Error;
-use crate::reconcile::world::facts::Target;
+use crate::reconcile::stores::facts::Target;
 use common::RevisionKey as Key;
 use common_api::{PodAutoscaler, PodAutoscalerStatus};
 use futures::future::BoxFuture;

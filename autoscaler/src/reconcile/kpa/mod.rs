@@ -39,7 +39,7 @@ pub(crate) mod workload;
 
 use super::error::Error;
 use super::parts::Parts;
-use super::world::World;
+use super::stores::Stores;
 use super::writes::Writes;
 use crate::scale::Ports;
 use autoscaler_core::history::{Action, Obstacle};
@@ -64,7 +64,7 @@ const ACTIVATORS_AT_FIRST: i32 = 2;
 
 /// Reconciles PodAutoscalers.
 pub(crate) struct Controller {
-    world: Arc<World>,
+    stores: Arc<Stores>,
     ports: Ports,
     writes: Writes,
     queue: WorkQueue<Key>,
@@ -76,7 +76,7 @@ pub(crate) struct Controller {
 impl Controller {
     /// One that leaves to `lifecycle` where the front ends differ.
     pub(crate) fn new(parts: &Parts, lifecycle: Arc<dyn Lifecycle>) -> Self {
-        let Parts { world, ports, writes, .. } = parts;
+        let Parts { stores, ports, writes, .. } = parts;
         let queue = writes.decisions.clone();
         let scaling = Scaling {
             deciders: ports.deciders.clone(),
@@ -88,13 +88,13 @@ impl Controller {
             queue: queue.clone(),
         };
         let children = Children {
-            world: world.clone(),
+            stores: stores.clone(),
             writes: writes.clone(),
             lifecycle: lifecycle.clone(),
             config: parts.configs.autoscaler.clone(),
         };
-        let (world, ports, writes) = (world.clone(), ports.clone(), writes.clone());
-        Self { world, ports, writes, queue, lifecycle, scaling, children }
+        let (stores, ports, writes) = (stores.clone(), ports.clone(), writes.clone());
+        Self { stores, ports, writes, queue, lifecycle, scaling, children }
     }
 
     /// A decision is carried out at once, and whatever else there is to do is left to a pass of its own.
@@ -117,7 +117,7 @@ impl Controller {
     /// # Errors
     /// Whatever kept the pass from its end; the status has been written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(object) = self.world.autoscalers.get(key).filter(|_| self.ports.leadership.owns(key)) else {
+        let Some(object) = self.stores.autoscalers.get(key).filter(|_| self.ports.leadership.owns(key)) else {
             self.forget(key);
             self.ports.deciders.forget(key);
             return Ok(());
@@ -138,7 +138,7 @@ impl Controller {
             let outcome = pass.run().await;
             Passed { outcome, object: pass.object, status: pass.status }
         };
-        self.writes.passes(&self.world.autoscalers, COMPONENT).over(&object, run).await
+        self.writes.passes(&self.stores.autoscalers, COMPONENT).over(&object, run).await
     }
 
     /// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written;
@@ -147,7 +147,7 @@ impl Controller {
     /// # Errors
     /// Whatever kept the replicas from being changed.
     pub(crate) async fn hurry(&self, key: &Key) -> Result<(), Error> {
-        let Some(object) = self.world.autoscalers.get(key) else { return Ok(()) };
+        let Some(object) = self.stores.autoscalers.get(key) else { return Ok(()) };
         let gone = object.metadata.deletion_timestamp.is_some();
         if gone || !self.ports.leadership.owns(key) || !self.lifecycle.is_ours(&object) {
             return Ok(());
@@ -193,9 +193,9 @@ impl Pass<'_> {
         let workload = match lifecycle.read(key, &self.object, &self.status)? {
             Reading::Go(workload) => workload,
             Reading::AwaitServices(unserved) => return self.ask_for_services(*unserved).await,
-            Reading::Refuse(refusal, afterwards) => {
-                controller.ports.deciders.acted(key, Action::refused(refusal.obstacle));
-                conditions::refuse(&mut self.status, &refusal, self.now);
+            Reading::Refuse(not_ready, afterwards) => {
+                controller.ports.deciders.acted(key, Action::refused(not_ready.obstacle));
+                conditions::refuse(&mut self.status, &not_ready, self.now);
                 return match afterwards {
                     Afterwards::Stay => Ok(()),
                     Afterwards::LetGo => {

@@ -2,9 +2,9 @@
 
 use super::leaving::Leaving;
 use crate::reconcile::error::Error;
-use crate::reconcile::world::World;
-use crate::reconcile::world::facts::Target;
-use crate::reconcile::world::targets::TargetKey;
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::Target;
+use crate::reconcile::stores::targets::TargetKey;
 use crate::reconcile::writes::Writes;
 use crate::scale::{OnScale, ScaleEvent};
 use common::RevisionKey as Key;
@@ -25,7 +25,7 @@ pub(crate) const COMPONENT: &str = "podautoscaler-controller";
 /// Changes replicas.
 pub(crate) struct Scaler {
     pub(crate) writes: Writes,
-    pub(crate) world: Arc<World>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) leaving: Arc<Leaving>,
     /// Told of every patch that was answered.
     pub(crate) on_scale: Option<OnScale>,
@@ -61,12 +61,12 @@ impl Scaler {
         if to == 0
             && let Some(over) = self.leaving.end(key, !matches!(sent, Err(WriteError::NoAnswer { .. })))
         {
-            self.world.look_at_path_after(key, over);
+            self.stores.look_at_path_after(key, over);
         }
         let scaled: DynamicObject = sent?;
         let at = Instant::now();
         let version = scaled.metadata.resource_version.unwrap_or_default();
-        self.world.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });
+        self.stores.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });
         tracing::info!(revision = %key, target = name, from, to, why, "scaled");
         if let Some(tell) = &self.on_scale {
             tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });

@@ -4,8 +4,8 @@
 
 use super::parameters::Parameters;
 use super::probe::ProbeTarget;
-use crate::reconcile::world::facts::Target;
-use crate::reconcile::world::targets::TargetKey;
+use crate::reconcile::stores::facts::Target;
+use crate::reconcile::stores::targets::TargetKey;
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
@@ -40,7 +40,7 @@ pub(crate) struct Workload {
     /// What it asks the metrics for; none: its load alone scales it.
     pub(crate) metrics: Option<Arc<Plan>>,
     /// What is wrong with the present version, if a former one is in force.
-    pub(crate) broken: Option<Refusal>,
+    pub(crate) broken: Option<NotReady>,
     /// Hosts that belong to an older PodAutoscaler, with its name.
     pub(crate) lost_hosts: Vec<(String, Key)>,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Reading {
     /// Its ServerlessService must name its Services first.
     AwaitServices(Box<Unserved>),
     /// Say why it is not scaled, and then that.
-    Refuse(Refusal, Afterwards),
+    Refuse(NotReady, Afterwards),
 }
 
 /// A PodAutoscaler whose ServerlessService names no private Service.
@@ -68,7 +68,7 @@ pub(crate) struct Unserved {
 
 /// Why a PodAutoscaler is not acted upon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct NotReady {
     /// Reason of its `Ready` condition.
     pub(crate) reason: &'static str,
     /// Message of it.

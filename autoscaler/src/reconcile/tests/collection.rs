@@ -81,7 +81,7 @@ async fn a_collection_ends_with_its_metric_and_its_leadership() {
         if led_by_another {
             *f.fakes.led_by_another.lock() = true;
         } else {
-            f.cx.world.metrics.apply(&f.key, "", None);
+            f.cx.stores.metrics.apply(&f.key, "", None);
         }
         pass(&mut f, vec![]).await.expect("nothing to write");
         assert!(f.fakes.collecting.lock().is_none(), "led by another: {led_by_another}");

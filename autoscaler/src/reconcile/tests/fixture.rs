@@ -5,10 +5,10 @@ use super::super::kpa::lifecycle::Lifecycle;
 use super::super::kpa::objects;
 use super::super::kpa::probe::{ProbeTarget, Prober};
 use super::super::parts::Parts;
-use super::super::world::facts::Target;
-use super::super::world::targets::TargetKey;
-use super::super::world::watches::Watches;
-use super::super::world::{Queues, World};
+use super::super::stores::facts::Target;
+use super::super::stores::targets::TargetKey;
+use super::super::stores::watches::Watches;
+use super::super::stores::{Queues, Stores};
 use super::super::{Wiring, kpa, metric};
 use crate::engine::Engine;
 use crate::knative::lifecycle::Revisions;
@@ -65,7 +65,7 @@ pub(super) struct Fakes {
     pub(super) health: Mutex<Option<CollectionHealth>>,
     pub(super) tracking: Mutex<Option<PodSet>>,
     pub(super) counts: Mutex<PodCounts>,
-    pub(super) trouble: Mutex<Option<String>>,
+    pub(super) failure_reason: Mutex<Option<String>>,
     pub(super) lease_ends: Mutex<bool>,
     pub(super) led_by_another: Mutex<bool>,
     pub(super) acted: Mutex<Option<Action>>,
@@ -113,8 +113,8 @@ impl Pods for Fakes {
     fn counts(&self, _: &Key) -> PodCounts {
         *self.counts.lock()
     }
-    fn trouble(&self, _: &Key) -> Option<String> {
-        self.trouble.lock().clone()
+    fn failure_reason(&self, _: &Key) -> Option<String> {
+        self.failure_reason.lock().clone()
     }
     fn untrack(&self, _: &Key) {
         *self.tracking.lock() = None;
@@ -150,7 +150,7 @@ pub(super) fn ago(secs: i64) -> String {
 
 /// The controllers, and what tests look into.
 pub(super) struct Controllers {
-    pub(super) world: Arc<World>,
+    pub(super) stores: Arc<Stores>,
     pub(super) ports: Ports,
     pub(super) leaving: Arc<Leaving>,
     pub(super) kpa: kpa::Controller,
@@ -278,7 +278,7 @@ impl Fixture {
         let parts = Parts::with(wiring, limiter, recorder, engine, queues, watches, &shutdown);
         let (lifecycle, standalone) = front_end(&parts);
         let cx = Controllers {
-            world: parts.world.clone(),
+            stores: parts.stores.clone(),
             ports: parts.ports.clone(),
             leaving: parts.leaving.clone(),
             kpa: kpa::Controller::new(&parts, lifecycle.clone()),
@@ -355,13 +355,13 @@ impl Fixture {
 
     pub(super) fn put_autoscaler(&self, value: Value) {
         let object = serde_json::from_value(value).expect("a PodAutoscaler");
-        self.cx.world.autoscalers.apply(&self.key, "10", Some(object));
+        self.cx.stores.autoscalers.apply(&self.key, "10", Some(object));
     }
 
     /// A newer version of it.
     pub(super) fn put_autoscaler_again(&self, value: Value) {
         let object = serde_json::from_value(value).expect("a PodAutoscaler");
-        self.cx.world.autoscalers.apply(&self.key, "11", Some(object));
+        self.cx.stores.autoscalers.apply(&self.key, "11", Some(object));
     }
 
     /// Waits until an activator has answered a probe for the public Service.
@@ -382,7 +382,7 @@ impl Fixture {
             let created = objects::serverless(&owner, self.cx.lifecycle.inherited(&owner), common_api::Mode::Proxy, 0);
             as_created(&mut object.metadata, created.metadata);
         }
-        self.cx.world.serverless.apply(&self.key, "20", Some(object));
+        self.cx.stores.serverless.apply(&self.key, "20", Some(object));
     }
 
     /// A Metric, likewise.
@@ -393,12 +393,12 @@ impl Fixture {
                 objects::metric(&owner, self.cx.lifecycle.inherited(&owner), &AutoscalerConfig::default(), "");
             as_created(&mut object.metadata, created.metadata);
         }
-        self.cx.world.metrics.apply(&self.key, "30", Some(object));
+        self.cx.stores.metrics.apply(&self.key, "30", Some(object));
     }
 
     /// The PodAutoscaler, with its defaults where the reconciler fills them in: Knative's webhook does not.
     fn owner(&self) -> Option<PodAutoscaler> {
-        let mut owner = PodAutoscaler::clone(&*self.cx.world.autoscalers.get(&self.key)?);
+        let mut owner = PodAutoscaler::clone(&*self.cx.stores.autoscalers.get(&self.key)?);
         if self.cx.standalone.is_none() {
             owner.set_defaults(&self.config.borrow().pod_autoscaler_class);
         }
@@ -439,7 +439,7 @@ impl Fixture {
         }))
         .expect("a Deployment");
         let key = TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: self.key.clone() };
-        self.cx.world.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
+        self.cx.stores.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
     }
 
     pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {

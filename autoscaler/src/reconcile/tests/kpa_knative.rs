@@ -140,7 +140,7 @@ async fn without_a_serverless_service_nothing_is_scaled() {
 #[tokio::test]
 async fn a_missing_metric_is_created() {
     let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-    f.cx.world.metrics.apply(&f.key, "", None);
+    f.cx.stores.metrics.apply(&f.key, "", None);
     let script = vec![expect(&format!("POST {METRICS}")).with(|body| {
         let spec = json!({"stableWindow": 60_000_000_000_i64, "panicWindow": 6_000_000_000_i64, "scrapeTarget": "hello-private"});
         assert_eq!(body["spec"], spec);

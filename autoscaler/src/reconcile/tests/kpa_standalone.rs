@@ -373,12 +373,12 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     let mut f = Fixture::standalone();
     f.put_autoscaler(newborn());
     f.put_target(0);
-    let key = super::super::world::targets::TargetKey {
+    let key = super::super::stores::targets::TargetKey {
         api_version: "apps/v1".into(),
         kind: "Deployment".into(),
         object: f.key.clone(),
     };
-    f.cx.world.targets.put(&key, "", None);
+    f.cx.stores.targets.put(&key, "", None);
     let script = vec![put_status().with(|body| assert_condition(body, "Ready", "False", "TargetNotFound"))];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::TargetNotFound)));
@@ -473,7 +473,7 @@ async fn a_host_of_an_older_one_is_told_and_changes_nothing_else() {
     older["metadata"]["name"] = json!("older");
     older["metadata"]["creationTimestamp"] = json!("2022-01-01T00:00:00Z");
     let older = serde_json::from_value(older).expect("a PodAutoscaler");
-    f.cx.world.autoscalers.apply(&common::RevisionKey::new("ns", "older"), "11", Some(older));
+    f.cx.stores.autoscalers.apply(&common::RevisionKey::new("ns", "older"), "11", Some(older));
     f.decides(Some(0), -1);
     let script = vec![put_status().with(|body| {
         assert_condition(body, "HostsOwned", "False", "HostConflict");
@@ -538,7 +538,7 @@ async fn a_class_edited_after_the_take_up_is_refused_and_the_former_version_stay
     edited["metadata"]["deletionTimestamp"] = json!(ago(1));
     edited["metadata"]["resourceVersion"] = json!("101");
     let deleted = serde_json::from_value(edited).expect("a PodAutoscaler");
-    f.cx.world.autoscalers.apply(&f.key, "101", Some(deleted));
+    f.cx.stores.autoscalers.apply(&f.key, "101", Some(deleted));
     pass(&mut f, vec![]).await.expect("waits for the pod, to give it back");
     assert!(f.cx.is_retiring(&f.key));
 }

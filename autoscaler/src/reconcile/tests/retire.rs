@@ -41,11 +41,11 @@ async fn replicas_then_traffic_then_objects_then_the_mark() {
     pass(&mut f, vec![to_pods]).await.expect("the path is asked to move");
     let mut serving = serverless("Serve", 2, "pa");
     serving["metadata"]["resourceVersion"] = json!("101");
-    f.cx.world.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving.clone()).expect("ok")));
+    f.cx.stores.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving.clone()).expect("ok")));
     pass(&mut f, vec![]).await.expect("waits until the path has moved");
 
     serving["status"]["conditions"][0]["status"] = json!("False");
-    f.cx.world.serverless.apply(&f.key, "102", Some(serde_json::from_value(serving).expect("ok")));
+    f.cx.stores.serverless.apply(&f.key, "102", Some(serde_json::from_value(serving).expect("ok")));
     let script = vec![
         expect(&format!("DELETE {SKSS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
         expect(&format!("DELETE {METRICS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),

@@ -105,8 +105,8 @@ async fn a_switch_of_the_path_is_one_update() {
 
     let mut serving = serverless("Serve", 2, "pa");
     serving["status"] =
-        serde_json::to_value(&f.cx.world.serverless.get(&f.key).expect("there").status).expect("a status");
-    f.cx.world.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving).expect("a ServerlessService")));
+        serde_json::to_value(&f.cx.stores.serverless.get(&f.key).expect("there").status).expect("a status");
+    f.cx.stores.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving).expect("a ServerlessService")));
     let moved = expect(&format!("PUT {SLICES}/{SLICE}"))
         .with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
     let told = put_status().with(|body| {
@@ -181,7 +181,7 @@ async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
 #[tokio::test]
 async fn pods_that_crash_loop_fail_their_held_requests() {
     let mut f = fixture(json!({}), "Proxy");
-    *f.fakes.trouble.lock() = Some("CrashLoopBackOff: back-off 10s".into());
+    *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff: back-off 10s".into());
     let script = vec![
         expect(&format!("POST {SERVICES}")).with(|body| {
             let backend = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");

@@ -74,7 +74,7 @@ impl Fixture {
                 state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
                 address: None,
                 started: None,
-                trouble: None,
+                failure_reason: None,
             };
             self.sources.pods.apply("ns", &pod.to_string(), state);
         }

@@ -13,7 +13,7 @@
 //! - A Service that has no selector, no address of its own (headless) or none at all (ExternalName) cannot carry
 //!   traffic to activators on another port, and is refused.
 
-use crate::reconcile::world::facts::Labels;
+use crate::reconcile::stores::facts::Labels;
 use common::names;
 use k8s_openapi::api::core::v1::Service;
 

@@ -14,7 +14,7 @@
 //! What only the kubelet can do (an exec or a startup probe, another host, TLS) leaves it to Kubernetes. No probe: a
 //! TCP connect. Annotation `probe` overrides.
 
-use crate::reconcile::world::facts::Target;
+use crate::reconcile::stores::facts::Target;
 use common::annotations::{PortReference, ProbeOverride, Settings};
 use common::backend::{Backend, HttpGet, Probe, Protocol};
 use common::names;

@@ -1,7 +1,7 @@
 //! Tables of ports and probes, and the backend as a whole.
 
 use super::*;
-use crate::reconcile::world::facts::Selector;
+use crate::reconcile::stores::facts::Selector;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

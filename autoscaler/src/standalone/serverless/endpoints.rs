@@ -4,7 +4,7 @@ use super::services::Common;
 use super::slices::{self, Route, Write};
 use super::{Pass, Public, adopt, backend};
 use crate::reconcile::error::Error;
-use crate::reconcile::world::facts::Target;
+use crate::reconcile::stores::facts::Target;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::Mode;

@@ -39,9 +39,9 @@ use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::leaving::Leaving;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::world::World;
-use crate::reconcile::world::facts::{Labels, Selector, Target};
-use crate::reconcile::world::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::{Labels, Selector, Target};
+use crate::reconcile::stores::targets::{TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use adopt::{ADOPTED_BY, Standing, standing};
@@ -65,7 +65,7 @@ const COMPONENT: &str = "serverlessservice-controller";
 /// Reconciles ServerlessServices.
 pub(crate) struct Controller {
     hpa: Hpa,
-    world: Arc<World>,
+    stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
     writes: Writes,
@@ -77,7 +77,7 @@ impl Controller {
     pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
         Self {
             hpa,
-            world: parts.world.clone(),
+            stores: parts.stores.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
             writes: parts.writes.clone(),
@@ -91,7 +91,8 @@ impl Controller {
     /// # Errors
     /// Whatever kept the pass from its end; the status has been written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let (Some(object), Some(autoscaler)) = (self.world.serverless.get(key), self.world.autoscalers.get(key)) else {
+        let (Some(object), Some(autoscaler)) = (self.stores.serverless.get(key), self.stores.autoscalers.get(key))
+        else {
             return Ok(());
         };
         let owner = controller(&object.metadata);
@@ -114,7 +115,7 @@ impl Controller {
             let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
             Passed { outcome, object: pass.object, status: pass.status }
         };
-        self.writes.passes(&self.world.serverless, COMPONENT).over(&object, run).await
+        self.writes.passes(&self.stores.serverless, COMPONENT).over(&object, run).await
     }
 }
 
@@ -170,7 +171,7 @@ impl Pass<'_> {
                 container_concurrency: self.accepted.object.spec.container_concurrency,
                 settings: &self.accepted.settings,
                 target: &target,
-                failing: self.controller.pods.trouble(self.key),
+                failing: self.controller.pods.failure_reason(self.key),
             },
             &port,
         );
@@ -189,7 +190,7 @@ impl Pass<'_> {
 
     fn target(&self) -> Result<(Arc<Target>, Labels), TargetError> {
         let target_key = TargetKey::of(self.key.namespace(), &self.object.spec.object_ref)?;
-        let target = self.controller.world.targets.get(&target_key)?;
+        let target = self.controller.stores.targets.get(&target_key)?;
         match &target.selector {
             Selector::Labels(labels) => Ok((target.clone(), labels.clone())),
             Selector::Expressions | Selector::Missing => {

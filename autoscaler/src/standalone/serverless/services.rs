@@ -9,8 +9,8 @@
 
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
 use super::slices::{LeadsTo, PublicPort};
-use crate::reconcile::world::facts::Labels;
-use crate::reconcile::world::facts::Target;
+use crate::reconcile::stores::facts::Labels;
+use crate::reconcile::stores::facts::Target;
 use common::backend::Protocol;
 use common::names;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -215,7 +215,7 @@ pub(crate) fn corrected(have: &Service, want: &Service) -> Option<Service> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::world::facts::Selector;
+    use crate::reconcile::stores::facts::Selector;
     use serde_json::{Value, json};
 
     fn common() -> Common {

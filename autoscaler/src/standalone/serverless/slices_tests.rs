@@ -43,10 +43,10 @@ fn inputs<'a>(
 }
 
 /// Ports by name, and addresses.
-type Told = (Vec<(String, i32)>, Vec<String>);
+type Summary = (Vec<(String, i32)>, Vec<String>);
 
 /// Ports and addresses of each slice.
-fn told(outcome: &Outcome) -> Vec<Told> {
+fn summary(outcome: &Outcome) -> Vec<Summary> {
     let ports = |slice: &EndpointSlice| {
         let ports = slice.ports.iter().flatten();
         ports.map(|p| (p.name.clone().unwrap_or_default(), p.port.unwrap_or_default())).collect()
@@ -77,7 +77,7 @@ fn the_path_follows_the_mode_and_what_is_ready() {
         let (private, activators) = (pods(pods_ready), activators(activators_ready));
         let outcome = desired(&inputs(mode, &ports, &private, &activators));
         let row = format!("{mode:?}, pods {pods_ready}, activators {activators_ready}");
-        assert_eq!(told(&outcome), [(vec![("http".to_owned(), port)], vec![address.to_owned()])], "{row}");
+        assert_eq!(summary(&outcome), [(vec![("http".to_owned(), port)], vec![address.to_owned()])], "{row}");
         assert_eq!((outcome.route, outcome.pods_ready), (route, usize::from(pods_ready)), "{row}");
         let ready = outcome.slices[0].endpoints.iter().flatten().all(is_ready);
         assert_eq!(ready, route == Route::Activators || pods_ready, "{row}: conditions tell the truth");
@@ -108,7 +108,7 @@ fn a_subset_of_the_activators_is_chosen_by_hash() {
             target: "to-proxy-with-subset",
             ..inputs(Mode::Proxy, &ports, &[], &activators)
         };
-        told(&desired(&inputs)).into_iter().flat_map(|(_, addresses)| addresses).collect::<Vec<_>>()
+        summary(&desired(&inputs)).into_iter().flat_map(|(_, addresses)| addresses).collect::<Vec<_>>()
     };
     assert_eq!(chosen(5), ["10.1.1.1", "10.1.1.4", "10.1.2.2", "10.1.2.3", "10.1.2.4"]);
     for all in [0, 8, 9] {
@@ -124,7 +124,7 @@ fn h2c_takes_the_activators_other_port() {
     for activators in [&named, &unnamed] {
         let inputs =
             Inputs { traffic_port: "http2", activator_port: 8013, ..inputs(Mode::Proxy, &ports, &[], activators) };
-        assert_eq!(told(&desired(&inputs))[0].0, [("http2".to_owned(), 8013)]);
+        assert_eq!(summary(&desired(&inputs))[0].0, [("http2".to_owned(), 8013)]);
     }
 }
 
@@ -136,9 +136,9 @@ fn a_port_that_is_no_traffic_leads_to_the_pods_in_every_mode() {
     let activators = [slice_of("a", &[("http", 8012)], &[("10.9.0.1", true)])];
     let one = |name: &str, port: i32, address: &str| (vec![(name.to_owned(), port)], vec![address.to_owned()]);
     let proxied = desired(&inputs(Mode::Proxy, &ports, &private, &activators));
-    assert_eq!(told(&proxied), [one("web", 8012, "10.9.0.1"), one("metrics", 9100, "10.0.0.1")]);
+    assert_eq!(summary(&proxied), [one("web", 8012, "10.9.0.1"), one("metrics", 9100, "10.0.0.1")]);
     let served = desired(&inputs(Mode::Serve, &ports, &private, &activators));
-    assert_eq!(told(&served), [one("web", 9000, "10.0.0.1"), one("metrics", 9100, "10.0.0.1")]);
+    assert_eq!(summary(&served), [one("web", 9000, "10.0.0.1"), one("metrics", 9100, "10.0.0.1")]);
     assert_eq!(proxied.slices[1], served.slices[1], "a switch does not touch what is no traffic");
     let labelled: Vec<_> = proxied.slices.iter().map(is_labelled).collect();
     assert_eq!(labelled, [true, false], "activators look for themselves among the traffic alone");
@@ -172,7 +172,7 @@ fn pods_on_different_ports_get_slices_of_their_own() {
         slice_of("new", &[("http", 9001)], &[("10.0.0.2", true)]),
         slice_of("new-too", &[("http", 9001)], &[("10.0.0.3", true), ("10.0.0.2", true)]),
     ];
-    let slices = told(&desired(&inputs(Mode::Serve, &ports, &private, &[])));
+    let slices = summary(&desired(&inputs(Mode::Serve, &ports, &private, &[])));
     let port = |number: i32| vec![("http".to_owned(), number)];
     assert_eq!(
         slices,
@@ -187,7 +187,7 @@ fn a_slice_holds_a_thousand_endpoints_at_most() {
     let endpoints: Vec<(&str, bool)> = addresses.iter().map(|a| (a.as_str(), true)).collect();
     let private = [slice_of("p", &[("http", 9000)], &endpoints)];
     let outcome = desired(&inputs(Mode::Serve, &ports, &private, &[]));
-    let sizes: Vec<_> = told(&outcome).iter().map(|(_, addresses)| addresses.len()).collect();
+    let sizes: Vec<_> = summary(&outcome).iter().map(|(_, addresses)| addresses.len()).collect();
     assert_eq!(sizes, [1000, 1000, 500]);
     let names: BTreeSet<_> = outcome.slices.iter().map(|slice| slice.metadata.name.clone()).collect();
     assert_eq!(names.len(), 3);

@@ -258,7 +258,7 @@ impl Container {
             container: self.spec.name.clone(),
             group,
             program: prepared.launch.program.clone(),
-            told: prepared.told,
+            assigned: prepared.assigned,
             since: Instant::now(),
         }
     }

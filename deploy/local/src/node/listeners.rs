@@ -26,7 +26,7 @@ pub(crate) struct Occupant {
     /// What it runs.
     pub(crate) program: PathBuf,
     /// Where it was told to listen.
-    pub(crate) told: SocketAddr,
+    pub(crate) assigned: SocketAddr,
     /// When it was started.
     pub(crate) since: Instant,
 }
@@ -49,8 +49,8 @@ impl Listener {
         self.address.ip().is_unspecified()
     }
 
-    fn is_at(&self, told: SocketAddr) -> bool {
-        self.address.port() == told.port() && (self.is_everywhere() || self.address.ip() == told.ip())
+    fn is_at(&self, assigned: SocketAddr) -> bool {
+        self.address.port() == assigned.port() && (self.is_everywhere() || self.address.ip() == assigned.ip())
     }
 }
 
@@ -62,20 +62,20 @@ pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener], 
         None => "a program outside of this node".to_owned(),
     };
     // Where it was told to listen is taken.
-    if let Some(taken) = foreign().find(|l| l.is_at(me.told)) {
+    if let Some(taken) = foreign().find(|l| l.is_at(me.assigned)) {
         let how = if taken.is_everywhere() { "listens on every address at" } else { "already listens on" };
         return Some(format!(
             "port {} is taken: {} {how} {}. Pods share this machine's network, so a program must listen on $HOST:$PORT (here \
              {}) and on no other address",
-            me.told.port(),
+            me.assigned.port(),
             holder(taken),
             taken.address,
-            me.told
+            me.assigned
         ));
     }
     // A pod of the same program listens elsewhere than it was told, so this one tried the same.
     let twin = others.iter().filter(|o| o.program == me.program && o.pod != me.pod).find_map(|twin| {
-        let astray = listeners.iter().find(|l| l.group == Some(twin.group) && l.address != twin.told)?;
+        let astray = listeners.iter().find(|l| l.group == Some(twin.group) && l.address != twin.assigned)?;
         Some((twin, astray))
     });
     let says_in_use = says_address_in_use(log_tail);
@@ -85,24 +85,24 @@ pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener], 
         return Some(format!(
             "{twin} listens on {} instead of {}, and only one process can: the program ignores HOST or PORT. Make it listen on \
              $HOST:$PORT (here {})",
-            astray.address, twin.told, me.told
+            astray.address, twin.assigned, me.assigned
         ));
     }
     // It tried every address while others have theirs.
-    let on_its_port = foreign().find(|l| l.address.port() == me.told.port());
+    let on_its_port = foreign().find(|l| l.address.port() == me.assigned.port());
     match (says_in_use, on_its_port) {
         (true, Some(other)) => Some(format!(
             "the program says that its address is in use, and {} listens on {}: it seems to listen on every address. Make it \
              listen on $HOST:$PORT (here {})",
             holder(other),
             other.address,
-            me.told
+            me.assigned
         )),
         (true, None) => Some(format!(
             "the program says that its address is in use, and nobody listens on port {}: it seems to ignore PORT. Make it \
              listen on $HOST:$PORT (here {})",
-            me.told.port(),
-            me.told
+            me.assigned.port(),
+            me.assigned
         )),
         (false, _) => None,
     }
@@ -122,7 +122,7 @@ pub(crate) fn everywhere(me: &Occupant, others: &[Occupant], listeners: &[Listen
             format!(
                 "{me} and {other} both listen on every address at port {port}, so requests for one reach the other. Make the \
                  program listen on $HOST:$PORT (here {})",
-                me.told
+                me.assigned
             ),
             true,
         ),
@@ -130,7 +130,7 @@ pub(crate) fn everywhere(me: &Occupant, others: &[Occupant], listeners: &[Listen
             format!(
                 "{me} listens on every address at port {port}: no other pod can use that port. Make the program listen on \
                  $HOST:$PORT (here {})",
-                me.told
+                me.assigned
             ),
             false,
         ),
@@ -212,13 +212,13 @@ fn process_group(stat: &str) -> Option<i32> {
 mod tests {
     use super::*;
 
-    fn occupant(pod: &str, group: i32, program: &str, told: &str) -> Occupant {
+    fn occupant(pod: &str, group: i32, program: &str, assigned: &str) -> Occupant {
         Occupant {
             pod: format!("ns/{pod}"),
             container: "main".into(),
             group,
             program: program.into(),
-            told: told.parse().expect("an address"),
+            assigned: assigned.parse().expect("an address"),
             since: Instant::now(),
         }
     }

@@ -39,10 +39,10 @@ mod probe;
 mod process;
 mod program;
 pub mod proxy;
-mod refusal;
 mod register;
 mod state;
 mod status;
+mod unsupported;
 mod usage;
 
 pub use backoff::Backoff;

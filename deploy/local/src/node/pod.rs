@@ -13,16 +13,16 @@
 //!
 //! # Not here
 //!
-//! Init containers and volumes (refused: [`super::refusal`]), lifecycle hooks, security contexts, resource limits,
+//! Init containers and volumes (refused: [`super::unsupported`]), lifecycle hooks, security contexts, resource limits,
 //! `activeDeadlineSeconds`, eviction.
 
 use super::addresses::Leased;
 use super::container::{Container, grace_of};
 use super::environment::{ConfigError, DownwardFields};
 use super::logs::PodLogs;
-use super::refusal::refusal;
 use super::state::Node;
 use super::status::{Home, Phase, View, pod_status};
+use super::unsupported::unsupported;
 use crate::merge::merge_patch;
 use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
@@ -99,7 +99,7 @@ impl Worker {
         );
         let views = Arc::new(watch::Sender::new(self.first_views()));
         let (stop, stopping) = watch::channel(None);
-        let mut containers = match refusal(&self.pod) {
+        let mut containers = match unsupported(&self.pod) {
             Some(error) => {
                 refuse(&views, &error);
                 self.node.events.warn(&self.pod, &self.node.options.name, "Failed", &error.to_string());

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 pub(super) struct Prepared {
     pub(super) launch: Launch,
-    pub(super) told: SocketAddr,
+    pub(super) assigned: SocketAddr,
     pub(super) probes: Vec<(Spec, Handler)>,
 }
 
@@ -44,8 +44,8 @@ pub(super) async fn prepare(
     let program = find(&name).map_err(|message| StartError { reason: "CreateContainerError", message })?;
     let launch = Launch { program, args: words.collect(), env, dir: dir.clone() };
     let probes = probes(pod, container, downward, &launch, find).map_err(config)?;
-    let told = SocketAddr::new(downward.pod_ip, port_of(pod, &container.name));
-    Ok(Prepared { launch, told, probes })
+    let assigned = SocketAddr::new(downward.pod_ip, port_of(pod, &container.name));
+    Ok(Prepared { launch, assigned, probes })
 }
 
 /// The ConfigMaps and Secrets that the environment needs; those that do not exist are left out.

@@ -1,4 +1,4 @@
-//! The parts of the process that know each other.
+//! The components of the process that know each other.
 
 use super::configs::Configs;
 use super::tokens::Tokens;
@@ -32,8 +32,8 @@ use tokio_util::task::TaskTracker;
 /// Time between looks at the system's wall clock.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// All parts of the process that know each other.
-pub(super) struct Plane {
+/// All components of the process that know each other.
+pub(super) struct Components {
     pub(super) shares: Shares,
     clock: Clock,
     requests: Requests,
@@ -47,7 +47,7 @@ pub(super) struct Plane {
     scraper: Scraper,
 }
 
-impl Plane {
+impl Components {
     pub(super) fn new(
         options: &Options,
         shares: Shares,

@@ -115,13 +115,13 @@ pub(crate) enum News<'a> {
 type Listener = Arc<dyn Fn(News<'_>) + Send + Sync>;
 
 /// Group and version, and kind.
-type Kind = (String, String);
+type ApiVersionKind = (String, String);
 
 /// All kinds that some PodAutoscaler has named.
 pub(crate) struct Targets {
     client: Client,
     shutdown: CancellationToken,
-    kinds: Mutex<HashMap<Kind, Arc<Store<Target>>>>,
+    kinds: Mutex<HashMap<ApiVersionKind, Arc<Store<Target>>>>,
     listener: Listener,
 }
 

@@ -1,10 +1,10 @@
-//! The mark on a PodAutoscaler that has taken up its target: a finalizer, and the replicas that it was found with.
+//! The finalizer of a PodAutoscaler that has taken up its target, and the replicas that the target was found with.
 //!
-//! It is set before anything is made or changed for the target, and taken off when everything is given back.
+//! Both are set before anything is made or changed for the target, and removed when everything is given back.
 
 use crate::reconcile::error::Error;
-use crate::reconcile::world::World;
-use crate::reconcile::world::facts::Target;
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::Target;
 use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
 use common::names;
@@ -23,20 +23,20 @@ pub(crate) fn adopted_replicas(object: &PodAutoscaler, target: &Target) -> i32 {
     noted.unwrap_or_else(|| target.current())
 }
 
-/// Whether the PodAutoscaler is marked.
-pub(crate) fn is_marked(object: &PodAutoscaler) -> bool {
+/// Whether the PodAutoscaler has our finalizer.
+pub(crate) fn has_finalizer(object: &PodAutoscaler) -> bool {
     object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
 }
 
-/// Sets marks and takes them off.
+/// Sets finalizers and takes them off.
 #[derive(Clone)]
-pub(super) struct Marks {
-    pub(super) world: Arc<World>,
+pub(super) struct Finalizers {
+    pub(super) stores: Arc<Stores>,
     pub(super) writes: Writes,
 }
 
-impl Marks {
-    /// Marks the PodAutoscaler, unless it is. Returns the object as it is then.
+impl Finalizers {
+    /// Finalizers the PodAutoscaler, unless it is. Returns the object as it is then.
     ///
     /// # Errors
     /// The API server's; a conflict if somebody wrote first.
@@ -46,7 +46,7 @@ impl Marks {
         object: &Arc<PodAutoscaler>,
         target: &Target,
     ) -> Result<Arc<PodAutoscaler>, Error> {
-        if is_marked(object) {
+        if has_finalizer(object) {
             return Ok(object.clone());
         }
         let mut finalizers = object.finalizers().to_vec();
@@ -56,12 +56,12 @@ impl Marks {
         Ok(self.patch(key, object, metadata, "error taking up the target").await?)
     }
 
-    /// Takes the mark off again. An object that is gone has none.
+    /// Removes it again. An object that is gone has none.
     ///
     /// # Errors
     /// The API server's; a conflict if somebody wrote first.
-    pub(super) async fn take_off(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
-        if !is_marked(object) {
+    pub(super) async fn remove(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
+        if !has_finalizer(object) {
             return Ok(());
         }
         let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
@@ -88,7 +88,7 @@ impl Marks {
         let mut patched = self.writes.writer().write(key, doing, write).await?;
         patched.metadata.managed_fields = None;
         let version = patched.metadata.resource_version.clone().unwrap_or_default();
-        self.world.autoscalers.offer(key, &version, patched.clone());
+        self.stores.autoscalers.offer(key, &version, patched.clone());
         Ok(Arc::new(patched))
     }
 }

@@ -4,7 +4,7 @@ use super::environment::ConfigError;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 /// What in a pod this node cannot do and its programs would miss.
-pub(crate) fn refusal(pod: &Pod) -> Option<ConfigError> {
+pub(crate) fn unsupported(pod: &Pod) -> Option<ConfigError> {
     let spec = pod.spec.as_ref()?;
     if let Some(init) = spec.init_containers.iter().flatten().next() {
         return Some(ConfigError::Refused(format!(
@@ -52,7 +52,7 @@ mod tests {
         ];
         for (spec, expected) in rows {
             let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("a valid Pod");
-            let refused = refusal(&pod).map(|error| error.to_string());
+            let refused = unsupported(&pod).map(|error| error.to_string());
             match expected {
                 None => assert_eq!(refused, None),
                 Some(words) => assert!(refused.as_deref().is_some_and(|r| r.contains(words)), "{refused:?}"),

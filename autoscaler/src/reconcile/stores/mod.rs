@@ -1,4 +1,4 @@
-//! What the reconcilers know of the cluster: one watch for each kind, indices that are up to date with every event, and
+//! What the reconcilers know of the cluster: one watch and one store for each kind, indices that are up to date with every event, and
 //! the way from an event to the keys it concerns.
 //!
 //! | event | PodAutoscaler keys | Metric keys |
@@ -43,7 +43,7 @@ pub(crate) struct Queues {
 }
 
 /// Everything that is watched in both front ends.
-pub(crate) struct World {
+pub(crate) struct Stores {
     /// PodAutoscalers, of all classes.
     pub(crate) autoscalers: Arc<Store<PodAutoscaler>>,
     pub(crate) serverless: Arc<Store<ServerlessService>>,
@@ -62,8 +62,8 @@ struct Routes {
     autoscalers: RwLock<BTreeSet<Key>>,
 }
 
-impl World {
-    /// A world that knows nothing yet; [`World::follow`] fills it. `watches` is the front end's part in it.
+impl Stores {
+    /// Empty stores; [`Stores::follow`] fills them. `watches` is the front end's part in them.
     pub(crate) fn new(client: Client, queues: Queues, watches: Arc<dyn Watches>, shutdown: CancellationToken) -> Self {
         let (links, autoscalers) = (Links::default(), RwLock::default());
         let routes = Arc::new(Routes { queues, watches, links, autoscalers });
@@ -98,7 +98,7 @@ impl World {
 
     /// Asks for everything to be reconciled when there is time: whoever gains a revision begins to collect, whoever
     /// loses it stops.
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn reconcile_all(&self) {
         for key in self.routes.autoscalers.read().iter() {
             self.routes.queues.metrics.add(key.clone(), Priority::Slow);
             self.routes.revision(key, Priority::Slow);
@@ -107,7 +107,7 @@ impl World {
 
     /// Asks for the revision of this name to be reconciled now, because a decision, its measurement or its pods have
     /// changed.
-    pub(crate) fn attend(&self, key: &Key) {
+    pub(crate) fn reconcile_now(&self, key: &Key) {
         self.routes.queues.autoscalers.add(key.clone(), Priority::Urgent);
         self.routes.queues.metrics.add(key.clone(), Priority::Normal);
         self.routes.watches.look_at_path(key, Priority::Normal);
