@@ -180,7 +180,8 @@ async fn begin(
     let chain = Probe::new(lookup, readiness.clone());
 
     let pages = vec![explain::page(registry.clone())];
-    let plane = observe::Plane { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
+    let plane =
+        observe::Diagnostics { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
     let trusting = front_end.clone();
     let trust = Arc::new(move |peer| trusting.trusts(peer));

@@ -23,7 +23,7 @@ use super::compact::compact;
 use crate::layers::call::Call;
 use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::cold_start::{ColdStart, OnColdStart};
-use crate::metrics::{Kind, Queued};
+use crate::metrics::{ExchangeKind, Queued};
 use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
@@ -199,7 +199,7 @@ async fn send(
         }
         match prepared.send(&pool).await {
             Ok(response) => {
-                let kind = Kind::new(&method, version, pool.is_encrypted());
+                let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
                 revision.metrics.answered(&kind, response.status(), released.elapsed(), length);
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());

@@ -4,7 +4,7 @@
 use crate::discovery::front_end::{AskedFor, FrontEnd};
 use crate::layers::call::Call;
 use crate::layers::trace::Trace;
-use crate::metrics::{Kind, Unknown};
+use crate::metrics::{ExchangeKind, Unknown};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::registry::readiness::Readiness;
@@ -71,7 +71,7 @@ where
                     Trace::begin(tracing, &inbound, None).end(Some(refusal.status()));
                 }
                 let (request, tls) = (&inbound.request, inbound.peer.tls);
-                let kind = Kind::new(request.method(), request.version(), tls);
+                let kind = ExchangeKind::new(request.method(), request.version(), tls);
                 self.shared.unknown.finished(&kind, refusal.status(), inbound.received.elapsed());
                 LookedUp::Refused { refusal: Some(refusal) }
             }

@@ -4,7 +4,7 @@
 
 use crate::layers::call::Call;
 use crate::layers::trace::Trace;
-use crate::metrics::Kind;
+use crate::metrics::ExchangeKind;
 use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
@@ -56,7 +56,7 @@ where
         let counted = Counted {
             _in_flight: entered.in_flight,
             revision: call.revision.clone(),
-            kind: Kind::new(call.request.method(), call.request.version(), call.peer.tls),
+            kind: ExchangeKind::new(call.request.method(), call.request.version(), call.peer.tls),
             upload: call.request.body().upload(),
             sent: 0,
             trace: call.trace.clone(),
@@ -71,7 +71,7 @@ where
 pub(crate) struct Counted {
     _in_flight: InFlight,
     revision: Arc<Revision>,
-    kind: Kind,
+    kind: ExchangeKind,
     upload: Option<Arc<Upload>>,
     /// Bytes of the response's body that were passed on.
     sent: u64,

@@ -88,7 +88,7 @@ pub(crate) struct Metrics {
 
 /// What an exchange is found by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct ExchangeKind {
     /// As asked; `_OTHER` for what HTTP does not define.
     method: Method,
     /// As spoken on that side.
@@ -97,7 +97,7 @@ pub(crate) struct Kind {
     tls: bool,
 }
 
-impl Kind {
+impl ExchangeKind {
     /// Of one side of an exchange.
     pub(crate) fn new(method: &Method, version: Version, tls: bool) -> Self {
         let method = match is_standard(method) {
@@ -218,7 +218,7 @@ impl Metrics {
 
 impl Unknown {
     /// Records an exchange that was refused. `response` is a body's length.
-    pub(crate) fn finished(&self, kind: &Kind, status: StatusCode, took: Duration) {
+    pub(crate) fn finished(&self, kind: &ExchangeKind, status: StatusCode, took: Duration) {
         self.0.observe(kind, status, [took.as_secs_f64(), 0.0, 0.0]);
     }
 }
@@ -240,12 +240,18 @@ impl RevisionMetrics {
     }
 
     /// Records a finished exchange, seen from the client. Bodies in bytes.
-    pub(crate) fn finished(&self, kind: &Kind, status: StatusCode, took: Duration, [request, response]: [u64; 2]) {
+    pub(crate) fn finished(
+        &self,
+        kind: &ExchangeKind,
+        status: StatusCode,
+        took: Duration,
+        [request, response]: [u64; 2],
+    ) {
         self.server.observe(kind, status, [took.as_secs_f64(), request as f64, response as f64]);
     }
 
     /// Records a pod's answer. `length` is that of the request's body, if it was told.
-    pub(crate) fn answered(&self, kind: &Kind, status: StatusCode, took: Duration, length: Option<u64>) {
+    pub(crate) fn answered(&self, kind: &ExchangeKind, status: StatusCode, took: Duration, length: Option<u64>) {
         let told = length.map_or(f64::NAN, |length| length as f64);
         self.client.observe(kind, status, [took.as_secs_f64(), told]);
     }

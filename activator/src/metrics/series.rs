@@ -7,7 +7,7 @@
 //!
 //! [`Sides`] are all of them. It shows each measure as a metric of its own to whoever asks, with the same labels.
 
-use crate::metrics::{Kind, Labels};
+use crate::metrics::{ExchangeKind, Labels};
 use common_runtime::telemetry;
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ pub(crate) struct Side<const N: usize> {
 }
 
 struct Series<const N: usize> {
-    kind: Kind,
+    kind: ExchangeKind,
     status: StatusCode,
     histograms: [Histogram; N],
 }
@@ -92,7 +92,7 @@ impl<const N: usize> Sides<N> {
 
 impl<const N: usize> Side<N> {
     /// Observes each value; what is no number was not measured.
-    pub(crate) fn observe(&self, kind: &Kind, status: StatusCode, values: [f64; N]) {
+    pub(crate) fn observe(&self, kind: &ExchangeKind, status: StatusCode, values: [f64; N]) {
         let mut all = self.series.lock();
         let at = match all.iter().position(|series| series.status == status && series.kind == *kind) {
             Some(at) => at,
@@ -123,7 +123,7 @@ impl<const N: usize> EncodeMetric for Shown<N> {
         let (sides, at) = (self.sides.0.shown.lock().clone(), self.measure);
         for side in sides {
             // Not written under the lock that requests take.
-            let all: Vec<(Kind, StatusCode, Histogram)> =
+            let all: Vec<(ExchangeKind, StatusCode, Histogram)> =
                 side.series.lock().iter().map(|s| (s.kind.clone(), s.status, s.histograms[at])).collect();
             for (kind, status, Histogram { sum, counts }) in all {
                 let count = counts.iter().sum();
@@ -166,7 +166,7 @@ mod tests {
         use prometheus_client::metrics::{family::Family, histogram};
         static BOUNDS: [f64; 2] = [0.5, 1.0];
         let values = [0.25, 0.5, 0.75, 1.0, 1.5];
-        let kind = Kind::new(&Method::GET, Version::HTTP_2, false);
+        let kind = ExchangeKind::new(&Method::GET, Version::HTTP_2, false);
         let base: Labels = vec![("name", "a".to_owned())];
 
         let ours = telemetry::Metrics::default();

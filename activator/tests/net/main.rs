@@ -3,7 +3,6 @@
 mod bounds;
 mod clients;
 mod cold_start;
-mod departure;
 mod expect;
 mod full_queue;
 mod grpc;
@@ -18,6 +17,7 @@ mod requeue;
 mod rig;
 mod shares;
 mod silence;
+mod terminating_pods;
 mod tls;
 mod tls_life;
 mod tools;

@@ -87,13 +87,13 @@ impl Explanations {
             scaled,
             why: shortened(&why(status, conclusion)),
         };
-        self.tell(key, latest, summary, shortened(&measured.join(", ")), now);
+        self.record(key, latest, summary, shortened(&measured.join(", ")), now);
     }
 
     /// Nothing is done about an object.
     pub(crate) fn refused(&self, key: &Key, why: &str, now: Timestamp) {
         let summary = PassSummary { replicas: None, wanted: None, scaled: false, why: shortened(why) };
-        self.tell(key, json!({"error": why}), summary, "".into(), now);
+        self.record(key, json!({"error": why}), summary, "".into(), now);
     }
 
     /// An object is gone.
@@ -101,7 +101,7 @@ impl Explanations {
         self.0.write().remove(key);
     }
 
-    fn tell(&self, key: &Key, latest: Value, summary: PassSummary, measured: Box<str>, now: Timestamp) {
+    fn record(&self, key: &Key, latest: Value, summary: PassSummary, measured: Box<str>, now: Timestamp) {
         let mut all = self.0.write();
         let explained = all.entry(key.clone()).or_default();
         explained.latest = latest;

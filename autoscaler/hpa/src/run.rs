@@ -151,7 +151,7 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
         configs.refusals.none()?; // As upstream's, whose place it takes.
     }
     configs.refusals.register(&metrics);
-    let seen = observe::Plane {
+    let seen = observe::Diagnostics {
         who: Who { service: SERVICE, namespace: options.system_namespace.clone(), pod: options.identity.clone() },
         metrics: metrics.clone(),
         config: configs.observability.clone(),

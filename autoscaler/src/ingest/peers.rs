@@ -72,13 +72,13 @@ struct Shared {
     services: Option<String>,
     local: Arc<dyn Local>,
     counters: IngestCounters,
-    peers: Mutex<HashMap<(Instance, Hop), Arc<Peer>>>,
+    peers: Mutex<HashMap<(Instance, Hop), Arc<PeerLink>>>,
     /// What has no owner at the moment.
     ownerless: SendQueue,
     shutdown: CancellationToken,
 }
 
-struct Peer {
+struct PeerLink {
     /// Where it may be reached, in order.
     urls: Vec<String>,
     queue: SendQueue,
@@ -238,21 +238,21 @@ impl Peers {
         }
     }
 
-    fn peer(&self, holder: &Instance, hop: Hop) -> Arc<Peer> {
+    fn peer(&self, holder: &Instance, hop: Hop) -> Arc<PeerLink> {
         let mut peers = self.shared.peers.lock();
         let link = (holder.clone(), hop);
         if let Some(peer) = peers.get(&link) {
             return peer.clone();
         }
         let (urls, queue, retired) = (self.urls(holder), SendQueue::default(), self.shared.shutdown.child_token());
-        let peer = Arc::new(Peer { urls, queue, retired });
+        let peer = Arc::new(PeerLink { urls, queue, retired });
         peers.insert(link, peer.clone());
         tokio::spawn(self.clone().carry(holder.clone(), hop, peer.clone()));
         peer
     }
 
     /// Carries one peer's queue until it is retired; then gives back what is left.
-    async fn carry(self, holder: Instance, hop: Hop, peer: Arc<Peer>) {
+    async fn carry(self, holder: Instance, hop: Hop, peer: Arc<PeerLink>) {
         let headers = forwarded::headers(hop, self.shared.shares.me());
         let token = self.shared.token.get().cloned();
         let (trust, allow_plain) =
@@ -271,7 +271,7 @@ impl Peers {
     }
 
     /// A frame that is being written is never abandoned: its link ends with the peer's token, which ends the write.
-    async fn drain(&self, link: &DurableSender, peer: &Peer) {
+    async fn drain(&self, link: &DurableSender, peer: &PeerLink) {
         let mut connected = link.connected();
         while !peer.retired.is_cancelled() {
             self.shared.expire(&peer.queue);
@@ -292,7 +292,7 @@ impl Peers {
         }
     }
 
-    async fn write(&self, link: &DurableSender, peer: &Peer) {
+    async fn write(&self, link: &DurableSender, peer: &PeerLink) {
         let batch = peer.queue.take(BATCH_MAX);
         let messages = batch.iter().map(|waiting| waiting.message.clone()).collect();
         match link.send(common::wire::encode(&WireStatMessages { messages }).into()).await {

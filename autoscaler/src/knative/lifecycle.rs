@@ -7,7 +7,7 @@ use crate::reconcile::kpa::objects::Inherited;
 use crate::reconcile::kpa::parameters::{self, Parameters};
 use crate::reconcile::kpa::probe::ProbeTarget;
 use crate::reconcile::kpa::workload::{Reading, Unserved, Workload};
-use crate::reconcile::parts::{Configs, Parts};
+use crate::reconcile::parts::{Parts, ReconcilerConfigs};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
 use crate::reconcile::stores::targets::{TargetError, TargetKey};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub(crate) struct Revisions {
     stores: Arc<Stores>,
     deciders: Arc<dyn Deciders>,
-    configs: Configs,
+    configs: ReconcilerConfigs,
     cluster_domain: String,
 }
 

@@ -105,7 +105,7 @@ impl PodIndex {
             changed.keys.extend(index.tracked.keys().cloned());
         }
         drop(index);
-        self.tell(changed);
+        self.notify(changed);
     }
 
     /// A pod is as `pod` says.
@@ -116,17 +116,17 @@ impl PodIndex {
         index.relist.saw(&name);
         index.apply(name, pod, &mut changed);
         drop(index);
-        self.tell(changed);
+        self.notify(changed);
     }
 
     /// A pod is gone.
     pub fn delete(&self, namespace: &str, name: &str) {
         let mut changed = Changed::default();
         self.index.write().remove(&PodName::new(namespace, name), &mut changed);
-        self.tell(changed);
+        self.notify(changed);
     }
 
-    fn tell(&self, changed: Changed) {
+    fn notify(&self, changed: Changed) {
         for key in changed.keys {
             self.requests.add(key, Priority::Normal);
         }

@@ -105,8 +105,8 @@ impl Reconcilers {
             }
         }
         let parts = Arc::new(parts);
-        tasks.spawn(attend(parts.clone(), shutdown.clone()));
-        tasks.spawn(sweep(parts, shutdown));
+        tasks.spawn(follow_requests(parts.clone(), shutdown.clone()));
+        tasks.spawn(reconcile_all(parts, shutdown));
         while tasks.join_next().await.is_some() {}
     }
 }
@@ -116,7 +116,7 @@ async fn work(workers: Workers<Key>, pass: Pass, shutdown: CancellationToken) {
 }
 
 /// Hands on what decisions and pods ask for.
-async fn attend(parts: Arc<Parts>, shutdown: CancellationToken) {
+async fn follow_requests(parts: Arc<Parts>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
             item = parts.ports.requests.next() => parts.stores.reconcile_now(item.key()),
@@ -126,7 +126,7 @@ async fn attend(parts: Arc<Parts>, shutdown: CancellationToken) {
 }
 
 /// Looks at everything again when configuration or leadership change.
-async fn sweep(parts: Arc<Parts>, shutdown: CancellationToken) {
+async fn reconcile_all(parts: Arc<Parts>, shutdown: CancellationToken) {
     let (mut autoscaler, mut deployment) = (parts.configs.autoscaler.clone(), parts.configs.deployment.clone());
     let mut leadership = parts.ports.leadership.changes();
     loop {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Live configuration.
 #[derive(Clone)]
-pub(crate) struct Configs {
+pub(crate) struct ReconcilerConfigs {
     pub(crate) autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
     pub(crate) deployment: watch::Receiver<Arc<DeploymentConfig>>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Parts {
     pub(crate) stores: Arc<Stores>,
     pub(crate) ports: Ports,
     pub(crate) writes: Writes,
-    pub(crate) configs: Configs,
+    pub(crate) configs: ReconcilerConfigs,
     pub(crate) leaving: Arc<Leaving>,
     pub(crate) scaler: Arc<Scaler>,
     pub(crate) prober: Arc<Prober>,
@@ -64,7 +64,7 @@ impl Parts {
         let leaving = Arc::new(Leaving::default());
         let (stores_of, leaving_of) = (stores.clone(), leaving.clone());
         let scaler = Arc::new(Scaler { writes: writes.clone(), stores: stores_of, leaving: leaving_of, on_scale });
-        let configs = Configs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
+        let configs = ReconcilerConfigs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
         let (prober, engine) = (Arc::new(prober), Arc::new(engine));
         Self { stores, ports, writes, configs, leaving, scaler, prober, engine, cluster_domain }
     }

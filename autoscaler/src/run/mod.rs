@@ -95,7 +95,7 @@ pub async fn run(
     if let Some((trust, allow_plain)) = trust {
         components.peers.believe(trust, allow_plain);
     }
-    let seen = observe::Plane {
+    let seen = observe::Diagnostics {
         who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
         metrics: components.metrics.clone(),
         config: configs.observability.clone(),

@@ -13,7 +13,7 @@ use super::validation::Validation;
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::probe::ProbeTarget;
 use crate::reconcile::kpa::workload::{Afterwards, NotReady, Reading, Workload};
-use crate::reconcile::parts::Configs;
+use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Selector;
 use crate::reconcile::stores::targets::{TargetError, TargetKey};
@@ -37,7 +37,7 @@ pub(super) struct Admission {
     pub(super) validation: Arc<Validation>,
     pub(super) stores: Arc<Stores>,
     pub(super) cluster: Arc<Cluster>,
-    pub(super) configs: Configs,
+    pub(super) configs: ReconcilerConfigs,
     pub(super) cluster_domain: String,
 }
 

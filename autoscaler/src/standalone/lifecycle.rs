@@ -1,4 +1,4 @@
-//! PodAutoscalers that users write: validated, given a finalizer as they take up their targets, and given back at the end.
+//! PodAutoscalers that users write: validated, given a finalizer as they take up targets, and given back at the end.
 
 use super::admission::Admission;
 use super::cluster::Cluster;

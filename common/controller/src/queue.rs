@@ -126,7 +126,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
     pub fn add(&self, key: K, priority: Priority) {
         let queued = self.shared.state.lock().add(key, priority);
         if queued {
-            self.shared.tell(priority);
+            self.shared.notify(priority);
         } else if priority == Priority::Urgent {
             self.shared.hurried.notify_waiters();
         }
@@ -225,13 +225,13 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
             None => state.forget_if_idle(key),
         }
         drop(state);
-        self.shared.tell(again.unwrap_or(Priority::Normal));
+        self.shared.notify(again.unwrap_or(Priority::Normal));
     }
 }
 
 impl<K: Ord> Shared<K> {
     /// A key waits with a priority.
-    fn tell(&self, priority: Priority) {
+    fn notify(&self, priority: Priority) {
         if priority == Priority::Urgent {
             self.urgent.notify_one();
         }

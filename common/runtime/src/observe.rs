@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 const LAST: Duration = Duration::from_secs(6);
 
 /// What is shown, and of whom.
-pub struct Plane {
+pub struct Diagnostics {
     /// Who it is.
     pub who: Who,
     /// What is counted.
@@ -50,7 +50,7 @@ pub struct Observed {
     pushing: Option<JoinHandle<()>>,
 }
 
-impl Plane {
+impl Diagnostics {
     /// Opens the ports and starts to push, until `shutdown`.
     ///
     /// # Errors
@@ -130,12 +130,12 @@ mod tests {
         }
     }
 
-    fn plane(pairs: &[(&str, &str)]) -> Plane {
+    fn plane(pairs: &[(&str, &str)]) -> Diagnostics {
         let data: BTreeMap<_, _> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let metrics = Metrics::default();
         let served: Counter = metrics.register("served", "Requests served", Counter::default());
         served.inc();
-        Plane {
+        Diagnostics {
             who: Who { service: "activator", namespace: "sys".into(), pod: "a".into() },
             metrics,
             config: watch::channel(Arc::new(ObservabilityConfig::from_map(&data).expect("valid"))).1,
@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn profiling_follows_the_configuration() {
         let (sender, config) = watch::channel(Arc::new(ObservabilityConfig::default()));
-        let plane = Plane { config, ..plane(&[]) };
+        let plane = Diagnostics { config, ..plane(&[]) };
         let stop = CancellationToken::new();
         let process = ProcessOptions { profiling: Some((Ipv4Addr::LOCALHOST, 0).into()), ..Default::default() };
         let observed = plane.observe(&process, stop.clone()).await.expect("free ports");

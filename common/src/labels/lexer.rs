@@ -2,7 +2,7 @@
 
 /// What a word or sign is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     /// A key, a value or an operator in words.
     Word,
     /// `! = == != > < ( ) ,`, and what cannot be told from them.
@@ -14,32 +14,34 @@ pub(super) enum Kind {
 /// One word or sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     pub(super) text: &'a str,
 }
 
 impl Token<'_> {
     /// Whether it is that sign.
     pub(super) fn is(self, sign: &str) -> bool {
-        self.kind == Kind::Sign && self.text == sign
+        self.kind == TokenKind::Sign && self.text == sign
     }
 }
 
 const SIGNS: [&str; 9] = ["!=", "==", "!", "=", ">", "<", "(", ")", ","];
 
-/// All tokens, an [`Kind::End`] last.
+/// All tokens, a [`TokenKind::End`] last.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut rest = text.trim_start();
     let mut tokens = Vec::new();
     while !rest.is_empty() {
         let (kind, length) = match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
-            Some(sign) => (Kind::Sign, sign.len()),
-            None => (Kind::Word, rest.find(|c: char| c.is_whitespace() || "!=><(),".contains(c)).unwrap_or(rest.len())),
+            Some(sign) => (TokenKind::Sign, sign.len()),
+            None => {
+                (TokenKind::Word, rest.find(|c: char| c.is_whitespace() || "!=><(),".contains(c)).unwrap_or(rest.len()))
+            }
         };
         let (token, after) = rest.split_at(length);
         tokens.push(Token { kind, text: token });
         rest = after.trim_start();
     }
-    tokens.push(Token { kind: Kind::End, text: "" });
+    tokens.push(Token { kind: TokenKind::End, text: "" });
     tokens
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::lexer::{Kind, Token, tokens};
+use super::lexer::{Token, TokenKind, tokens};
 use super::{Requirement, Test};
 
 /// Reads a whole selector.
@@ -14,7 +14,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut requirements = Vec::new();
     loop {
         let token = parser.peek();
-        if token.kind == Kind::End {
+        if token.kind == TokenKind::End {
             return Ok(requirements);
         }
         if !starts_requirement(token) {
@@ -28,25 +28,25 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
             if !starts_requirement(after) {
                 return Err(format!("found '{}', expected: identifier after ','", after.text));
             }
-        } else if token.kind != Kind::End {
+        } else if token.kind != TokenKind::End {
             return Err(format!("found '{}', expected: ',' or 'end of string'", token.text));
         }
     }
 }
 
 fn starts_requirement(token: Token<'_>) -> bool {
-    token.kind == Kind::Word || token.is("!")
+    token.kind == TokenKind::Word || token.is("!")
 }
 
 struct Parser<'a> {
-    /// Ends with [`Kind::End`], which is never passed.
+    /// Ends with [`TokenKind::End`], which is never passed.
     tokens: Vec<Token<'a>>,
     at: usize,
 }
 
 impl<'a> Parser<'a> {
     fn peek(&self) -> Token<'a> {
-        self.tokens.get(self.at).copied().unwrap_or(Token { kind: Kind::End, text: "" })
+        self.tokens.get(self.at).copied().unwrap_or(Token { kind: TokenKind::End, text: "" })
     }
 
     fn next(&mut self) -> Token<'a> {
@@ -61,13 +61,13 @@ impl<'a> Parser<'a> {
         if negated {
             token = self.next();
         }
-        if token.kind != Kind::Word {
+        if token.kind != TokenKind::Word {
             return Err(format!("found '{}', expected: identifier", token.text));
         }
         let key = token.text.to_owned();
         check_key(&key)?;
         let next = self.peek();
-        if negated || next.kind == Kind::End || next.is(",") {
+        if negated || next.kind == TokenKind::End || next.is(",") {
             return Ok(Requirement { key, test: if negated { Test::Absent } else { Test::Exists } });
         }
         let test = self.test(&key)?;
@@ -90,11 +90,11 @@ impl<'a> Parser<'a> {
     /// One value; nothing at all is the empty one.
     fn value(&mut self, key: &str) -> Result<String, String> {
         let token = self.peek();
-        if token.kind == Kind::End || token.is(",") {
+        if token.kind == TokenKind::End || token.is(",") {
             return Ok(String::new());
         }
         self.at += 1;
-        if token.kind != Kind::Word {
+        if token.kind != TokenKind::Word {
             return Err(format!("found '{}', expected: identifier", token.text));
         }
         check_value(key, token.text)?;
@@ -120,14 +120,14 @@ impl<'a> Parser<'a> {
         if first.is(")") {
             return Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".into());
         }
-        if first.kind != Kind::Word && !first.is(",") {
+        if first.kind != TokenKind::Word && !first.is(",") {
             return Err(format!("found '{}', expected: ',', ')' or identifier", first.text));
         }
         let mut values = BTreeSet::new();
         loop {
             // A value, or none before a comma or the end of the list.
             let token = self.peek();
-            if token.kind == Kind::Word {
+            if token.kind == TokenKind::Word {
                 check_value(key, token.text)?;
                 self.at += 1;
                 values.insert(token.text.to_owned());

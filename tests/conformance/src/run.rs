@@ -12,7 +12,7 @@ use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
 
 use crate::Mismatch;
-use crate::kinds::{self, Check, Kind};
+use crate::kinds::{self, Check, VectorKind};
 use crate::suite::{Suite, Target};
 
 /// Scenarios whose id begins so prepare the server, and run whatever was chosen.
@@ -137,7 +137,7 @@ impl<'a, W: Write> Runner<'a, W> {
         Ok(())
     }
 
-    fn check(&mut self, kind: &'static Kind, case: &Value) -> Result<(), Mismatch> {
+    fn check(&mut self, kind: &'static VectorKind, case: &Value) -> Result<(), Mismatch> {
         let suite = match kind.check {
             Check::Pure(check) => return check(case),
             Check::Suite(_) if self.suites.contains_key(kind.name) => self.suites.get_mut(kind.name),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use conformance::Mismatch;
-use conformance::kinds::{Check, KINDS, Kind};
+use conformance::kinds::{Check, KINDS, VectorKind};
 use conformance::suite::{Suite, Target};
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ enum Runner {
 }
 
 impl Runner {
-    fn open(kind: &Kind) -> Self {
+    fn open(kind: &VectorKind) -> Self {
         match kind.check {
             Check::Pure(check) => Self::Pure(check),
             Check::Suite(open) => Self::Suite(open(&Target::Embedded).expect("a suite that starts")),
@@ -67,7 +67,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
 }
 
-fn case(kind: &Kind) -> Value {
+fn case(kind: &VectorKind) -> Value {
     let path = folder().join(format!("{}.json", kind.name));
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{} needs a case of its own: {e}", path.display()));
     let case: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -4,7 +4,7 @@
 //! answers 20 a second, and nine in ten requests are given up while they wait. A third of them have a body that nobody
 //! reads meanwhile. Each client has a connection of its own, and closes it.
 
-use crate::pod::Pod;
+use crate::pod::PodServer;
 use crate::rig::{Rig, key};
 use anyhow::Context;
 use std::fmt;
@@ -69,7 +69,7 @@ pub struct Figures {
 /// # Errors
 /// Something does not start, or what waits never goes.
 pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
-    let pod = Pod::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
+    let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
     let rig = Rig::start(|backend| backend.container_concurrency = 2).await?;
     rig.serve(&[pod.address]).await?;
     let before = usage()?;

@@ -5,7 +5,7 @@
 
 use crate::load::Clients;
 use crate::netns::{self, Namespace};
-use crate::pod::Pod;
+use crate::pod::PodServer;
 use crate::rig::Rig;
 use crate::wire;
 use anyhow::{Context, ensure};
@@ -55,7 +55,7 @@ pub fn run(plan: Plan) -> anyhow::Result<Figures> {
 async fn wake(plan: Plan) -> anyhow::Result<Figures> {
     let namespace = Namespace::start()?;
     let ip = wire::lay(&namespace, plan.round_trip / 2)?;
-    let pod = namespace.within(move || Pod::start(ip))?;
+    let pod = namespace.within(move || PodServer::start(ip))?;
     let rig = Rig::start(|backend| {
         backend.protocol = plan.protocol;
         backend.probe = plan.probe.clone();

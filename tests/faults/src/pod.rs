@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 const DRIP: Duration = Duration::from_millis(100);
 
 /// A running pod; it ends when dropped.
-pub struct Pod {
+pub struct PodServer {
     /// Where it listens.
     pub address: SocketAddr,
     counts: Arc<Counts>,
@@ -37,7 +37,7 @@ struct Counts {
     posts_running: AtomicUsize,
 }
 
-impl Pod {
+impl PodServer {
     /// Starts one, with sockets of the calling thread's namespace.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Pod {
     }
 }
 
-impl Drop for Pod {
+impl Drop for PodServer {
     fn drop(&mut self) {
         self.end.cancel();
     }

@@ -10,7 +10,7 @@
 
 use crate::load::{Clients, Sample};
 use crate::netns::{self, Fault, Namespace};
-use crate::pod::Pod;
+use crate::pod::PodServer;
 use crate::rig::Rig;
 use crate::stalls::Stalls;
 use anyhow::Context;
@@ -93,7 +93,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     for number in 1..=3 {
         let namespace = Namespace::start()?;
         let ip = netns::cable(number, &namespace)?;
-        let pod = namespace.within(move || Pod::start(ip))?;
+        let pod = namespace.within(move || PodServer::start(ip))?;
         pods.push((namespace, pod));
     }
     let rig = Rig::start(|backend| backend.protocol = plan.protocol).await?;

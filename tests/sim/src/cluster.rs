@@ -4,7 +4,7 @@
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
 use crate::process::Who;
-use crate::simulation::{Change, Pod, Simulation};
+use crate::simulation::{Change, SimulatedPod, Simulation};
 use rand::RngExt;
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ impl Simulation {
         for _ in mine.len()..wanted {
             self.next_pod += 1;
             let pod = self.next_pod;
-            self.pods.insert(pod, Pod { revision, ready: false, leaving: false });
+            self.pods.insert(pod, SimulatedPod { revision, ready: false, leaving: false });
             let start_up = self.plan.revisions[revision].start_up.mul_f64(self.rng.random_range(0.7..1.5));
             self.at(start_up, Event::PodReady(pod));
         }
@@ -105,7 +105,7 @@ impl Simulation {
     }
 
     pub(crate) fn publish_pods(&mut self, revision: usize) {
-        let serves = |pod: &Pod| pod.revision == revision && pod.ready && !pod.leaving;
+        let serves = |pod: &SimulatedPod| pod.revision == revision && pod.ready && !pod.leaving;
         let ready: Vec<usize> = self.pods.iter().filter(|(_, pod)| serves(pod)).map(|(id, _)| *id).collect();
         if self.store.ready_pods(revision) != ready {
             self.put(Id::Private(revision), Object::Ready(ready));

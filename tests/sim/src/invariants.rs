@@ -4,7 +4,7 @@ use crate::autoscaler::Autoscaler;
 use crate::cluster::ENTRIES_APART;
 use crate::model::{Endpoint, Id, Object};
 use crate::plan::Revision;
-use crate::simulation::{Change, Pod, Simulation};
+use crate::simulation::{Change, SimulatedPod, Simulation};
 use autoscaler_core::decider::{Recommendation, Rule};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_conflict::Attempt;
@@ -138,7 +138,7 @@ impl Simulation {
 
     /// A metric takes pods away faster than entries that are slow learn of those that stay.
     fn is_outpaced(&self, revision: usize) -> bool {
-        let stays = |pod: &Pod| pod.revision == revision && pod.ready && !pod.leaving;
+        let stays = |pod: &SimulatedPod| pod.revision == revision && pod.ready && !pod.leaving;
         let metric = self.plan.revisions[revision].metric.is_some();
         let learns = |change: &Change| self.now < change.from + Duration::from_millis(ENTRIES_APART);
         metric && self.changes[revision].last().is_some_and(learns) && self.pods.values().any(stays)

@@ -38,7 +38,7 @@ pub(crate) struct Change {
 }
 
 #[derive(Debug)]
-pub(crate) struct Pod {
+pub(crate) struct SimulatedPod {
     pub(crate) revision: usize,
     pub(crate) ready: bool,
     pub(crate) leaving: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Simulation {
     pub(crate) entries: Vec<Entry>,
     /// Changes of each revision's endpoints, oldest first, that entries learn of or have learnt of.
     pub(crate) changes: Vec<Vec<Change>>,
-    pub(crate) pods: BTreeMap<usize, Pod>,
+    pub(crate) pods: BTreeMap<usize, SimulatedPod>,
     pub(crate) next_pod: usize,
     /// Requests that went straight to a pod, and their revisions.
     pub(crate) direct: BTreeMap<u64, usize>,

@@ -28,7 +28,7 @@
 //!
 //! # Shared pods
 //!
-//! With [`Throttler::set_sharing`] the pods that [`assign`] leaves over are nobody's own ([`lend`]): the head of the
+//! With [`Throttler::set_sharing`] the pods that [`assign`] leaves over are nobody's own ([`sharing`]): the head of the
 //! queue is given a slot on one while others wait behind it. Such a slot is taken before the place for it is made, and
 //! the place goes with it, as on a retired pod.
 //!
@@ -42,10 +42,10 @@
 //!
 //! Which pods are healthy ([`crate::backends`]), deadlines, and sending.
 
-mod lend;
 mod permit;
 mod pod;
 mod policy;
+mod sharing;
 mod subset;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,11 +55,11 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use self::lend::Lent;
 pub use self::permit::{Acquire, Admitted, Permit};
 use self::pod::PodTracker;
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
+use self::sharing::SharedSlots;
 pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
 use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
 use crate::destination::{Destination, Destinations};
@@ -77,7 +77,7 @@ struct Inner {
     snapshot: ArcSwap<Snapshot>,
     cursor: Cursor,
     state: Mutex<State>,
-    lent: Lent,
+    shared_slots: SharedSlots,
 }
 
 /// Round robin's place among the pods, on a line apart from what every request reads and none writes.
@@ -146,7 +146,7 @@ impl Throttler {
                 known: BTreeMap::new(),
                 inner: Weak::clone(inner),
             }),
-            lent: Lent::default(),
+            shared_slots: SharedSlots::default(),
         };
         Self { inner: Arc::new_cyclic(inner) }
     }
@@ -261,7 +261,7 @@ impl Inner {
         drop(state);
         if waiters {
             self.breaker.grant();
-            self.lend();
+            self.grant_shared();
         }
         result
     }
@@ -272,7 +272,7 @@ impl Inner {
             let state = self.state.lock();
             self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
         }
-        self.lend();
+        self.grant_shared();
     }
 }
 

@@ -56,7 +56,7 @@ impl Future for Acquire {
         let polled = Pin::new(&mut self.0).poll(context).map_ok(Admitted);
         if let Some(handle) = self.0.handle() {
             // It may be one too many for the own pods. Whoever is given a place now is woken, this request included.
-            handle.0.lend();
+            handle.0.grant_shared();
         }
         polled
     }
@@ -75,7 +75,9 @@ impl Admitted {
             let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
                 Targets::ClusterIp(only) => Some(only.reserve()),
-                Targets::Pods(pods) => inner.lent.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor.0, rng)),
+                Targets::Pods(pods) => {
+                    inner.shared_slots.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor.0, rng))
+                }
             };
             if let Some(slot) = slot {
                 return Ok(Permit { slot, admitted: self });

@@ -21,7 +21,8 @@
 //! # What is left over
 //!
 //! Five pods on two activators make three and two, so equal load saturates one of them while the other has room.
-//! [`Slice`] names the leftover pods (`shared`) for that reason; [`super::lend`] says who else may use them, and when.
+//! For that reason [`Slice`] names the leftover pods (`shared`); [`super::sharing`] says who else may use them, and
+//! when.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! A request on its way out.
 //!
-//! Head and small parts of the body are gathered in a buffer, which the thread keeps from one request to the next;
+//! Head and small parts of the body are coalesced in a buffer, which the thread keeps from one request to the next;
 //! larger parts stay where they are. The body is asked for more when the last of it is written, so that a pod that does
 //! not read stops its client.
 
@@ -20,8 +20,8 @@ use tokio::io::AsyncWrite;
 /// Longest part of a body that is copied behind what goes before it, in bytes.
 const SMALL: usize = 1024;
 
-/// Bytes that are gathered before they are written.
-const GATHERED_MAX: usize = 8 * 1024;
+/// Bytes that are coalesced before they are written.
+const COALESCED_MAX: usize = 8 * 1024;
 
 /// The buffer's size: one for which the allocator has a pool, so that it stands in nobody's way. One that has grown
 /// is not kept.
@@ -33,8 +33,8 @@ thread_local! {
 
 /// A request, as far as it is not written.
 pub(crate) struct Sending {
-    gathered: Vec<u8>,
-    /// Bytes of `gathered` that are written.
+    coalesced: Vec<u8>,
+    /// Bytes of `coalesced` that are written.
     written: usize,
     /// What comes after it.
     data: Bytes,
@@ -42,7 +42,7 @@ pub(crate) struct Sending {
     line_end: &'static [u8],
     coding: Coding,
     trailers: Vec<HeaderName>,
-    /// All of it is gathered.
+    /// All of it is coalesced.
     ended: bool,
     /// Something of it is written, or its body was asked.
     begun: bool,
@@ -64,12 +64,12 @@ pub(crate) enum Stopped {
 impl Sending {
     /// Of a request of which nothing is written.
     pub(crate) fn new(head: &request::Parts, body: &impl Body) -> Self {
-        let mut gathered = SPARE.take();
-        gathered.reserve_exact(BUFFER);
-        let coding = write_head(head, body, &mut gathered);
+        let mut coalesced = SPARE.take();
+        coalesced.reserve_exact(BUFFER);
+        let coding = write_head(head, body, &mut coalesced);
         let trailers = if coding == Coding::Chunked { announced(&head.headers) } else { Vec::new() };
         Self {
-            gathered,
+            coalesced,
             written: 0,
             data: Bytes::new(),
             line_end: b"",
@@ -101,9 +101,9 @@ impl Sending {
         W: AsyncWrite + Unpin,
     {
         loop {
-            let more = self.gather(cx, body)?;
+            let more = self.coalesce(cx, body)?;
             while !self.is_written() {
-                let slices = [&self.gathered[self.written..], &self.data[..], self.line_end].map(IoSlice::new);
+                let slices = [&self.coalesced[self.written..], &self.data[..], self.line_end].map(IoSlice::new);
                 let used = slices.iter().rposition(|slice| !slice.is_empty()).map_or(0, |last| last + 1);
                 let first = slices[..used].iter().position(|slice| !slice.is_empty()).unwrap_or(0);
                 let taken = coalesced_write::poll_write(Pin::new(&mut *io), cx, &slices[first..used]);
@@ -125,13 +125,13 @@ impl Sending {
     }
 
     /// Takes over what the body has. Says whether it may have more at once.
-    fn gather<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, Stopped>
+    fn coalesce<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, Stopped>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
         while !self.ended {
-            // What is added to `gathered` goes before the other two.
-            if !self.data.is_empty() || !self.line_end.is_empty() || self.gathered.len() >= GATHERED_MAX {
+            // What is added to `coalesced` goes before the other two.
+            if !self.data.is_empty() || !self.line_end.is_empty() || self.coalesced.len() >= COALESCED_MAX {
                 return Ok(true);
             }
             match Pin::new(&mut *body).poll_frame(cx) {
@@ -161,13 +161,13 @@ impl Sending {
             Coding::Length(left) => *left = left.checked_sub(data.len() as u64).ok_or(Stopped::Length)?,
             Coding::Chunked => {
                 // Into memory: it cannot fail.
-                let _ = write!(self.gathered, "{:x}\r\n", data.len());
+                let _ = write!(self.coalesced, "{:x}\r\n", data.len());
                 self.line_end = b"\r\n";
             }
         }
         if data.len() <= SMALL {
-            self.gathered.extend_from_slice(&data);
-            self.gathered.extend_from_slice(std::mem::take(&mut self.line_end));
+            self.coalesced.extend_from_slice(&data);
+            self.coalesced.extend_from_slice(std::mem::take(&mut self.line_end));
         } else {
             self.data = data;
         }
@@ -181,36 +181,36 @@ impl Sending {
             Coding::Length(_) => return Err(Stopped::Length),
             Coding::Chunked if !self.data.is_empty() => self.line_end = b"\r\n0\r\n\r\n",
             Coding::Chunked => {
-                self.gathered.extend_from_slice(b"0\r\n");
+                self.coalesced.extend_from_slice(b"0\r\n");
                 let fields = trailers.and_then(Frame::trailers_ref).into_iter().flatten();
                 for (name, value) in fields.filter(|(name, _)| self.trailers.contains(name)) {
-                    write_field(name, value.as_bytes(), &mut self.gathered);
+                    write_field(name, value.as_bytes(), &mut self.coalesced);
                 }
-                self.gathered.extend_from_slice(b"\r\n");
+                self.coalesced.extend_from_slice(b"\r\n");
             }
         }
         Ok(())
     }
 
     fn is_written(&self) -> bool {
-        self.written == self.gathered.len() && self.data.is_empty() && self.line_end.is_empty()
+        self.written == self.coalesced.len() && self.data.is_empty() && self.line_end.is_empty()
     }
 
     fn advance(&mut self, bytes: usize) {
         self.begun = true;
-        let of_gathered = bytes.min(self.gathered.len() - self.written);
-        let of_data = (bytes - of_gathered).min(self.data.len());
-        self.written += of_gathered;
+        let of_coalesced = bytes.min(self.coalesced.len() - self.written);
+        let of_data = (bytes - of_coalesced).min(self.data.len());
+        self.written += of_coalesced;
         self.data.advance(of_data);
-        self.line_end = &self.line_end[bytes - of_gathered - of_data..];
+        self.line_end = &self.line_end[bytes - of_coalesced - of_data..];
         if self.is_written() {
-            self.gathered.clear();
+            self.coalesced.clear();
             self.written = 0;
         }
     }
 
     fn give_up_buffer(&mut self) {
-        let spare = std::mem::take(&mut self.gathered);
+        let spare = std::mem::take(&mut self.coalesced);
         if spare.capacity() == BUFFER {
             SPARE.set(spare);
         }
@@ -219,7 +219,7 @@ impl Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        self.gathered.clear();
+        self.coalesced.clear();
         self.give_up_buffer();
     }
 }
@@ -346,7 +346,7 @@ mod tests {
             let mut sending = Sending::new(&post(&[]), &body);
             sending.coding = Coding::Chunked;
             let mut body = body;
-            tokio_test::task::spawn(()).enter(|cx, _| sending.gather(cx, &mut body)).expect("well-formed");
+            tokio_test::task::spawn(()).enter(|cx, _| sending.coalesce(cx, &mut body)).expect("well-formed");
             let (data, end) = (sending.data.len(), sending.line_end);
             assert_eq!(
                 (sending.ended, data, end == b"\r\n0\r\n\r\n"),

@@ -13,7 +13,7 @@
 //! come more often than every few minutes, long answers and all.
 
 use crate::body::RequestBody;
-use crate::http2::{Received, Sending, told_length};
+use crate::http2::{Received, Sending, content_length};
 use crate::pod::tls::PodIo;
 use crate::worker;
 use bytes::Bytes;
@@ -281,7 +281,7 @@ impl Future for Exchange {
                     Err(error) => return Poll::Ready(Err(Failed::Broken(error, upload.failed()))),
                 };
                 upload.answered();
-                let length = told_length(answered.headers());
+                let length = content_length(answered.headers());
                 Poll::Ready(Ok(answered.map(|stream| Received::new(stream, length))))
             }
         }

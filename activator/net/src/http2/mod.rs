@@ -15,7 +15,7 @@ use http::header::{CONTENT_LENGTH, HeaderMap};
 use std::error::Error;
 
 /// The length that a head tells of its body, if it tells one.
-pub(crate) fn told_length(headers: &HeaderMap) -> Option<u64> {
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
@@ -52,8 +52,8 @@ mod tests {
     fn a_length_is_believed_if_it_is_one() {
         for (told, expected) in [("36", Some(36)), ("0", Some(0)), ("-1", None), ("many", None)] {
             let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static(told))]);
-            assert_eq!(told_length(&headers), expected, "{told}");
+            assert_eq!(content_length(&headers), expected, "{told}");
         }
-        assert_eq!(told_length(&HeaderMap::new()), None);
+        assert_eq!(content_length(&HeaderMap::new()), None);
     }
 }

@@ -121,10 +121,10 @@ impl Liveness {
     /// A pod that was asked goes on as before.
     fn trust(&self, link: &Link) {
         link.answered();
-        self.tell(link.address, |observer, pod| observer.pod_trusted(pod));
+        self.notify(link.address, |observer, pod| observer.pod_trusted(pod));
     }
 
-    fn tell(&self, address: SocketAddr, what: impl Fn(&dyn PodObserver, SocketAddr)) {
+    fn notify(&self, address: SocketAddr, what: impl Fn(&dyn PodObserver, SocketAddr)) {
         let observers: Vec<Arc<dyn PodObserver>> =
             self.observers.lock().get(&address).into_iter().flatten().filter_map(Weak::upgrade).collect();
         observers.iter().for_each(|observer| what(&**observer, address));

@@ -144,7 +144,7 @@ impl Task {
             return;
         }
         tracing::debug!(pod = %link.address, "pod in doubt");
-        self.liveness.tell(link.address, |observer, pod| observer.pod_doubted(pod));
+        self.liveness.notify(link.address, |observer, pod| observer.pod_doubted(pod));
         self.asked.spawn(async move {
             let answer = link.ask().await;
             (link, answer)
@@ -165,7 +165,7 @@ impl Task {
             Err(error) => {
                 link.answered();
                 let cause = error.to_string();
-                self.liveness.tell(link.address, |observer, pod| observer.pod_failed(pod, &cause));
+                self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, &cause));
             }
         }
     }
@@ -184,7 +184,7 @@ impl Task {
         link.answered();
         let cause = "it answers neither bytes nor a connect";
         tracing::warn!(pod = %link.address, cause, "pod gone");
-        self.liveness.tell(link.address, |observer, pod| observer.pod_failed(pod, cause));
+        self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, cause));
         link.lose();
         // Also those of a moment ago, and those of a pool that was there before this one.
         self.take_opened();

@@ -182,7 +182,7 @@ impl Controller {
             None => Ok(()),
         };
         let conclusion = outcome.finish.conclude(written);
-        self.tell(key, held, &conclusion);
+        self.record_events(key, held, &conclusion);
         let bounds = (spec.min(), spec.max_replicas);
         let status = status.as_ref().unwrap_or(&held.status);
         self.explanations.passed(key, bounds, outcome.current, status, &conclusion, now);
@@ -204,7 +204,7 @@ impl Controller {
         Ok(())
     }
 
-    fn tell(&self, key: &Key, held: &CachedObject, conclusion: &Conclusion) {
+    fn record_events(&self, key: &Key, held: &CachedObject, conclusion: &Conclusion) {
         for event in &conclusion.events {
             if self.event_limiter.lock().admits(key, Instant::now()) {
                 let severity = if event.warning { Severity::Warning } else { Severity::Normal };

@@ -45,7 +45,7 @@ pub(super) struct Tracked {
     pub(super) failure_reason: Option<Box<str>>,
 }
 
-/// Revisions whose counts or troubles have changed; told after the lock is released.
+/// Revisions whose counts or failures have changed; told after the lock is released.
 #[derive(Default)]
 pub(super) struct Changed {
     pub(super) keys: HashSet<RevisionKey>,

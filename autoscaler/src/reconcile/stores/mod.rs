@@ -1,5 +1,5 @@
-//! What the reconcilers know of the cluster: one watch and one store for each kind, indices that are up to date with every event, and
-//! the way from an event to the keys it concerns.
+//! What the reconcilers know of the cluster: one watch and one store for each kind, indices that are up to date with
+//! every event, and the way from an event to the keys it concerns.
 //!
 //! | event | PodAutoscaler keys | Metric keys |
 //! |---|---|---|

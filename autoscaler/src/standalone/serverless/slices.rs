@@ -131,7 +131,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
             let ports: Vec<_> = ports.map(|port| endpoint_port(port, number)).collect();
             let endpoints: Vec<_> =
                 slice.endpoints.iter().flatten().filter(|e| is_ready(e) && chosen.holds(e)).collect();
-            for (class, ports) in told_apart(ports, inputs.traffic_port) {
+            for (class, ports) in split_by_class(ports, inputs.traffic_port) {
                 groups.add(&slice.address_type, class, ports, endpoints.iter().map(|e| activator_endpoint(e)));
             }
         }
@@ -160,7 +160,7 @@ enum Class {
 }
 
 /// Ports that activators serve, such that each activator recognises itself in exactly one slice.
-fn told_apart(mut ports: Vec<EndpointPort>, traffic_port: &str) -> Vec<(Class, Vec<EndpointPort>)> {
+fn split_by_class(mut ports: Vec<EndpointPort>, traffic_port: &str) -> Vec<(Class, Vec<EndpointPort>)> {
     if ports.len() < 2 || ports.iter().any(|port| port.name.as_deref() == Some(traffic_port)) {
         return vec![(Class::Traffic, ports)];
     }

@@ -5,7 +5,7 @@
 
 /// How OpenTelemetry calls a value that Prometheus calls a gauge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum InstrumentKind {
     /// As Prometheus says.
     Same,
     /// A sum that may fall.
@@ -19,17 +19,23 @@ pub(super) struct Instrument {
     pub(super) name: &'static str,
     /// UCUM unit.
     pub(super) unit: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: InstrumentKind,
 }
 
 const fn row(prometheus: &'static str, name: &'static str, unit: &'static str) -> Instrument {
-    Instrument { prometheus, name, unit, kind: Kind::Same }
+    Instrument { prometheus, name, unit, kind: InstrumentKind::Same }
 }
 
 const INSTRUMENTS: [Instrument; 28] = [
     row("kn_revision_request_concurrency", "kn.revision.request.concurrency", "{request}"),
-    Instrument { kind: Kind::UpDown, ..row("kn_revision_request_queued", "kn.revision.request.queued", "{request}") },
-    Instrument { kind: Kind::UpDown, ..row("kn_revision_request_active", "kn.revision.request.active", "{request}") },
+    Instrument {
+        kind: InstrumentKind::UpDown,
+        ..row("kn_revision_request_queued", "kn.revision.request.queued", "{request}")
+    },
+    Instrument {
+        kind: InstrumentKind::UpDown,
+        ..row("kn_revision_request_active", "kn.revision.request.active", "{request}")
+    },
     row("kn_activator_stats_conn_reachable", "kn.activator.stats.conn.reachable", "{reachable}"),
     row("kn_activator_stats_conn_errors", "kn.activator.stats.conn.errors", "{error}"),
     row("http_server_request_duration_seconds", "http.server.request.duration", "s"),

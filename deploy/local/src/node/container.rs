@@ -91,7 +91,7 @@ impl Container {
                 }
             };
             let began = Instant::now();
-            let RunEnd { ended, stopped } = self.attend(&mut process, &prepared, log, &mut stop).await;
+            let RunEnd { ended, stopped } = self.wait_for_end(&mut process, &prepared, log, &mut stop).await;
             let again = !stopped && self.is_restarted(&ended);
             if !again {
                 self.update(|view| {
@@ -125,8 +125,8 @@ impl Container {
         Ok((process, prepared, log))
     }
 
-    /// Stands by a running process until it has ended.
-    async fn attend(
+    /// Waits until a running process has ended, and probes it meanwhile.
+    async fn wait_for_end(
         &self,
         process: &mut Process,
         prepared: &Prepared,

@@ -107,7 +107,7 @@ impl Worker {
             }
             None => self.start(&home, &logs, &views, &stopping),
         };
-        let (why, written) = self.attend(&home, views.subscribe()).await;
+        let (why, written) = self.run_until_stopped(&home, views.subscribe()).await;
         let grace = match why {
             Why::Deleted(grace) => grace,
             Why::Gone => FORCED_GRACE,
@@ -183,7 +183,7 @@ impl Worker {
     }
 
     /// Binds the pod and writes its status whenever it changes, until it has to stop; why, and what was written last.
-    async fn attend(&mut self, home: &Home, mut views: watch::Receiver<Vec<View>>) -> (Why, PodStatus) {
+    async fn run_until_stopped(&mut self, home: &Home, mut views: watch::Receiver<Vec<View>>) -> (Why, PodStatus) {
         let mut written = self.pod.status.clone().unwrap_or_default();
         let first = async {
             let mut views = views.clone();

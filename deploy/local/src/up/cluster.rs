@@ -136,9 +136,9 @@ impl Cluster {
         };
         let client = common_runtime::api_server::client(kube.clone())?;
         if server.is_some() {
-            tasks.spawn(told("the controllers", controllers::run(client.clone(), shutdown.clone())));
+            tasks.spawn(log_failure("the controllers", controllers::run(client.clone(), shutdown.clone())));
             let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());
-            tasks.spawn(told("the HorizontalPodAutoscaler controller", horizontal));
+            tasks.spawn(log_failure("the HorizontalPodAutoscaler controller", horizontal));
         }
         system::create(&client, configuration).await?;
         let pods = folder.path().join("pods");
@@ -156,7 +156,7 @@ impl Cluster {
         options_of_node.reserved = ranges.reserved();
         let resolver: Arc<dyn Resolve> =
             Arc::new(ServiceResolver::new(options_of_node.services.clone(), system::DOMAIN));
-        tasks.spawn(told("the node", node::run(options_of_node, client.clone(), shutdown.clone())));
+        tasks.spawn(log_failure("the node", node::run(options_of_node, client.clone(), shutdown.clone())));
         tasks.spawn(ingress::run(listener, client.clone(), system::DOMAIN.to_owned(), shutdown.clone()));
 
         // 3. The planes.
@@ -190,7 +190,7 @@ impl Cluster {
         for n in 0..usize::from(options.activators) {
             cluster.start_plane(PlaneId::Activator(n))?;
         }
-        cluster.tasks.spawn(attend(shared, client.clone(), shutdown));
+        cluster.tasks.spawn(probe_planes(shared, client.clone(), shutdown));
         let all = usize::from(options.autoscalers) + usize::from(options.activators);
         let completed = async {
             tokio::time::timeout(START_TIMEOUT, cluster.ready_planes(all))
@@ -300,7 +300,7 @@ impl Shared {
     }
 
     /// Tells whoever looks on, if anybody does.
-    fn tell(&self, event: Event) {
+    fn emit(&self, event: Event) {
         let _ = self.events.send(event);
     }
 
@@ -317,7 +317,7 @@ impl Shared {
         self.ready.send_modify(|known| {
             for plane in probed.iter().filter(|plane| plane.runs_among(&planes)) {
                 if known.insert(plane.id, plane.ready).unwrap_or(false) != plane.ready {
-                    self.tell(Event::Plane { name: plane.id.name(), ready: plane.ready });
+                    self.emit(Event::Plane { name: plane.id.name(), ready: plane.ready });
                 }
             }
         });
@@ -367,7 +367,7 @@ impl Shared {
         options.on_cold_start = Some(Arc::new(move |cold| {
             if let Some(shared) = shared.upgrade() {
                 let scaled = shared.woken.lock().get(&cold.key).copied().filter(|at| *at >= cold.received);
-                shared.tell(Event::ColdStart { cold: cold.clone(), scaled });
+                shared.emit(Event::ColdStart { cold: cold.clone(), scaled });
             }
         }));
         options
@@ -389,7 +389,7 @@ impl Shared {
                     if scale.from == 0 {
                         shared.woken.lock().insert(scale.key.clone(), scale.at);
                     }
-                    shared.tell(Event::Scale(scale.clone()));
+                    shared.emit(Event::Scale(scale.clone()));
                 }
             })),
             ..autoscaler::Options::new(id.name(), address.ip(), FrontEnd::standalone(Hpa::Engine))
@@ -412,7 +412,7 @@ impl Probed {
 }
 
 /// Probes the planes as a kubelet does, and keeps the endpoints of their Services current.
-async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
+async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     loop {
         let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
@@ -452,7 +452,7 @@ async fn attend(shared: Arc<Shared>, client: Client, shutdown: CancellationToken
 }
 
 /// Runs a part, and says so if it ends in an error.
-async fn told(part: &'static str, run: impl Future<Output = anyhow::Result<()>>) {
+async fn log_failure(part: &'static str, run: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = run.await {
         tracing::error!(error = %format!("{error:#}"), "{part} ended");
     }

@@ -34,7 +34,7 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
         () = shutdown.cancelled() => return Ok(()),
     };
     let mut events = cluster.events();
-    tell(format_args!(
+    print_line(format_args!(
         "ready ingress=http://{} api={} kubeconfig={}",
         cluster.ingress,
         cluster.api.trim_end_matches('/'),
@@ -45,13 +45,13 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
         tokio::select! {
             () = shutdown.cancelled() => break,
             event = events.recv() => match event {
-                Ok(event) => tell(format_args!("{}  {event}", clock())),
-                Err(RecvError::Lagged(lost)) => tell(format_args!("{}  ({lost} events were too fast to tell)", clock())),
+                Ok(event) => print_line(format_args!("{}  {event}", clock())),
+                Err(RecvError::Lagged(lost)) => print_line(format_args!("{}  ({lost} events were too fast to tell)", clock())),
                 Err(RecvError::Closed) => break,
             },
         }
     }
-    tell(format_args!("{}  ending", clock()));
+    print_line(format_args!("{}  ending", clock()));
     cluster.shutdown().await;
     Ok(())
 }
@@ -64,7 +64,7 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
     let embedded = embedded::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
-    tell(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
+    print_line(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
     let client = common_runtime::api_server::client(embedded.config)?;
     let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
     tokio::try_join!(crate::controllers::run(client, shutdown), horizontal)?;
@@ -78,9 +78,9 @@ async fn suggest(cluster: &Cluster) -> kube::Result<()> {
     for autoscaler in all.list(&kube::api::ListParams::default()).await? {
         let namespace = autoscaler.metadata.namespace.as_deref().unwrap_or("default");
         let name = autoscaler.metadata.name.as_deref().unwrap_or_default();
-        tell(format_args!("  try:  curl -H 'Host: {name}.{namespace}' http://{}/", cluster.ingress));
+        print_line(format_args!("  try:  curl -H 'Host: {name}.{namespace}' http://{}/", cluster.ingress));
     }
-    tell(format_args!(
+    print_line(format_args!(
         "  see:  kubectl --kubeconfig {} get podautoscalers,deployments,pods -A",
         cluster.kubeconfig.display()
     ));
@@ -88,7 +88,7 @@ async fn suggest(cluster: &Cluster) -> kube::Result<()> {
 }
 
 /// Prints a line at once. A reader who has gone is no reason to end the cluster, which is not only there to be told of.
-fn tell(line: fmt::Arguments<'_>) {
+fn print_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Stream {
 }
 
 /// What a stream had within a time.
-pub(super) enum Line {
+pub(super) enum StreamItem {
     /// One event.
     Event(Value),
     /// The end of the stream, cleanly.
@@ -111,19 +111,19 @@ fn unpack(bytes: &[u8]) -> anyhow::Result<Bytes> {
 
 impl Stream {
     /// The next event, if there is one within `patience`.
-    pub(super) async fn next(&mut self, patience: Duration) -> anyhow::Result<Line> {
+    pub(super) async fn next(&mut self, patience: Duration) -> anyhow::Result<StreamItem> {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return Ok(Line::Event(serde_json::from_slice(&line).context("an event that is not JSON")?));
+                return Ok(StreamItem::Event(serde_json::from_slice(&line).context("an event that is not JSON")?));
             }
             if self.ended {
-                return Ok(Line::End);
+                return Ok(StreamItem::End);
             }
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             match timeout(left, self.body.frame()).await {
-                Err(_) => return Ok(Line::Nothing),
+                Err(_) => return Ok(StreamItem::Nothing),
                 Ok(None) => self.ended = true,
                 Ok(Some(Ok(frame))) => self.buffer.extend(frame.into_data().unwrap_or_default()),
                 Ok(Some(Err(error))) => anyhow::bail!("the stream broke: {error}"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::exchange::{Answer, Exchange, Line, Stream};
+use super::exchange::{Answer, Exchange, Stream, StreamItem};
 use super::matching::{Mode, Wanted};
 use super::template::Bindings;
 use crate::Mismatch;
@@ -83,7 +83,7 @@ fn bound(step: &Value) -> Duration {
 }
 
 /// Why a step failed: what it asks for, what came of it, and what it wanted.
-fn told(step: &Value, why: &str) -> String {
+fn describe(step: &Value, why: &str) -> String {
     let kinds = ["watch_open", "watch_events", "watch_want_end"];
     let (kind, inner) = kinds.iter().find_map(|kind| Some((*kind, step.get(kind)?))).unwrap_or(("", step));
     let what = [&inner["method"], &inner["path"], &inner["of"]].map(|part| part.as_str().unwrap_or_default());
@@ -106,7 +106,7 @@ impl Scenario<'_> {
             self.bindings = before;
             return Ok(());
         }
-        done.map_err(|why| told(step, &why))
+        done.map_err(|why| describe(step, &why))
     }
 
     async fn walk(&mut self, step: &Value) -> Result<(), String> {
@@ -200,9 +200,9 @@ impl Scenario<'_> {
             return Err(format!("got {event}"));
         }
         match watch.stream.next(seconds(&step["within_s"], PATIENCE)).await {
-            Ok(Line::End) => Ok(()),
-            Ok(Line::Event(event)) => Err(format!("got {event}")),
-            Ok(Line::Nothing) => Err("it goes on".into()),
+            Ok(StreamItem::End) => Ok(()),
+            Ok(StreamItem::Event(event)) => Err(format!("got {event}")),
+            Ok(StreamItem::Nothing) => Err("it goes on".into()),
             Err(error) => Err(format!("{error:#}")),
         }
     }
@@ -214,9 +214,9 @@ impl Watch {
             return Ok(event);
         }
         match self.stream.next(patience).await {
-            Ok(Line::Event(event)) => Ok(event),
-            Ok(Line::End) => Err("the stream ended".into()),
-            Ok(Line::Nothing) => Err(format!("nothing came within {patience:?}")),
+            Ok(StreamItem::Event(event)) => Ok(event),
+            Ok(StreamItem::End) => Err("the stream ended".into()),
+            Ok(StreamItem::Nothing) => Err(format!("nothing came within {patience:?}")),
             Err(error) => Err(format!("{error:#}")),
         }
     }
@@ -273,6 +273,6 @@ mod tests {
         let end = json!({"watch_want_end": {"of": "w"}});
         assert_eq!(bound(&end), ANSWER + Duration::from_secs_f64(PATIENCE));
         assert_eq!(bound(&json!({"method": "GET", "wait_s": 2, "poll_s": 10})), ANSWER + Duration::from_secs(12));
-        assert_eq!(told(&end, "it goes on"), "watch_want_end w: it goes on; wanted the end");
+        assert_eq!(describe(&end, "it goes on"), "watch_want_end w: it goes on; wanted the end");
     }
 }

@@ -37,33 +37,33 @@ mod wire;
 mod wire_decode;
 
 /// All kinds this runner knows.
-pub const KINDS: &[Kind] = &[
-    Kind { name: "active_condition", expected: WANT, check: Check::Pure(active_condition::check) },
-    Kind { name: "annotations", expected: WANT, check: Check::Pure(annotations::check) },
-    Kind { name: "api", expected: WANT, check: Check::Suite(crate::api::open) },
-    Kind { name: "apply_scale", expected: WANT, check: Check::Pure(apply_scale::check) },
-    Kind { name: "assign", expected: WANT, check: Check::Pure(assign::check) },
-    Kind { name: "bucket_owner", expected: WANT, check: Check::Pure(bucket_owner::check) },
-    Kind { name: "capacity", expected: WANT, check: Check::Pure(capacity::check) },
-    Kind { name: "config", expected: WANT, check: Check::Pure(config::check) },
-    Kind { name: "decider", expected: WANT, check: Check::Pure(decider::check) },
-    Kind { name: "hpa_external", expected: WANT, check: Check::Pure(hpa_total::check_external) },
-    Kind { name: "hpa_normalize", expected: WANT_AND_DEFAULTED, check: Check::Pure(hpa_normalize::check) },
-    Kind { name: "hpa_normalize_legacy", expected: WANT, check: Check::Pure(hpa_normalize::check_legacy) },
-    Kind { name: "hpa_object", expected: WANT, check: Check::Pure(hpa_total::check_object) },
-    Kind { name: "hpa_pods", expected: WANT, check: Check::Pure(hpa_pods::check) },
-    Kind { name: "hpa_reconcile", expected: WANT_AND_ADMISSION, check: Check::Pure(hpa_reconcile::check) },
-    Kind { name: "hpa_resource", expected: WANT, check: Check::Pure(hpa_resource::check) },
-    Kind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
-    Kind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
-    Kind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },
-    Kind { name: "request_stats", expected: WANT, check: Check::Pure(request_stats::check) },
-    Kind { name: "sample_size", expected: WANT, check: Check::Pure(sample_size::check) },
-    Kind { name: "scale", expected: WANT, check: Check::Pure(scale::check) },
-    Kind { name: "subset", expected: WANT, check: Check::Pure(subset::check) },
-    Kind { name: "window", expected: WANT, check: Check::Pure(window::check) },
-    Kind { name: "wire", expected: MESSAGES, check: Check::Pure(wire::check) },
-    Kind { name: "wire_decode", expected: WANT_AND_MESSAGES, check: Check::Pure(wire_decode::check) },
+pub const KINDS: &[VectorKind] = &[
+    VectorKind { name: "active_condition", expected: WANT, check: Check::Pure(active_condition::check) },
+    VectorKind { name: "annotations", expected: WANT, check: Check::Pure(annotations::check) },
+    VectorKind { name: "api", expected: WANT, check: Check::Suite(crate::api::open) },
+    VectorKind { name: "apply_scale", expected: WANT, check: Check::Pure(apply_scale::check) },
+    VectorKind { name: "assign", expected: WANT, check: Check::Pure(assign::check) },
+    VectorKind { name: "bucket_owner", expected: WANT, check: Check::Pure(bucket_owner::check) },
+    VectorKind { name: "capacity", expected: WANT, check: Check::Pure(capacity::check) },
+    VectorKind { name: "config", expected: WANT, check: Check::Pure(config::check) },
+    VectorKind { name: "decider", expected: WANT, check: Check::Pure(decider::check) },
+    VectorKind { name: "hpa_external", expected: WANT, check: Check::Pure(hpa_total::check_external) },
+    VectorKind { name: "hpa_normalize", expected: WANT_AND_DEFAULTED, check: Check::Pure(hpa_normalize::check) },
+    VectorKind { name: "hpa_normalize_legacy", expected: WANT, check: Check::Pure(hpa_normalize::check_legacy) },
+    VectorKind { name: "hpa_object", expected: WANT, check: Check::Pure(hpa_total::check_object) },
+    VectorKind { name: "hpa_pods", expected: WANT, check: Check::Pure(hpa_pods::check) },
+    VectorKind { name: "hpa_reconcile", expected: WANT_AND_ADMISSION, check: Check::Pure(hpa_reconcile::check) },
+    VectorKind { name: "hpa_resource", expected: WANT, check: Check::Pure(hpa_resource::check) },
+    VectorKind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
+    VectorKind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
+    VectorKind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },
+    VectorKind { name: "request_stats", expected: WANT, check: Check::Pure(request_stats::check) },
+    VectorKind { name: "sample_size", expected: WANT, check: Check::Pure(sample_size::check) },
+    VectorKind { name: "scale", expected: WANT, check: Check::Pure(scale::check) },
+    VectorKind { name: "subset", expected: WANT, check: Check::Pure(subset::check) },
+    VectorKind { name: "window", expected: WANT, check: Check::Pure(window::check) },
+    VectorKind { name: "wire", expected: MESSAGES, check: Check::Pure(wire::check) },
+    VectorKind { name: "wire_decode", expected: WANT_AND_MESSAGES, check: Check::Pure(wire_decode::check) },
 ];
 
 /// Fields whose names begin so hold expectations, in every kind that has no others.
@@ -78,7 +78,7 @@ const WANT_AND_DEFAULTED: &[&str] = &["want", "behavior_defaulted"];
 const WANT_AND_ADMISSION: &[&str] = &["want", "behavior_defaulted", "api_valid"];
 
 /// One kind of case.
-pub struct Kind {
+pub struct VectorKind {
     /// Value of the field `kind`.
     pub name: &'static str,
     /// Beginnings of the names of fields that hold expectations, at any depth; all below such a field is expected too.
@@ -98,6 +98,6 @@ pub enum Check {
 }
 
 /// The kind of that name.
-pub fn kind(name: &str) -> Option<&'static Kind> {
+pub fn kind(name: &str) -> Option<&'static VectorKind> {
     KINDS.iter().find(|kind| kind.name == name)
 }

@@ -33,7 +33,7 @@ async fn until(what: &str, mut state: impl AsyncFnMut() -> anyhow::Result<bool>)
 }
 
 /// Waits until a line has all of `parts`.
-async fn told(plane: &Running, parts: &[&str]) -> anyhow::Result<()> {
+async fn wait_for_line(plane: &Running, parts: &[&str]) -> anyhow::Result<()> {
     let what = format!("{} to say {parts:?}", plane.plane.binary);
     let heard = until(&what, async || Ok(!plane.said.with(parts).is_empty())).await;
     heard.map_err(|error| anyhow::anyhow!("{error}; it says {:#?}", plane.said.with(&[])))
@@ -76,7 +76,11 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
     }
     for (plane, whole, thing) in &planes {
         let account = format!("system:serviceaccount:{SYSTEM}:{}", plane.plane.binary);
-        told(plane, &[FAILS, &format!("\"thing\":\"{thing}\""), &account, "deploy/kubernetes/base/roles.yaml"]).await?;
+        wait_for_line(
+            plane,
+            &[FAILS, &format!("\"thing\":\"{thing}\""), &account, "deploy/kubernetes/base/roles.yaml"],
+        )
+        .await?;
         ensure!(!plane.works(&site).await? || plane.plane.binary == "activator", "works without the right");
         let mut mended = whole.clone();
         mended.metadata.resource_version = None;
@@ -84,7 +88,7 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
         roles.replace(&whole.name_any(), &PostParams::default(), &mended).await?;
     }
     for (plane, _, thing) in &planes {
-        told(plane, &[WORKS, thing]).await?;
+        wait_for_line(plane, &[WORKS, thing]).await?;
         goes_on(plane, &site).await?;
         said_no_more(plane, thing, 1)?;
     }
@@ -105,11 +109,11 @@ async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result
     until("the resources to go", async || Ok(anything.list(&Default::default()).await.is_err())).await?;
     let autoscaler = site.start(AUTOSCALER, site.address()?, false).await?;
     for name in &names {
-        told(&autoscaler, &[FAILS, name, "kubectl apply --server-side -k deploy/kubernetes/crds"]).await?;
+        wait_for_line(&autoscaler, &[FAILS, name, "kubectl apply --server-side -k deploy/kubernetes/crds"]).await?;
     }
     bare::define_resources(&site.client).await?;
     for name in &names {
-        told(&autoscaler, &[WORKS, name]).await?;
+        wait_for_line(&autoscaler, &[WORKS, name]).await?;
         ensure!(autoscaler.said.with(&[FAILS, name]).len() == 1, "{name}");
     }
     goes_on(&autoscaler, &site).await?;
@@ -132,11 +136,11 @@ async fn comes_to_the_api_server(
         planes.push(site.start(plane, at, trusts).await?);
     }
     for plane in &planes {
-        told(plane, &[&[FAILS, way, "remedy"], parts].concat()).await?;
+        wait_for_line(plane, &[&[FAILS, way, "remedy"], parts].concat()).await?;
     }
     let relay = mend().await?;
     for plane in &planes {
-        told(plane, &[WORKS, way]).await?;
+        wait_for_line(plane, &[WORKS, way]).await?;
         goes_on(plane, site).await?;
         said_no_more(plane, way, 1)?;
     }
@@ -209,12 +213,12 @@ async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()
     };
     write(json!({"stable-window": "5parsecs", "max-scale-up-rat": "10"})).await?;
     let autoscaler = site.start(AUTOSCALER, site.address()?, false).await?;
-    told(&autoscaler, &["ERROR", "config-autoscaler", "stable-window = 5parsecs", "remedy"]).await?;
-    told(&autoscaler, &["WARN", "config-autoscaler", "max-scale-up-rat", "write max-scale-up-rate"]).await?;
+    wait_for_line(&autoscaler, &["ERROR", "config-autoscaler", "stable-window = 5parsecs", "remedy"]).await?;
+    wait_for_line(&autoscaler, &["WARN", "config-autoscaler", "max-scale-up-rat", "write max-scale-up-rate"]).await?;
     // Another version with the same faults is no news.
     write(json!({"min-scale": "0"})).await?;
     write(json!({"stable-window": "6s", "max-scale-up-rat": null})).await?;
-    told(&autoscaler, &["config-autoscaler", "taken again"]).await?;
+    wait_for_line(&autoscaler, &["config-autoscaler", "taken again"]).await?;
     goes_on(&autoscaler, &site).await?;
     for part in ["5parsecs", "max-scale-up-rat\\\"", "\"key\":\"max-scale-up-rat\""] {
         ensure!(autoscaler.said.with(&[part]).len() <= 1, "{:#?}", autoscaler.said.with(&[part]));

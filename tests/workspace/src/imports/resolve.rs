@@ -6,7 +6,7 @@ use super::scan::{Module, Path};
 const DEPTH: usize = 16;
 
 /// Where a path ends.
-enum Place {
+enum Resolved {
     /// At a module.
     Module(usize),
     /// At something in a module.
@@ -27,13 +27,13 @@ pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
         };
         for path in module.imports.iter().chain(&module.mentions) {
             match resolve(modules, number, path, DEPTH) {
-                Some(Place::Item { module, name }) => add(module, name),
+                Some(Resolved::Item { module, name }) => add(module, name),
                 // A module's name alone: what is used of it is mentioned elsewhere.
-                Some(Place::Module(_) | Place::Outside) | None => {}
+                Some(Resolved::Module(_) | Resolved::Outside) | None => {}
             }
         }
         for path in &module.globs {
-            if let Some(Place::Module(to)) = resolve(modules, number, path, DEPTH) {
+            if let Some(Resolved::Module(to)) = resolve(modules, number, path, DEPTH) {
                 add(to, "*".into());
             }
         }
@@ -42,22 +42,22 @@ pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
 }
 
 /// Follows a path from a module. `None` where it leads out of the crate, or to a local name.
-fn resolve(modules: &[Module], from: usize, path: &Path, depth: usize) -> Option<Place> {
+fn resolve(modules: &[Module], from: usize, path: &Path, depth: usize) -> Option<Resolved> {
     let depth = depth.checked_sub(1)?;
     let (first, rest) = path.split_first()?;
     let mut place = match first.as_str() {
-        "crate" => Place::Module(0),
-        "self" => Place::Module(from),
-        "super" => Place::Module(modules[from].parent?),
+        "crate" => Resolved::Module(0),
+        "self" => Resolved::Module(from),
+        "super" => Resolved::Module(modules[from].parent?),
         name => member(modules, from, name, depth)?,
     };
     for name in rest {
-        let Place::Module(module) = place else { break };
+        let Resolved::Module(module) = place else { break };
         place = match name.as_str() {
-            "self" => Place::Module(module),
-            "super" => Place::Module(modules[module].parent?),
+            "self" => Resolved::Module(module),
+            "super" => Resolved::Module(modules[module].parent?),
             name => {
-                member(modules, module, name, depth).unwrap_or_else(|| Place::Item { module, name: name.to_owned() })
+                member(modules, module, name, depth).unwrap_or_else(|| Resolved::Item { module, name: name.to_owned() })
             }
         };
     }
@@ -65,20 +65,20 @@ fn resolve(modules: &[Module], from: usize, path: &Path, depth: usize) -> Option
 }
 
 /// What a name means in a module.
-fn member(modules: &[Module], number: usize, name: &str, depth: usize) -> Option<Place> {
+fn member(modules: &[Module], number: usize, name: &str, depth: usize) -> Option<Resolved> {
     let module = &modules[number];
     if let Some(child) = module.children.get(name) {
-        return Some(Place::Module(*child));
+        return Some(Resolved::Module(*child));
     }
     if module.items.contains(name) {
-        return Some(Place::Item { module: number, name: name.to_owned() });
+        return Some(Resolved::Item { module: number, name: name.to_owned() });
     }
     if let Some(path) = module.bindings.get(name) {
-        return Some(resolve(modules, number, path, depth).unwrap_or(Place::Outside));
+        return Some(resolve(modules, number, path, depth).unwrap_or(Resolved::Outside));
     }
     let depth = depth.checked_sub(1)?;
     module.globs.iter().chain(&module.reexported).find_map(|path| match resolve(modules, number, path, depth)? {
-        Place::Module(other) if other != number => member(modules, other, name, depth),
+        Resolved::Module(other) if other != number => member(modules, other, name, depth),
         _ => None,
     })
 }

@@ -26,7 +26,7 @@ pub(super) struct Head {
 }
 
 /// What follows a line.
-pub(super) enum Line {
+pub(super) enum AfterLine {
     More,
     /// The head is complete.
     Last,
@@ -56,7 +56,7 @@ impl Head {
     }
 
     /// At the LF of a line.
-    pub(super) fn line_end(&mut self) -> Line {
+    pub(super) fn line_end(&mut self) -> AfterLine {
         let prefix = &self.prefix[..self.seen];
         let (is_empty, ends_well) = (prefix == b"\r", self.before == b'\r');
         if prefix.starts_with(LENGTH) {
@@ -64,19 +64,19 @@ impl Head {
             let differs = self.has_length && self.length != value;
             (self.has_length, self.length) = (true, value);
             if value.is_none() || differs {
-                return Line::Refused; // As hyper does.
+                return AfterLine::Refused; // As hyper does.
             }
         }
         self.has_coding |= prefix.starts_with(CODING);
         (self.seen, self.line_length, self.before) = (0, 0, 0);
         match (ends_well, is_empty) {
-            (false, _) => Line::Refused,
-            _ if self.has_length && self.has_coding => Line::Refused,
-            (true, true) if self.begun => Line::Last,
-            (true, true) => Line::More, // Before a head.
+            (false, _) => AfterLine::Refused,
+            _ if self.has_length && self.has_coding => AfterLine::Refused,
+            (true, true) if self.begun => AfterLine::Last,
+            (true, true) => AfterLine::More, // Before a head.
             (true, false) => {
                 self.begun = true;
-                Line::More
+                AfterLine::More
             }
         }
     }

@@ -21,7 +21,7 @@ mod chunk;
 mod head;
 
 use chunk::{After, Chunk};
-use head::{Body, Head, Line};
+use head::{AfterLine, Body, Head};
 
 /// Where a connection's bytes have come to.
 #[derive(Debug, Default)]
@@ -91,9 +91,9 @@ impl Framing {
         };
         self.head.line(&bytes[..end]);
         let state = match self.head.line_end() {
-            Line::More => State::Head,
-            Line::Refused => State::Lost,
-            Line::Last => {
+            AfterLine::More => State::Head,
+            AfterLine::Refused => State::Lost,
+            AfterLine::Last => {
                 self.heads += 1;
                 let next = match std::mem::take(&mut self.head).body() {
                     Body::None => State::Head,

@@ -1,6 +1,6 @@
 //! Metrics as OTLP's message: cumulative, from the text that Prometheus would fetch.
 
-use super::super::names::{self, Kind};
+use super::super::names::{self, InstrumentKind};
 use super::text::{self, Family, Sample, Type};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -39,7 +39,7 @@ fn metric_of(family: &Family<'_>, span: Span) -> Option<Metric> {
     let sum = |is_monotonic| Sum { data_points: points(), aggregation_temporality: CUMULATIVE, is_monotonic };
     let data = match family.kind {
         Type::Counter => metric::Data::Sum(sum(true)),
-        Type::Gauge if known.is_some_and(|known| known.kind == Kind::UpDown) => metric::Data::Sum(sum(false)),
+        Type::Gauge if known.is_some_and(|known| known.kind == InstrumentKind::UpDown) => metric::Data::Sum(sum(false)),
         Type::Gauge => metric::Data::Gauge(Gauge { data_points: points() }),
         Type::Histogram => metric::Data::Histogram(Histogram {
             data_points: histograms(&family.samples, span),

@@ -35,13 +35,13 @@ use super::{Inner, Snapshot, Targets};
 
 /// Slots on shared pods that have been reserved, each for a place that somebody has or will be given.
 #[derive(Debug, Default)]
-pub(super) struct Lent {
+pub(super) struct SharedSlots {
     /// How many there are: picks look at this alone while there are none.
     count: AtomicU32,
     slots: Mutex<Vec<Slot>>,
 }
 
-impl Lent {
+impl SharedSlots {
     /// One of them, if there is one.
     pub(super) fn take(&self) -> Option<Slot> {
         if self.count.load(Ordering::Acquire) == 0 {
@@ -52,7 +52,7 @@ impl Lent {
         Some(slot)
     }
 
-    fn lay_out(&self, slot: Slot) {
+    fn put(&self, slot: Slot) {
         self.slots.lock().push(slot);
         self.count.fetch_add(1, Ordering::AcqRel);
     }
@@ -77,7 +77,7 @@ impl Snapshot {
 impl Inner {
     /// Gives the head of the queue a slot on a shared pod, and the next one, while too many wait for own pods. Costs a
     /// look at the snapshot where there are no shared pods.
-    pub(super) fn lend(&self) {
+    pub(super) fn grant_shared(&self) {
         loop {
             {
                 let snapshot = self.snapshot.load();
@@ -90,7 +90,7 @@ impl Inner {
                     return;
                 }
                 let Some(slot) = snapshot.shared.iter().find_map(|pod| pod.try_reserve(limit.get())) else { return };
-                self.lent.lay_out(slot);
+                self.shared_slots.put(slot);
                 self.breaker.store_capacity(state.capacity(&snapshot.targets));
             }
             self.breaker.grant();
