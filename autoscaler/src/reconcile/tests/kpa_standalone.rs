@@ -505,10 +505,8 @@ async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
     assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::ClassNotServed)));
     assert_eq!(*f.fakes.deciding.lock(), None);
 
-    let front_ends: [(fn() -> Fixture, &str); 2] =
-        [(Fixture::standalone, "vpa.example.com"), (Fixture::knative, "hpa.autoscaling.knative.dev")];
-    for (front_end, class) in front_ends {
-        let mut f = front_end();
+    let unserved = [(Fixture::standalone(), "vpa.example.com"), (Fixture::knative(), "hpa.autoscaling.knative.dev")];
+    for (mut f, class) in unserved {
         f.put_autoscaler(with_class(class));
         pass(&mut f, vec![]).await.expect("nothing to say");
     }
