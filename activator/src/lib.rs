@@ -15,6 +15,8 @@
 //! `metrics`, `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way),
 //! `config` (what the process is told), `run`. What is below them all, sockets and HTTP, is [`activator_net`].
 
+#[cfg(test)]
+mod allocated;
 mod config;
 pub mod discovery;
 mod layers;
@@ -24,9 +26,10 @@ mod registry;
 mod run;
 
 pub use activator_core::contract::Contract;
-pub use activator_net::WorkerRuntimes;
+pub use activator_net::{CrowdBounds, KeepAlive, WorkerRuntimes};
 pub use config::Configs;
 pub use config::certificates::InternalTls;
+pub use config::clients::ClientOptions;
 pub use config::options::Options;
 pub use layers::request_log::Observability;
 pub use metrics::cold_start::{ColdStart, OnColdStart, Phases};

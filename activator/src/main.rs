@@ -4,7 +4,7 @@ mod allocator;
 
 use activator::{Options, WorkerRuntimes};
 use anyhow::Context;
-use common_runtime::{api_server, environment, resolve, shutdown, telemetry, trim};
+use common_runtime::{api_server, descriptor, environment, resolve, shutdown, telemetry, trim};
 use kube::config::KubeConfigOptions;
 
 #[global_allocator]
@@ -12,6 +12,7 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
 fn main() -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    descriptor::raise_limit();
     let cores = std::thread::available_parallelism()?;
     let tidied = |worker: &mut tokio::runtime::Builder| {
         worker.on_thread_park(trim::tidy_when_idle);

@@ -5,6 +5,7 @@
 
 use activator_net::ProxyError;
 use http::StatusCode;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -32,9 +33,25 @@ pub(crate) enum Refusal {
         /// Most bytes for all held requests.
         bound: u64,
     },
+    /// The revision holds its share of that.
+    #[error("pending request memory of this revision full: its requests hold {own} bytes, their share of {bound}")]
+    ShareFull {
+        /// Most bytes for all held requests.
+        bound: u64,
+        /// What the revision's hold.
+        own: u64,
+    },
     /// A time bound was reached before the response began.
     #[error("{0}")]
     Timeout(#[from] TimedOut),
+    /// The same, of a request that waited for a revision which the API server refuses to wake.
+    #[error("{bound}; the revision could not be woken: {why}")]
+    Unwoken {
+        /// The bound.
+        bound: TimedOut,
+        /// What the API server says.
+        why: Arc<str>,
+    },
     /// The revision's pods crash-loop.
     #[error("the revision's pods fail: {reason}")]
     Failing {
@@ -66,7 +83,26 @@ pub(crate) enum TimedOut {
     Idle(Duration),
 }
 
+impl TimedOut {
+    fn reason(self) -> &'static str {
+        match self {
+            TimedOut::Total(_) => "timeout",
+            TimedOut::ResponseStart(_) => "response-start-timeout",
+            TimedOut::Idle(_) => "idle-timeout",
+        }
+    }
+}
+
 impl Refusal {
+    /// The same for a request of a revision that nobody can wake, for this reason: a bound of time was not all there
+    /// was to it.
+    pub(crate) fn unwoken(self, why: &Arc<str>) -> Self {
+        match self {
+            Refusal::Timeout(bound) => Refusal::Unwoken { bound, why: why.clone() },
+            refusal => refusal,
+        }
+    }
+
     /// A word for `x-zeroscale-reason` and for metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
@@ -74,9 +110,8 @@ impl Refusal {
             Refusal::NotSynced => "not-synced",
             Refusal::QueueFull { .. } => "max-held",
             Refusal::MemoryFull { .. } => "memory",
-            Refusal::Timeout(TimedOut::Total(_)) => "timeout",
-            Refusal::Timeout(TimedOut::ResponseStart(_)) => "response-start-timeout",
-            Refusal::Timeout(TimedOut::Idle(_)) => "idle-timeout",
+            Refusal::ShareFull { .. } => "memory-share",
+            Refusal::Timeout(bound) | Refusal::Unwoken { bound, .. } => bound.reason(),
             Refusal::Failing { .. } => "failing",
             Refusal::Deleted => "deleted",
             Refusal::ClientGone => "client-gone",
@@ -109,11 +144,12 @@ impl Refusal {
             Refusal::NoRevision { .. } => StatusCode::NOT_FOUND,
             Refusal::Proxy(ProxyError::Malformed(_)) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
             Refusal::Proxy(ProxyError::Unsupported { status, .. }) => *status,
-            Refusal::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
+            Refusal::Timeout(_) | Refusal::Unwoken { .. } => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Proxy(ProxyError::Pod { .. }) => StatusCode::BAD_GATEWAY,
             Refusal::NotSynced
             | Refusal::QueueFull { .. }
             | Refusal::MemoryFull { .. }
+            | Refusal::ShareFull { .. }
             | Refusal::Failing { .. }
             | Refusal::Deleted => StatusCode::SERVICE_UNAVAILABLE,
         }

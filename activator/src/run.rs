@@ -9,6 +9,7 @@
 
 use crate::config::Configs;
 use crate::config::certificates::InternalTls;
+use crate::config::clients::ClientOptions;
 use crate::config::options::Options;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
@@ -19,7 +20,7 @@ use crate::layers::probe::Probe;
 use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, clients};
 use crate::registry::explain;
 use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
@@ -47,6 +48,9 @@ use tokio_util::sync::CancellationToken;
 /// Held requests may use this part of the memory limit.
 const HELD_PART: u64 = 4;
 
+/// Clients' input that is no request yet, or that nobody reads, may use this part of it.
+const INPUT_PART: u64 = 8;
+
 /// A running activator.
 pub struct Activator {
     /// Where the first data listener is bound.
@@ -60,7 +64,8 @@ pub struct Activator {
     observed: Observed,
     tracing: Option<Tracing>,
     registry: Arc<Registry>,
-    budget: Arc<HeldBytes>,
+    held: Arc<HeldBytes>,
+    input: Arc<HeldBytes>,
     server: Server<ErrorResponder>,
     readiness: Arc<Readiness>,
     options: Options,
@@ -151,12 +156,14 @@ async fn begin(
     let link = DurableSender::start(vec![options.stat_url.clone()], resolver, config, infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
     tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
+    let held = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
             let nanos = started.elapsed().as_nanos();
             Timestamp::from_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
         }),
         metrics: metrics.clone(),
+        held: held.clone(),
         pools: pools.clone(),
         readiness: readiness.clone(),
         own_ip: options.pod_ip.to_string(),
@@ -171,22 +178,28 @@ async fn begin(
 
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
-    let budget = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
-    let hold = Hold::new(pools, budget.clone(), sink.clone(), options.on_cold_start.clone());
+    let hold = Hold::new(pools, held.clone(), sink.clone(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
     let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
     let lookup =
         Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());
     let chain = Probe::new(lookup, readiness.clone());
 
+    let trusting = front_end.clone();
+    let trust = Arc::new(move |peer| trusting.trust(peer));
+    let disconnects = Disconnects::start(infrastructure.clone());
+    let ClientOptions { keepalive, crowd } = options.clients;
+    let input = HeldBytes::new(options.memory_limit.map(|limit| limit / INPUT_PART));
+    let server = Server::new(ErrorResponder::new(front_end, metrics.refused()), trust, disconnects)
+        .bounded(keepalive, crowd, infrastructure.clone())
+        .within(input.clone())
+        .with(options.workers.clone());
+    clients::show(&registered, &server.connections());
+
     let pages = vec![explain::page(registry.clone())];
     let plane =
         observe::Diagnostics { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
-    let trusting = front_end.clone();
-    let trust = Arc::new(move |peer| trusting.trusts(peer));
-    let server = Server::new(ErrorResponder::new(front_end), trust, Disconnects::start(infrastructure.clone()))
-        .with(options.workers.clone());
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());
@@ -208,7 +221,8 @@ async fn begin(
         observed,
         tracing,
         registry,
-        budget,
+        held,
+        input,
         server,
         readiness,
         options,
@@ -224,7 +238,12 @@ impl Activator {
 
     /// Requests that wait, of all revisions, and the bytes that they are charged.
     pub fn held(&self) -> (u64, u64) {
-        (self.budget.requests(), self.budget.bytes())
+        (self.held.requests(), self.held.bytes())
+    }
+
+    /// Bytes that clients' unfinished heads, and frames that nobody reads, are charged.
+    pub fn input(&self) -> u64 {
+        self.input.bytes()
     }
 
     /// Drains and stops. See the module's text.

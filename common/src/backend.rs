@@ -2,8 +2,11 @@
 //!
 //! Standalone has no Revision objects. The ServerlessService controller resolves everything that is asked of a
 //! PodAutoscaler, its target and its pods once, and writes it as JSON under [`BACKEND`](crate::names::BACKEND) on the
-//! private Service, whose EndpointSlices carry the addresses. The activator needs nothing else, and sees an edit as
-//! soon as the Service is updated.
+//! private Service, whose EndpointSlices carry the addresses. The activator needs nothing else but the hosts, which are
+//! settled between namespaces ([`crate::hosts`]), and sees an edit as soon as the Service is updated.
+//!
+//! Whoever may edit Services of a namespace may write such an annotation there. So it speaks for that namespace alone:
+//! the revision and the Service that it names are ones of its own namespace.
 
 use crate::annotations::Settings;
 use serde::{Deserialize, Serialize};
@@ -16,9 +19,6 @@ pub struct Backend {
     pub revision: String,
     /// Name of the public Service: `NAME.NS[.svc[.DOMAIN]]` leads here.
     pub service: String,
-    /// Further hosts that lead here, lower case, exact or `*.` + domain. Conflicts are settled before they get here.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<String>,
     /// What the pods speak.
     #[serde(default)]
     pub protocol: Protocol,
@@ -28,6 +28,9 @@ pub struct Backend {
     /// Whether pods hold a queue-proxy: Knative's contract for headers and probes applies.
     #[serde(default)]
     pub queue_proxy: bool,
+    /// Whether pods have their node's address, which is then nobody's: others call from there as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub host_network: bool,
     /// How a pod is proven ready.
     pub probe: Probe,
     /// Longest duration of a request, holding included, in milliseconds.
@@ -43,6 +46,10 @@ pub struct Backend {
     /// Set while the pods crash-loop: held requests fail at once with this reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
+    /// Set while the API server refuses to wake the revision: what it says, in one short line. Requests go on waiting, and
+    /// those that run into their bound of time are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_refused: Option<String>,
 }
 
 /// What a revision's pods speak.
@@ -126,16 +133,17 @@ impl Backend {
         Self {
             revision: name.to_owned(),
             service: name.to_owned(),
-            hosts: Vec::new(),
             protocol: Protocol::default(),
             container_concurrency: 0,
             queue_proxy: false,
+            host_network: false,
             probe: Probe::Tcp { port: None },
             timeout_ms: u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX),
             response_start_timeout_ms: 0,
             idle_timeout_ms: 0,
             max_held: settings.max_held,
             failing: None,
+            wake_refused: None,
         }
     }
 }
@@ -149,8 +157,8 @@ mod tests {
     #[test]
     fn a_backend_survives_the_annotation() {
         let backend = Backend {
-            hosts: vec!["*.example.com".into()],
             protocol: Protocol::H2c,
+            host_network: true,
             container_concurrency: 3,
             probe: Probe::Http(HttpGet { port: Some(8081), ..HttpGet::path("/ready") }),
             ..Backend::plain("hello")

@@ -5,7 +5,8 @@
 //! [`lookup_keys`] gives the keys under which a matching entry could stand, best first: the name itself, then the
 //! wildcards from the longest to the shortest.
 //!
-//! Not here: the table, who owns a host, and addresses of pods (a bare `NAME` means the caller's namespace).
+//! Not here: the table, and who owns a host ([`crate::hosts`]); addresses of pods (a bare `NAME` means the caller's
+//! namespace).
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -118,6 +119,11 @@ pub fn service_name<'a>(host: &'a str, cluster_domain: &str) -> Option<ServiceNa
     let number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
     // The last label of a name is never a number; `10.0.0.1` is an address.
     (in_cluster && !number(host.rsplit('.').next()?)).then_some(ServiceName { name, namespace: Some(namespace) })
+}
+
+/// Whether this is one label of a name, in lower case: what a Service's name is.
+pub fn is_label(text: &str) -> bool {
+    is_name(text) && !text.contains('.')
 }
 
 /// A DNS name in lower case: labels of letters, digits, `-` and `_`, not empty, not too long.

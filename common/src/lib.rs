@@ -11,6 +11,7 @@ pub mod field;
 pub mod golang;
 pub mod headers;
 pub mod host;
+pub mod hosts;
 pub mod key;
 pub mod labels;
 pub mod names;

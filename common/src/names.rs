@@ -27,6 +27,10 @@ pub const CLASS_HPA: &str = "hpa.autoscaling.knative.dev";
 /// Annotation on a private Service that tells the activator all about a revision: JSON of
 /// [`Backend`](crate::backend::Backend).
 pub const BACKEND: &str = "zeroscale.dev/backend";
+/// Label of the ConfigMaps of the system namespace that say who has which host ([`crate::hosts::ledger`]).
+pub const LEDGER: &str = "zeroscale.dev/ledger";
+/// Value of [`LEDGER`].
+pub const LEDGER_OF_HOSTS: &str = "hosts";
 /// Annotation on an adopted Service that holds its former selector, as JSON.
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
 /// Finalizer on a standalone PodAutoscaler: replicas and Service are given back before it goes.

@@ -23,6 +23,7 @@
 //! Request logs of probes (`logging.enable-probe-request-log`): upstream's activator ignores that key too.
 
 pub(crate) mod certificates;
+pub(crate) mod clients;
 pub(crate) mod options;
 
 use crate::layers::request_log::Observability;

@@ -9,6 +9,7 @@
 //! What ConfigMaps say, on metrics and traces among other things, is in [`crate::Configs`]. The Kubernetes client is
 //! made by the caller, from `KUBECONFIG` or the pod's service account.
 
+use crate::config::clients::ClientOptions;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::knative::Knative;
 use crate::discovery::standalone::Standalone;
@@ -55,6 +56,10 @@ pub struct Options {
     pub stat_trust: Option<StatTrust>,
     /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
     pub trust_revision_headers: Vec<Cidr>,
+    /// Peers that are believed in standalone whom a request has passed: what they say in `Forwarded` and `X-Forwarded-For`
+    /// is added to, `X-Forwarded-Proto` is kept. What others say is replaced. Peers that may choose the revision are
+    /// believed, too.
+    pub trusted_proxies: Vec<Cidr>,
     /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
     pub memory_limit: Option<u64>,
     /// After the shutdown signal, how long requests are still accepted while probes already fail, so that every peer
@@ -66,6 +71,8 @@ pub struct Options {
     pub idle_connections_per_pod: usize,
     /// Idle connections kept to all pods together.
     pub idle_connections: usize,
+    /// What clients' connections may occupy.
+    pub clients: ClientOptions,
     /// Knative mode: longest wait for the answer to a probe.
     pub probe_timeout: Duration,
     /// What both planes are told alike.
@@ -96,11 +103,13 @@ impl Options {
             tls: Parameters::default(),
             admin: None,
             trust_revision_headers: Vec::new(),
+            trusted_proxies: Vec::new(),
             memory_limit: None,
             linger: Duration::from_secs(15),
             drain: Duration::from_secs(540),
             idle_connections_per_pod: 100,
             idle_connections: 1000,
+            clients: ClientOptions::new(None),
             probe_timeout: Duration::from_millis(300),
             process: ProcessOptions::default(),
             on_cold_start: None,
@@ -156,14 +165,21 @@ impl Options {
             Some(_) => Some(environment::parsed(get, "ZEROSCALE_MEMORY_LIMIT", 0, "must be a number of bytes")?),
             None => cgroup_memory_limit(),
         };
-        for cidr in get("ZEROSCALE_TRUST_REVISION_HEADERS").unwrap_or_default().split(',').filter(|c| !c.is_empty()) {
-            options.trust_revision_headers.push(cidr.trim().parse().map_err(|_| {
-                let rule = "must be a comma-separated list of networks such as 10.0.0.0/8";
-                EnvironmentError::new("ZEROSCALE_TRUST_REVISION_HEADERS", cidr, rule)
-            })?);
-        }
+        options.clients = ClientOptions::from_env(get, options.memory_limit)?;
+        options.trust_revision_headers = networks(get, "ZEROSCALE_TRUST_REVISION_HEADERS")?;
+        options.trusted_proxies = networks(get, "ZEROSCALE_TRUSTED_PROXIES")?;
         Ok(options)
     }
+}
+
+/// A list of networks, separated by commas.
+fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result<Vec<Cidr>, EnvironmentError> {
+    let list = get(name).unwrap_or_default();
+    let networks = list.split(',').filter(|network| !network.is_empty()).map(|network| {
+        let rule = "must be a comma-separated list of networks such as 10.0.0.0/8";
+        network.trim().parse().map_err(|_| EnvironmentError::new(name, network, rule))
+    });
+    networks.collect()
 }
 
 /// Where the mode is asked, for once and all.
@@ -171,7 +187,11 @@ impl Options {
     /// The decisions of this install.
     pub(crate) fn front_end(&self) -> Arc<dyn FrontEnd> {
         match self.mode {
-            Mode::Standalone => Arc::new(Standalone { trusted: self.trust_revision_headers.clone() }),
+            Mode::Standalone => Arc::new(Standalone {
+                system_namespace: self.system_namespace.clone(),
+                routers: self.trust_revision_headers.clone(),
+                proxies: self.trusted_proxies.clone(),
+            }),
             Mode::Knative => {
                 Arc::new(Knative { probe_timeout: self.probe_timeout, cluster_domain: self.cluster_domain.clone() })
             }
@@ -231,11 +251,13 @@ mod tests {
             ("ZEROSCALE_LISTEN_ADDRESS", "all"),
             ("MAX_IDLE_PROXY_CONNS", "many"),
             ("MAX_IDLE_PROXY_CONNS_PER_HOST", "-1"),
+            ("ZEROSCALE_CLIENT_CONNECTIONS", "0"),
             ("PROBE_TIMEOUT", "300"),
             ("PROBE_TIMEOUT", "0s"),
             ("ACTIVATOR_TLS_MIN_VERSION", "1.1"),
             ("ZEROSCALE_STAT_TLS_NAME", "stats.example.com"),
             ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x"),
+            ("ZEROSCALE_TRUSTED_PROXIES", "10.0.0.0/33"),
         ] {
             let pairs: Vec<_> =
                 KNATIVE.iter().copied().filter(|(k, _)| *k != variable).chain([(variable, value)]).collect();

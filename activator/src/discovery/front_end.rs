@@ -2,6 +2,7 @@
 
 use super::Event;
 use crate::refusal::Refusal;
+use activator_net::Trust;
 use common::config::NetworkConfig;
 use common::headers;
 use common_runtime::config_map::{Refusals, RefusedMap};
@@ -38,10 +39,11 @@ pub(crate) trait FrontEnd: Send + Sync {
     /// pods are encrypted.
     fn pod_roots(&self, internal: &Roots) -> Option<Roots>;
 
-    /// Whether this peer's headers may choose a revision, and its internal headers are believed.
-    fn trusts(&self, peer: IpAddr) -> bool;
+    /// Which of this peer's headers are believed.
+    fn trust(&self, peer: IpAddr) -> Trust;
 
-    /// Which revision a request with this target and these fields is for; `trusted` says whether its peer is.
+    /// Which revision a request with this target and these fields is for; `trusted` says whether its peer may choose by
+    /// headers.
     fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, trusted: bool) -> AskedFor<'a>;
 
     /// What a client reads when its request is refused.

@@ -1,7 +1,7 @@
 //! What the activator learns of the cluster: one stream of events, whoever tells it.
 //!
-//! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (Services and
-//! EndpointSlices) and `knative` (Revisions and Endpoints); tests feed it by hand. Every event carries the whole
+//! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (Services, EndpointSlices
+//! and the ledger of hosts) and `knative` (Revisions and Endpoints); tests feed it by hand. Every event carries the whole
 //! state of what it is about, so losing an earlier one does no harm, and applying one twice changes nothing.
 
 pub(crate) mod front_end;
@@ -14,6 +14,7 @@ use activator_core::backends::Rules;
 use activator_core::contract::Contract;
 use common::RevisionKey;
 use common::backend::Backend;
+use common::host::HostPattern;
 use http::HeaderValue;
 use std::collections::BTreeSet;
 
@@ -51,6 +52,13 @@ pub enum Event {
         key: RevisionKey,
         /// Address and port, if there is such a Service.
         destination: Option<Destination>,
+    },
+    /// The workloads of a namespace have these hosts, beside the names of their Services, and no others.
+    Hosts {
+        /// The namespace.
+        namespace: String,
+        /// Each host, and the name of the revision that has it.
+        hosts: Vec<(HostPattern, String)>,
     },
     /// Everything that existed at the start has been told.
     Synced,

@@ -16,6 +16,7 @@ use activator_core::Destination;
 use common::RevisionKey;
 use common::names;
 use common_controller::ObjectKey;
+use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
@@ -27,9 +28,19 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) struct Entry {
     pub(crate) key: RevisionKey,
     pub(crate) side: Side,
+    pub(crate) owner: Option<ObjectOwner>,
     pub(crate) ports: Vec<(String, u16)>,
     /// Addresses, and whether they are called ready.
     pub(crate) addresses: Vec<(IpAddr, bool)>,
+}
+
+/// Whom an object belongs to, as it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectOwner {
+    /// The object with this uid, its controller.
+    Uid(String),
+    /// The Service of this name: Endpoints have the name of theirs, and no controller.
+    Service(String),
 }
 
 /// Which of a revision's Services.
@@ -70,7 +81,8 @@ impl Entry {
             let usable = !conditions.terminating.unwrap_or(false);
             usable.then_some((endpoint.addresses.first()?.parse().ok()?, ready))
         });
-        vec![Self { key, side, ports: ports.collect(), addresses: addresses.collect() }]
+        let owner = controller(&slice.metadata).map(|owner| ObjectOwner::Uid(owner.uid.clone()));
+        vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.collect() }]
     }
 
     /// From Endpoints, one entry for each subset; nothing if they are not of a revision.
@@ -84,7 +96,8 @@ impl Entry {
             let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
             let addresses =
                 ready.chain(not_ready).filter_map(|(address, ready)| Some((address.ip.parse().ok()?, ready)));
-            Self { key: key.clone(), side, ports: ports.collect(), addresses: addresses.collect() }
+            let owner = Some(ObjectOwner::Service(endpoints.name_any()));
+            Self { key: key.clone(), side, owner, ports: ports.collect(), addresses: addresses.collect() }
         };
         subsets.map(entry).collect()
     }
@@ -130,8 +143,20 @@ impl Index {
     }
 
     /// The sum of one side. `port` is the wanted port's name, if the revision is known.
-    pub(crate) fn event(&self, (key, side): &Owner, port: Option<&str>, ports: Ports) -> Event {
+    pub(crate) fn event(&self, owner: &Owner, port: Option<&str>, ports: Ports) -> Event {
+        self.event_of(owner, port, ports, |_| true)
+    }
+
+    /// The same of the entries that `counts` lets count.
+    pub(crate) fn event_of(
+        &self,
+        (key, side): &Owner,
+        port: Option<&str>,
+        ports: Ports,
+        counts: impl Fn(&Entry) -> bool,
+    ) -> Event {
         let entries = self.sums.get(&(key.clone(), *side)).into_iter().flat_map(BTreeMap::values).flatten();
+        let entries = entries.filter(|entry| counts(entry));
         match side {
             Side::Private => {
                 let mut listing = Listing::default();

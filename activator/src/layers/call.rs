@@ -15,6 +15,8 @@ pub(crate) struct Call {
     pub(crate) peer: Arc<Peer>,
     /// When its head had been read.
     pub(crate) received: Instant,
+    /// Whether it is not the first of its connection.
+    pub(crate) again: bool,
     /// Whom it is for.
     pub(crate) revision: Arc<Revision>,
     /// Its spans, if traces are asked for.
@@ -25,13 +27,15 @@ pub(crate) struct Call {
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
+    use activator_net::Trust;
 
     /// A call of a revision without a body.
     pub(crate) fn call(revision: &Arc<Revision>) -> Call {
         Call {
             request: Request::new(RequestBody::Empty),
-            peer: Arc::new(Peer::new(([127, 0, 0, 1], 5000).into(), false, false)),
+            peer: Arc::new(Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false)),
             received: Instant::now(),
+            again: false,
             revision: revision.clone(),
             trace: None,
         }

@@ -5,12 +5,13 @@
 //! The values and the target of an HTTP/1 head are slices of the buffer that it was read into, and keep all of that:
 //! 8 KiB, of which a page at least was written to, for a few hundred bytes. A copy of what they say costs what it says,
 //! and the buffer's memory goes back to the kernel while the request waits. To keep it for the next connection would
-//! gain nothing: that one has three such buffers and writes to one of them.
+//! gain nothing: that one has three such buffers and writes to one of them. Over HTTP/2 the target alone is such a slice,
+//! of a buffer with whatever else the connection has sent just then.
 //!
 //! # Not here
 //!
-//! Names, which are copies already. HTTP/2: what was decoded is a copy too. A scheme of the target that is neither
-//! `http` nor `https`: its head stays as it is.
+//! Names, and the values of HTTP/2, which are copies already. A scheme of the target that is neither `http` nor `https`:
+//! its head stays as it is. An HTTP/1 head that is larger than a buffer: the connection keeps what it was read into.
 
 use bytes::{Bytes, BytesMut};
 use common_runtime::trim;
@@ -18,21 +19,29 @@ use http::header::HeaderValue;
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Request, Version};
 
+/// hyper's buffers for heads.
+const BUFFER: usize = 8192;
+
 /// Copies what the request's head says, and lets go of what it was read into.
 pub(super) fn compact<B>(request: &mut Request<B>) {
-    if request.version() < Version::HTTP_2 {
-        trim::cooling(|| copy(request));
-    }
+    trim::cooling(|| copy(request));
 }
 
 fn copy<B>(request: &mut Request<B>) {
     let target = request.uri();
     let authority = target.authority().map_or("", Authority::as_str).len();
     let path = target.path_and_query().map_or("", PathAndQuery::as_str).len();
-    let values: usize = request.headers().values().map(HeaderValue::len).sum();
+    let are_slices = request.version() < Version::HTTP_2;
+    let values = if are_slices { request.headers().values().map(HeaderValue::len).sum() } else { 0 };
+    if are_slices && authority + path + values > BUFFER {
+        return;
+    }
     let mut room = BytesMut::with_capacity(authority + path + values);
     if let Some(target) = copied_target(request.uri(), &mut room) {
         *request.uri_mut() = target;
+    }
+    if !are_slices {
+        return;
     }
     for value in request.headers_mut().values_mut() {
         // Valid as it was before.
@@ -92,9 +101,21 @@ mod tests {
     }
 
     #[test]
-    fn what_http2_has_decoded_stays() {
-        let (mut request, buffer) = read("/");
+    fn of_http2_the_target_alone_is_copied() {
+        let (mut request, buffer) = read("/path");
         *request.version_mut() = Version::HTTP_2;
+        let target = request.uri().path().as_ptr();
+        let values: Vec<_> = request.headers().values().map(|value| value.as_bytes().as_ptr()).collect();
+        compact(&mut request);
+        assert_ne!(request.uri().path().as_ptr(), target);
+        assert!(request.headers().values().map(|value| value.as_bytes().as_ptr()).eq(values));
+        request.headers_mut().clear();
+        assert!(buffer.is_unique());
+    }
+
+    #[test]
+    fn a_head_larger_than_a_buffer_stays() {
+        let (mut request, buffer) = read(&format!("/{}", "p".repeat(BUFFER)));
         compact(&mut request);
         assert!(!buffer.is_unique());
     }

@@ -5,11 +5,14 @@
 //! `Retry-After`. A gRPC request gets a trailers-only response instead: 14 unavailable, 4 deadline exceeded, 8 resource
 //! exhausted; an unknown revision is 12, unimplemented, which is what the standard reads a 404 as.
 //!
+//! Each is counted by its reason.
+//!
 //! What cannot be understood, or turns out to be malformed later, is answered and the client's HTTP/1 connection closed.
 //!
 //! The text is the front end's ([`FrontEnd::text`]); gRPC clients always read our own, which names the bound.
 
 use crate::discovery::front_end::FrontEnd;
+use crate::metrics::Refused;
 use crate::refusal::Refusal;
 use activator_net::ProxyError;
 use bytes::Bytes;
@@ -34,18 +37,20 @@ const RETRY_AFTER_SECONDS: &str = "1";
 #[derive(Clone)]
 pub(crate) struct ErrorResponder {
     front_end: Arc<dyn FrontEnd>,
+    refused: Refused,
 }
 
 impl ErrorResponder {
-    /// In the words of `front_end`.
-    pub(crate) fn new(front_end: Arc<dyn FrontEnd>) -> Self {
-        Self { front_end }
+    /// In the words of `front_end`. Each answer is counted.
+    pub(crate) fn new(front_end: Arc<dyn FrontEnd>, refused: Refused) -> Self {
+        Self { front_end, refused }
     }
 }
 
 impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
     fn respond(&self, refusal: &Refusal, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>> {
         tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
+        self.refused.count(refusal.reason());
         (!matches!(refusal, Refusal::ClientGone)).then(|| answer(refusal, grpc, version, &*self.front_end))
     }
 }
@@ -55,7 +60,7 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
     let status = refusal.status();
     let mut response = match grpc_code(refusal) {
         Some(code) if grpc => trailers_only(code, refusal.text().trim_end()),
-        _ => plain(status, front_end.text(refusal), !matches!(refusal, Refusal::Timeout(_))),
+        _ => plain(status, front_end.text(refusal), !is_timeout(refusal)),
     };
     let headers = response.headers_mut();
     if status.is_server_error() {
@@ -71,12 +76,16 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
     response
 }
 
+fn is_timeout(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. })
+}
+
 fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
     match refusal {
         Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }) | Refusal::ClientGone => None,
         Refusal::NoRevision { .. } => Some("12"),
-        Refusal::Timeout(_) => Some("4"),
-        Refusal::QueueFull { .. } | Refusal::MemoryFull { .. } => Some("8"),
+        Refusal::Timeout(_) | Refusal::Unwoken { .. } => Some("4"),
+        Refusal::QueueFull { .. } | Refusal::MemoryFull { .. } | Refusal::ShareFull { .. } => Some("8"),
         Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::NotSynced | Refusal::Failing { .. } | Refusal::Deleted => {
             Some("14")
         }
@@ -115,7 +124,8 @@ mod tests {
     use http_body::Body;
     use std::time::Duration;
 
-    const STANDALONE: Standalone = Standalone { trusted: Vec::new() };
+    const STANDALONE: Standalone =
+        Standalone { system_namespace: String::new(), routers: Vec::new(), proxies: Vec::new() };
 
     fn rows() -> Vec<(Refusal, u16, Option<&'static str>)> {
         let dest = "10.0.0.1:80".parse().expect("an address");
@@ -123,8 +133,10 @@ mod tests {
             (Refusal::NoRevision { name: "x".into() }, 404, Some("12")),
             (Refusal::QueueFull { bound: 5 }, 503, Some("8")),
             (Refusal::MemoryFull { bound: 99 }, 503, Some("8")),
+            (Refusal::ShareFull { bound: 99, own: 50 }, 503, Some("8")),
             (TimedOut::Total(Duration::from_secs(3)).into(), 504, Some("4")),
             (TimedOut::Idle(Duration::from_secs(3)).into(), 504, Some("4")),
+            (Refusal::from(TimedOut::Total(Duration::from_secs(3))).unwoken(&"quota".into()), 504, Some("4")),
             (Refusal::Failing { reason: "CrashLoopBackOff".into() }, 503, Some("14")),
             (Refusal::Deleted, 503, Some("14")),
             (ProxyError::Pod { dest, cause: "connection refused".into() }.into(), 502, Some("14")),
@@ -144,6 +156,7 @@ mod tests {
         }
         assert!(STANDALONE.text(&Refusal::QueueFull { bound: 5 }).contains("5 requests"));
         assert!(STANDALONE.text(&Refusal::MemoryFull { bound: 99 }).contains("99 bytes"));
+        assert!(STANDALONE.text(&Refusal::ShareFull { bound: 99, own: 50 }).contains("share of 99"));
     }
 
     #[test]

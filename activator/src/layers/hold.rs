@@ -4,21 +4,22 @@
 //!
 //! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod.
 //! If the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the head
-//! of the queue. So does, once, a request that is safe to repeat and was sent to a pod that broke off without a byte of
-//! a response. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
+//! of the queue. So does, once, a request that is safe to repeat and was sent to a pod that is gone before a byte of a
+//! response came. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
 //! place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
 //! # Bounds
 //!
 //! - Requests held for one revision: `max-held`, by the breaker.
-//! - Bytes held by the process: [`HELD_COST`], the head, and what its HTTP/2 stream may have sent of a body, for each,
-//!   out of a quarter of the memory limit.
+//! - Bytes held: what each keeps ([`super::charge`]), out of a quarter of the memory limit for the process, and of that
+//!   out of the revision's share ([`activator_core::hold`]).
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
 //!
 //! A client that goes away drops the future, and with it everything it holds; [`activator_net::Disconnects`] notices
 //! also one whose body lies unread. Nothing of a body is read while its request waits.
 
+use super::charge::charge;
 use super::compact::compact;
 use crate::layers::call::Call;
 use crate::layers::trace::{AtPod, Trace};
@@ -28,11 +29,12 @@ use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_core::breaker;
-use activator_core::hold::HeldBytes;
+use activator_core::hold::rule::Full;
+use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{Evidence, Failure, Guard, Guarded, PodBody, Pool, Pools, Prepared, ProxyError, STREAM_WINDOW};
+use activator_net::{Evidence, Failure, Guard, Guarded, PodBody, Pool, Pools, Prepared, ProxyError};
 use futures::future::BoxFuture;
-use http::{Response, Version};
+use http::Response;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,10 +42,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
-
-/// What a held request's connection costs besides its head: buffers and task, measured 6 KiB on a fresh connection and
-/// 15 KiB on one that had an answer before (`held` in the benchmarks).
-const HELD_COST: u64 = 16 * 1024;
 
 /// Held requests whose heads stay as they were read. More of them are made small: that takes a few microseconds each,
 /// which those need not spend that wait for a moment.
@@ -67,7 +65,7 @@ impl Clone for Hold {
 #[derive(Clone)]
 struct Shared {
     pools: Arc<Pools>,
-    budget: Arc<HeldBytes>,
+    held: Arc<HeldBytes>,
     sink: StatSink,
     on_cold_start: Option<OnColdStart>,
 }
@@ -82,14 +80,14 @@ pub(crate) struct Occupied {
 impl Guard for Occupied {}
 
 impl Hold {
-    /// The innermost layer. `budget` is the process's bound in bytes.
+    /// The innermost layer. `held` is the process's bound in bytes.
     pub(crate) fn new(
         pools: Arc<Pools>,
-        budget: Arc<HeldBytes>,
+        held: Arc<HeldBytes>,
         sink: StatSink,
         on_cold_start: Option<OnColdStart>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { pools, budget, sink, on_cold_start }) }
+        Self { shared: Arc::new(Shared { pools, held, sink, on_cold_start }) }
     }
 }
 
@@ -120,7 +118,7 @@ fn exchange(
         }
         drop(waiting);
         let (admitted, cold) = admitted?;
-        let Call { request, peer, received, revision, trace } = call;
+        let Call { request, peer, received, revision, trace, .. } = call;
         let live = revision.live();
         let protocol = live.protocol_for(request.version());
         let prepared = Prepared::new(request, live.contract, protocol, &peer, live.passthrough.clone())?;
@@ -144,11 +142,8 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<(Admitted, bool), Ref
         return Ok((admitted.map_err(refusal)?, false));
     }
     let cold = call.revision.is_cold();
-    let _charge = shared
-        .budget
-        .hold(HELD_COST + head_bytes(call) + window(call))
-        .map_err(|full| Refusal::MemoryFull { bound: full.limit })?;
-    if shared.budget.requests() > UNTOUCHED_MAX {
+    let _charge = call.revision.memory.hold(charge(&call.request, call.again)).map_err(too_much)?;
+    if shared.held.requests() > UNTOUCHED_MAX {
         compact(&mut call.request);
     }
     let _queued = Queued::new(&call.revision.metrics);
@@ -177,7 +172,6 @@ async fn send(
     let (method, version, length) = prepared.kind();
     let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
     let mut attempts = 1;
-    let mut repeated = false;
     loop {
         let permit = loop {
             let picked = admitted.pick(&mut rand::rng());
@@ -217,15 +211,14 @@ async fn send(
                 }
                 return Err(error.into());
             }
-            Err(Failure::Elsewhere { request, cause, may_have_run, evidence }) => {
+            Err(Failure::Elsewhere { request, cause, evidence }) => {
                 if let Some(at_pod) = &mut at_pod {
                     at_pod.failed(&cause);
                 }
                 take_out(revision, &pool, &permit, &cause, evidence);
-                if attempts == ATTEMPTS_MAX || (may_have_run && repeated) {
+                if attempts == ATTEMPTS_MAX {
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
-                repeated |= may_have_run;
                 attempts += 1;
                 admitted = permit.give_up_pod();
                 prepared = request;
@@ -305,16 +298,11 @@ fn announce(cold: &ColdStart) {
     );
 }
 
-/// The size of a head, roughly: its names and values, and the map that holds them.
-fn head_bytes(call: &Call) -> u64 {
-    let fields: usize = call.request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
-    (fields + call.request.uri().path().len()) as u64
-}
-
-/// What the client may send of a body before anybody reads it.
-fn window(call: &Call) -> u64 {
-    let streamed = call.request.version() == Version::HTTP_2 && !call.request.body().is_empty();
-    if streamed { u64::from(STREAM_WINDOW) } else { 0 }
+fn too_much(full: BytesFull) -> Refusal {
+    match full.full {
+        Full::Process => Refusal::MemoryFull { bound: full.limit },
+        Full::Share => Refusal::ShareFull { bound: full.limit, own: full.own },
+    }
 }
 
 fn refusal(error: breaker::AdmissionError) -> Refusal {

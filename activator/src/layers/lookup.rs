@@ -63,8 +63,9 @@ where
         match self.shared.find(&inbound) {
             Ok(revision) => {
                 let trace = self.shared.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
-                let Inbound { request, peer, received } = inbound;
-                LookedUp::Found { exchange: self.inner.call(Call { request, peer, received, revision, trace }) }
+                let Inbound { request, peer, received, again } = inbound;
+                let call = Call { request, peer, received, again, revision, trace };
+                LookedUp::Found { exchange: self.inner.call(call) }
             }
             Err(refusal) => {
                 if let Some(tracing) = &self.shared.tracing {
@@ -82,7 +83,7 @@ where
 impl Shared {
     fn find(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
         let (request, peer) = (&inbound.request, &inbound.peer);
-        let (found, name) = match self.front_end.asked_for(request.uri(), request.headers(), peer.trusted) {
+        let (found, name) = match self.front_end.asked_for(request.uri(), request.headers(), peer.trust.revision) {
             AskedFor::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
             AskedFor::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
         };

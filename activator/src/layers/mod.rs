@@ -13,6 +13,7 @@
 //! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`error_responder`].
 
 pub(crate) mod call;
+mod charge;
 mod compact;
 pub(crate) mod error_responder;
 pub(crate) mod hold;

@@ -1,6 +1,7 @@
 //! Counts a request for the autoscaler, from its arrival to the end of its response's body, or of its tunnel.
 //!
-//! The guard is dropped on every way out: an answer, a refusal, a client that has gone.
+//! The guard is dropped on every way out: an answer, a refusal, a client that has gone. Of a request that ran into a
+//! bound of time, this is also where it is looked up whether its revision could be woken at all.
 
 use crate::layers::call::Call;
 use crate::layers::trace::Trace;
@@ -116,7 +117,12 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let result = std::task::ready!(this.exchange.poll(cx));
+        let mut result = std::task::ready!(this.exchange.poll(cx));
+        if let (Err(Refusal::Timeout(_)), Some(counted)) = (&result, &this.counted)
+            && let Some(why) = counted.revision.wake_refused()
+        {
+            result = result.map_err(|refusal| refusal.unwoken(&why));
+        }
         let counted = this.counted.take().map(|mut counted| {
             counted.status = Some(match &result {
                 Ok(response) => response.status(),

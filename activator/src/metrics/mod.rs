@@ -16,6 +16,8 @@
 //! | `kn_activator_stats_conn_errors_total` | counter of lost connections |
 //! | `zeroscale_held_seconds` | histogram of the time that requests waited for a place |
 //! | `zeroscale_cold_start_phase_seconds` | histogram, by revision and phase |
+//! | `zeroscale_client_connections`, `zeroscale_client_connections_ended_total` | [`clients`] |
+//! | `zeroscale_refused_total` | counter of answers of our own, by `reason` (a word of ours) |
 //!
 //! # Who knows which phase of a cold start
 //!
@@ -31,9 +33,10 @@
 //! # Differences from Knative
 //!
 //! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many
-//! series as they like, the other grows with every pod. An exchange without an answer has no client series. A
-//! revision's series end with it.
+//! series as they like, the other grows with every pod. A status that HTTP does not name counts under its class, such as
+//! `7xx`, for the same reason. An exchange without an answer has no client series. A revision's series end with it.
 
+pub(crate) mod clients;
 pub(crate) mod cold_start;
 mod series;
 
@@ -46,13 +49,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
-use series::{Measure, Side, Sides};
+use series::{Measure, Side, Sides, StatusLabel};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
-type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+type Histograms = telemetry::Family<Labels, Histogram>;
 
 /// Upstream's buckets for durations of requests, seconds.
 const DURATION_BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
@@ -71,15 +74,16 @@ const PHASES: [&str; 5] = ["signal", "scale_and_pod", "probe", "forward", "total
 /// All families of one activator. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    concurrency: Family<Labels, Gauge<f64, AtomicU64>>,
-    queued: Family<Labels, Gauge>,
-    active: Family<Labels, Gauge>,
+    concurrency: telemetry::Family<Labels, Gauge<f64, AtomicU64>>,
+    queued: telemetry::Family<Labels, Gauge>,
+    active: telemetry::Family<Labels, Gauge>,
     /// Duration, size of the request, size of the response.
     server: Sides<3>,
     /// Duration, size of the request.
     client: Sides<2>,
     held: Histograms,
     cold_start: Histograms,
+    refused: Refused,
     /// Whether the stat link is up.
     pub(crate) link_reachable: Gauge,
     /// Lost connections of the stat link.
@@ -108,7 +112,7 @@ impl ExchangeKind {
     }
 
     /// The labels of its series with `status`, after `base`.
-    pub(crate) fn labels(&self, base: &Labels, status: StatusCode) -> Labels {
+    pub(crate) fn labels(&self, base: &Labels, status: StatusLabel) -> Labels {
         let version = match self.version {
             Version::HTTP_10 => "1.0",
             Version::HTTP_2 => "2.0",
@@ -116,7 +120,7 @@ impl ExchangeKind {
         };
         let mut labels = base.clone();
         labels.push(("http_request_method", self.method.as_str().to_owned()));
-        labels.push(("http_response_status_code", status.as_u16().to_string()));
+        labels.push(("http_response_status_code", status.to_string()));
         labels.push(("network_protocol_name", "http".to_owned()));
         labels.push(("network_protocol_version", version.to_owned()));
         labels.push(("url_scheme", if self.tls { "https" } else { "http" }.to_owned()));
@@ -128,6 +132,17 @@ impl ExchangeKind {
 #[derive(Clone)]
 pub(crate) struct Unknown(Arc<Side<3>>);
 
+/// Answers of our own, by reason. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Refused(Family<Labels, Counter>);
+
+impl Refused {
+    /// One more.
+    pub(crate) fn count(&self, reason: &'static str) {
+        self.0.get_or_create_owned(&vec![("reason", reason.to_owned())]).inc();
+    }
+}
+
 /// One revision's handles.
 pub(crate) struct RevisionMetrics {
     families: Metrics,
@@ -136,7 +151,6 @@ pub(crate) struct RevisionMetrics {
     /// The last reported average.
     pub(crate) concurrency: Gauge<f64, AtomicU64>,
     queued: Gauge,
-    /// Requests at a pod.
     /// Requests at pods.
     pub(crate) active: Gauge,
     held: Histogram,
@@ -150,8 +164,9 @@ impl Metrics {
     pub(crate) fn new(registry: &telemetry::Metrics) -> Self {
         let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
         let seconds = |name: &str, help: &str| {
-            registry.register_with_unit(name, help, Unit::Seconds, Family::new_with_constructor(cold_start))
+            registry.family(name, help, Some(Unit::Seconds), telemetry::Family::of(cold_start))
         };
+        let gauge = |name: &str, help: &str| registry.family(name, help, None, telemetry::Family::default());
         let duration = |name, help| Measure { name, help, unit: Unit::Seconds, bounds: &DURATION_BUCKETS };
         let size = |name, help| Measure { name, help, unit: Unit::Bytes, bounds: &SIZE_BUCKETS };
         let server = [
@@ -167,17 +182,23 @@ impl Metrics {
         let link: Family<Labels, Gauge> = Family::default();
         let errors: Family<Labels, Counter> = Family::default();
         Self {
-            concurrency: registry.register(
+            concurrency: registry.family(
                 "kn_revision_request_concurrency",
                 "Requests in flight, as last reported to the autoscaler",
-                Family::default(),
+                None,
+                telemetry::Family::default(),
             ),
-            queued: registry.register("kn_revision_request_queued", "Requests held", Family::default()),
-            active: registry.register("kn_revision_request_active", "Requests at a pod", Family::default()),
+            queued: gauge("kn_revision_request_queued", "Requests held"),
+            active: gauge("kn_revision_request_active", "Requests at a pod"),
             server: Sides::register(registry, server),
             client: Sides::register(registry, client),
             held: seconds("zeroscale_held", "How long requests waited for a place"),
             cold_start: seconds("zeroscale_cold_start_phase", "Phases of cold starts"),
+            refused: Refused(registry.register(
+                "zeroscale_refused",
+                "Requests that we answered ourselves",
+                Family::default(),
+            )),
             link_reachable: registry
                 .register("kn_activator_stats_conn_reachable", "Whether the connection to the autoscaler is up", link)
                 .get_or_create_owned(&peer),
@@ -197,10 +218,10 @@ impl Metrics {
         all.push(("kn_configuration_name", spec.configuration.clone()));
         all.push(("kn_service_name", spec.service.clone()));
         RevisionMetrics {
-            concurrency: self.concurrency.get_or_create_owned(&all),
-            queued: self.queued.get_or_create_owned(&revision),
-            active: self.active.get_or_create_owned(&revision),
-            held: self.held.get_or_create_owned(&revision),
+            concurrency: self.concurrency.get_or_create(&all),
+            queued: self.queued.get_or_create(&revision),
+            active: self.active.get_or_create(&revision),
+            held: self.held.get_or_create(&revision),
             server: self.server.side(all.clone()),
             client: self.client.side(all.clone()),
             forgotten: AtomicBool::new(false),
@@ -208,6 +229,11 @@ impl Metrics {
             revision,
             all,
         }
+    }
+
+    /// Answers of our own.
+    pub(crate) fn refused(&self) -> Refused {
+        self.refused.clone()
     }
 
     /// The handles of exchanges that no revision answers for.
@@ -268,7 +294,7 @@ impl RevisionMetrics {
         let p = cold.phases();
         let lengths = [p.signal, p.scale, p.probe, p.release + p.answer, cold.total()];
         for (phase, length) in PHASES.into_iter().zip(lengths) {
-            self.families.cold_start.get_or_create_owned(&self.phase(phase)).observe(length.as_secs_f64());
+            self.families.cold_start.get_or_create(&self.phase(phase)).observe(length.as_secs_f64());
         }
     }
 

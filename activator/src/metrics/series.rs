@@ -8,14 +8,41 @@
 //! [`Sides`] are all of them. It shows each measure as a metric of its own to whoever asks, with the same labels.
 
 use crate::metrics::{ExchangeKind, Labels};
-use common_runtime::telemetry;
+use common_runtime::telemetry::{self, FamilyText};
 use http::StatusCode;
 use parking_lot::Mutex;
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
+
+/// A status as a label: as it is if HTTP's registry names it, else its class. A pod may answer anything from 200 to
+/// 999, each of which would be a series of every measure for as long as its revision lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusLabel {
+    Code(StatusCode),
+    /// The first digit.
+    Class(u16),
+}
+
+impl From<StatusCode> for StatusLabel {
+    fn from(status: StatusCode) -> Self {
+        match status.canonical_reason() {
+            Some(_) => Self::Code(status),
+            None => Self::Class(status.as_u16() / 100),
+        }
+    }
+}
+
+impl fmt::Display for StatusLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(status) => f.write_str(status.as_str()),
+            Self::Class(digit) => write!(f, "{digit}xx"),
+        }
+    }
+}
 
 /// Most buckets of a measure, that of everything beyond the last bound included.
 const BUCKETS_MAX: usize = 16;
@@ -48,7 +75,7 @@ pub(crate) struct Side<const N: usize> {
 
 struct Series<const N: usize> {
     kind: ExchangeKind,
-    status: StatusCode,
+    status: StatusLabel,
     histograms: [Histogram; N],
 }
 
@@ -59,22 +86,35 @@ struct Histogram {
     counts: [u64; BUCKETS_MAX],
 }
 
-/// One measure of all series.
-#[derive(Clone)]
-struct Shown<const N: usize> {
-    sides: Sides<N>,
-    measure: usize,
-}
-
 impl<const N: usize> Sides<N> {
     /// Shows `measures` from now on.
     pub(crate) fn register(registry: &telemetry::Metrics, measures: [Measure; N]) -> Self {
         let bounds = measures.each_ref().map(|measure| measure.bounds);
         let sides = Self(Arc::new(Shared { bounds, shown: Mutex::default() }));
-        for (at, Measure { name, help, unit, .. }) in measures.into_iter().enumerate() {
-            registry.register_with_unit(name, help, unit, Shown { sides: sides.clone(), measure: at });
+        for (at, measure) in measures.into_iter().enumerate() {
+            let shown = sides.clone();
+            registry.collect(move || vec![shown.text(&measure, at)]);
         }
         sides
+    }
+
+    /// The measure at this place, of each series that there is now.
+    fn text(&self, Measure { name, help, unit, .. }: &Measure, at: usize) -> FamilyText {
+        let sides = self.0.shown.lock().clone();
+        // One revision's are read together, and not written under the lock that requests take.
+        let series = sides.into_iter().flat_map(move |side| {
+            let all: Vec<(ExchangeKind, StatusLabel, Histogram)> =
+                side.series.lock().iter().map(|s| (s.kind.clone(), s.status, s.histograms[at])).collect();
+            all.into_iter().map(move |series| (side.clone(), series))
+        });
+        let head = (*name, format!("{help}."), Some(unit.clone()));
+        FamilyText::new(head, MetricType::Histogram, series, move |(side, (kind, status, histogram)), encoder| {
+            let Histogram { sum, counts } = histogram;
+            let labels = kind.labels(&side.base, status);
+            let buckets: Vec<(f64, u64)> = side.bounds[at].iter().copied().chain([f64::INFINITY]).zip(counts).collect();
+            let count = counts.iter().sum();
+            encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+        })
     }
 
     /// Those under the labels `base`.
@@ -93,6 +133,7 @@ impl<const N: usize> Sides<N> {
 impl<const N: usize> Side<N> {
     /// Observes each value; what is no number was not measured.
     pub(crate) fn observe(&self, kind: &ExchangeKind, status: StatusCode, values: [f64; N]) {
+        let status = StatusLabel::from(status);
         let mut all = self.series.lock();
         let at = match all.iter().position(|series| series.status == status && series.kind == *kind) {
             Some(at) => at,
@@ -115,39 +156,6 @@ impl Histogram {
         let bucket = bounds.iter().filter(|bound| value > **bound).count();
         self.counts[bucket] += 1;
         self.sum += value;
-    }
-}
-
-impl<const N: usize> EncodeMetric for Shown<N> {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let (sides, at) = (self.sides.0.shown.lock().clone(), self.measure);
-        for side in sides {
-            // Not written under the lock that requests take.
-            let all: Vec<(ExchangeKind, StatusCode, Histogram)> =
-                side.series.lock().iter().map(|s| (s.kind.clone(), s.status, s.histograms[at])).collect();
-            for (kind, status, Histogram { sum, counts }) in all {
-                let count = counts.iter().sum();
-                let labels = kind.labels(&side.base, status);
-                let buckets: Vec<(f64, u64)> =
-                    side.bounds[at].iter().copied().chain([f64::INFINITY]).zip(counts).collect();
-                encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-
-    fn is_empty(&self) -> bool {
-        self.sides.0.shown.lock().iter().all(|side| side.series.lock().is_empty())
-    }
-}
-
-impl<const N: usize> fmt::Debug for Shown<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shown").field("measure", &self.measure).finish_non_exhaustive()
     }
 }
 
@@ -177,7 +185,7 @@ mod tests {
             let new: fn() -> histogram::Histogram = || histogram::Histogram::new(BOUNDS);
             theirs.register_with_unit(name, "Help", Unit::Seconds, Family::new_with_constructor(new))
         };
-        let labels = kind.labels(&base, StatusCode::OK);
+        let labels = kind.labels(&base, StatusCode::OK.into());
         let [a, b] = ["a", "b"].map(|name| family(name).get_or_create_owned(&labels));
         for value in values {
             side.observe(&kind, StatusCode::OK, [value, f64::NAN]);
@@ -190,5 +198,29 @@ mod tests {
         sides.remove(&side);
         side.observe(&kind, StatusCode::OK, [0.25, 0.25]);
         assert_eq!(ours.encode().expect("text"), "# EOF\n");
+    }
+
+    /// Goal: a pod that answers every status there is makes no more series than HTTP has names for them, and one for
+    /// each class.
+    #[test]
+    fn statuses_without_a_name_are_counted_by_class() {
+        let metrics = telemetry::Metrics::default();
+        let sides = Sides::register(&metrics, [measure("a", &[1.0])]);
+        let side = sides.side(Vec::new());
+        let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
+        for status in 200..=999 {
+            side.observe(&kind, StatusCode::from_u16(status).expect("three digits"), [0.5]);
+        }
+        let named = (200..=599).filter(|s| StatusCode::from_u16(*s).is_ok_and(|s| s.canonical_reason().is_some()));
+        assert_eq!(side.series.lock().len(), named.count() + 8);
+        let text = metrics.encode().expect("text");
+        for (status, count) in [("200", 1), ("404", 1), ("503", 1), ("2xx", 90), ("7xx", 100), ("9xx", 100)] {
+            let count = format!(
+                "http_response_status_code=\"{status}\",network_protocol_name=\"http\",\
+                network_protocol_version=\"1.1\",url_scheme=\"http\"}} {count}\n"
+            );
+            assert!(text.contains(&format!("a_seconds_count{{http_request_method=\"GET\",{count}")), "{count} {text}");
+        }
+        assert!(!text.contains("\"299\"") && !text.contains("\"777\""));
     }
 }

@@ -2,20 +2,17 @@
 //!
 //! # Hosts
 //!
-//! In standalone a host means, in this order: an exact entry of `hosts`, the longest wildcard entry, a public Service
-//! as `NAME.NS[.svc[.DOMAIN]]`, the bare `NAME` of a public Service in the caller's namespace. The table is rebuilt and
-//! swapped whole when a revision's names change; a burst of changes is one rebuild. Whatever can be settled then is: a
-//! request that names a host plainly (lower case, without port) takes one lookup and no allocation.
-//!
-//! Conflicts are settled before they get here, since only the controller knows which revision is older; should two
-//! claim one host all the same, the first by key has it, on every activator.
+//! In standalone a host is looked up in a [`HostTable`], whose rules keep namespaces apart. It is rebuilt and swapped
+//! whole when names or hosts change; a burst of changes is one rebuild.
 //!
 //! # Odd cases
 //!
 //! - Pods and activators may be told before their revision: they wait for it.
-//! - The caller's namespace is known for pods of revisions alone; a bare name from anywhere else leads nowhere.
+//! - The caller's namespace is known for pods of revisions alone ([`callers`]); a bare name from anywhere else leads
+//!   nowhere.
 
 pub(crate) mod backends;
+mod callers;
 pub(crate) mod explain;
 mod inbox;
 pub(crate) mod readiness;
@@ -26,12 +23,15 @@ use crate::discovery::{Event, Listing, Spec};
 use crate::metrics::Metrics;
 use crate::registry::readiness::Readiness;
 use activator_core::accounting::Clock;
+use activator_core::hold::HeldBytes;
 use activator_core::own_index::own_index;
 use activator_net::Pools;
 use arc_swap::ArcSwap;
 use backends::ProbeBudget;
+use callers::Callers;
 use common::RevisionKey;
-use common::host;
+use common::host::HostPattern;
+use common::hosts::table::{Claimed, HostTable, Named};
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -46,6 +46,8 @@ use tokio::sync::mpsc;
 pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
+    /// What held requests may keep.
+    pub(crate) held: Arc<HeldBytes>,
     pub(crate) pools: Arc<Pools>,
     /// Told when everything is known.
     pub(crate) readiness: Arc<Readiness>,
@@ -60,7 +62,7 @@ pub(crate) struct Registry {
     probe_budget: Arc<ProbeBudget>,
     by_key: DashMap<Box<str>, Arc<Revision>, RandomState>,
     hosts: ArcSwap<Hosts>,
-    namespaces: DashMap<IpAddr, Arc<str>>,
+    callers: Callers,
     state: Mutex<State>,
 }
 
@@ -71,29 +73,22 @@ struct State {
     pods: HashMap<RevisionKey, Listing>,
     activators: HashMap<RevisionKey, Vec<String>>,
     cluster_ips: HashMap<RevisionKey, activator_core::Destination>,
+    /// By namespace: hosts, and names of the revisions that have them.
+    hosts: BTreeMap<String, Vec<(HostPattern, String)>>,
     hosts_changed: bool,
 }
 
-/// The table of hosts.
-#[derive(Default)]
-struct Hosts {
-    /// Everything that can be looked up without further thought.
-    plain: HashMap<Box<str>, Arc<Revision>, RandomState>,
-    /// `hosts` entries: names and `*.domain`.
-    patterns: HashMap<Box<str>, Arc<Revision>>,
-    /// Public Services, `NAME.NS`.
-    services: HashMap<Box<str>, Arc<Revision>>,
-}
+type Hosts = HostTable<Arc<Revision>, RandomState>;
 
 impl Registry {
     /// Knows nothing yet.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self {
+            hosts: ArcSwap::from_pointee(Hosts::empty(&parts.cluster_domain)),
             parts,
             probe_budget: Arc::default(),
             by_key: DashMap::default(),
-            hosts: ArcSwap::default(),
-            namespaces: DashMap::new(),
+            callers: Callers::default(),
             state: Mutex::default(),
         })
     }
@@ -132,21 +127,7 @@ impl Registry {
 
     /// The revision that `host`, as a caller at `peer` wrote it, means.
     pub(crate) fn by_host(&self, host: &str, peer: IpAddr) -> Option<Arc<Revision>> {
-        let hosts = self.hosts.load();
-        if let Some(revision) = hosts.plain.get(host) {
-            return Some(revision.clone());
-        }
-        let host = host::normalize(host)?;
-        hosts.plain.get(host.as_str()).or_else(|| hosts.resolve(&host, &self.parts.cluster_domain)).cloned().or_else(
-            || {
-                let service = host::service_name(&host, &self.parts.cluster_domain)?;
-                let namespace = self.namespaces.get(&peer).map(|entry| entry.value().clone())?;
-                service
-                    .namespace
-                    .is_none()
-                    .then(|| hosts.services.get(service_key(service.name, &namespace).as_str()).cloned())?
-            },
-        )
+        self.hosts.load().get(host, || self.callers.namespace(peer)).cloned()
     }
 
     /// All revisions at this moment, in no order.
@@ -160,21 +141,22 @@ impl Registry {
             Event::Deleted(key) => {
                 state.specs.remove(&key);
                 state.hosts_changed = true;
+                self.map_callers(state, &key);
                 if let Some((_, revision)) = self.by_key.remove(key.to_string().as_str()) {
                     tracing::info!(revision = %key, "revision deleted");
                     revision.delete();
                 }
             }
             Event::Pods { key, listing } => {
-                self.map_namespaces(state, &key, &listing);
                 if let Some(revision) = self.get(&key) {
                     revision.set_pods(listing.clone());
                 }
                 if listing.is_empty() {
                     state.pods.remove(&key)
                 } else {
-                    state.pods.insert(key, listing)
+                    state.pods.insert(key.clone(), listing)
                 };
+                self.map_callers(state, &key);
             }
             Event::Activators { key, addresses } => {
                 if let Some(revision) = self.get(&key) {
@@ -195,6 +177,13 @@ impl Registry {
                     None => state.cluster_ips.remove(&key),
                 };
             }
+            Event::Hosts { namespace, hosts } => {
+                let former = match hosts.is_empty() {
+                    true => state.hosts.remove(&namespace),
+                    false => state.hosts.insert(namespace.clone(), hosts),
+                };
+                state.hosts_changed |= former.as_ref() != state.hosts.get(&namespace);
+            }
             Event::Synced => {}
         }
     }
@@ -205,14 +194,13 @@ impl Registry {
             (Some(former), Some(_)) if former == spec => return,
             (former, Some(revision)) => {
                 revision.apply(&spec);
-                state.hosts_changed |= former.is_none_or(|former| {
-                    (&former.backend.hosts, &former.backend.service) != (&spec.backend.hosts, &spec.backend.service)
-                });
+                state.hosts_changed |= former.is_none_or(|former| former.backend.service != spec.backend.service);
+                self.map_callers(state, &spec.key);
                 return;
             }
             (_, None) => {}
         }
-        let revision = Revision::new(&spec, self.parts.clock.clone(), &self.parts.metrics);
+        let revision = Revision::new(&spec, self.parts.clock.clone(), &self.parts.metrics, self.parts.held.share());
         if let Some(addresses) = state.activators.get(&spec.key) {
             revision.set_activators(self.own_index(addresses));
         }
@@ -225,6 +213,7 @@ impl Registry {
         backends::start(&revision, self.parts.pools.clone(), self.probe_budget.clone());
         self.by_key.insert(spec.key.to_string().into(), revision);
         state.hosts_changed = true;
+        self.map_callers(state, &spec.key);
     }
 
     fn get(&self, key: &RevisionKey) -> Option<Arc<Revision>> {
@@ -235,50 +224,22 @@ impl Registry {
         own_index(&self.parts.own_ip, addresses.iter().map(String::as_str))
     }
 
-    fn map_namespaces(&self, state: &State, key: &RevisionKey, listing: &Listing) {
-        for destination in state.pods.get(key).into_iter().flat_map(Listing::all) {
-            self.namespaces.remove(&destination.address().ip());
-        }
-        let namespace: Arc<str> = key.namespace().into();
-        for destination in listing.all() {
-            self.namespaces.insert(destination.address().ip(), namespace.clone());
-        }
+    /// Notes which addresses are its pods'. Of what is no revision, or not yet, no address is anybody's.
+    fn map_callers(&self, state: &State, key: &RevisionKey) {
+        let own = state.specs.get(key).filter(|spec| !spec.backend.host_network).and_then(|_| state.pods.get(key));
+        let addresses = own.into_iter().flat_map(Listing::all).map(|destination| destination.address().ip());
+        self.callers.set(key, addresses.collect());
     }
 
     fn rebuild_hosts(&self, state: &State) {
-        let mut hosts = Hosts::default();
-        for (key, spec) in &state.specs {
-            let Some(revision) = self.get(key) else { continue };
-            let service = service_key(&spec.backend.service, key.namespace());
-            hosts.services.entry(service.into()).or_insert_with(|| revision.clone());
-            for pattern in spec.backend.hosts.iter().filter_map(|host| host::HostPattern::parse(host)) {
-                hosts.patterns.entry(pattern.to_string().into()).or_insert_with(|| revision.clone());
-            }
-        }
-        let domain = &self.parts.cluster_domain;
-        let spellings = hosts
-            .services
-            .keys()
-            .flat_map(|service| [service.to_string(), format!("{service}.svc"), format!("{service}.svc.{domain}")]);
-        let names = hosts.patterns.keys().filter(|pattern| !pattern.starts_with('*')).map(ToString::to_string);
-        hosts.plain = spellings
-            .chain(names)
-            .filter_map(|host| hosts.resolve(&host, domain).cloned().map(|revision| (host.into(), revision)))
-            .collect();
-        self.hosts.store(Arc::new(hosts));
+        let revisions = state.specs.iter().filter_map(|(key, spec)| {
+            let (namespace, service) = (key.namespace(), spec.backend.service.as_str());
+            Some(Named { namespace, service, means: self.get(key)? })
+        });
+        let hosts = state.hosts.iter().flat_map(|(namespace, hosts)| hosts.iter().map(move |host| (namespace, host)));
+        let claimed = hosts.filter_map(|(namespace, (host, name))| {
+            Some(Claimed { namespace, host, means: self.by_key(namespace, name)? })
+        });
+        self.hosts.store(Arc::new(Hosts::new(&self.parts.cluster_domain, revisions, claimed)));
     }
-}
-
-impl Hosts {
-    /// The revision of a normalized host that names its namespace, or stands in `hosts`.
-    fn resolve(&self, host: &str, cluster_domain: &str) -> Option<&Arc<Revision>> {
-        host::lookup_keys(host).find_map(|key| self.patterns.get(key.as_str())).or_else(|| {
-            let service = host::service_name(host, cluster_domain)?;
-            self.services.get(service_key(service.name, service.namespace?).as_str())
-        })
-    }
-}
-
-fn service_key(name: &str, namespace: &str) -> String {
-    format!("{name}.{namespace}")
 }

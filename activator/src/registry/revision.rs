@@ -9,6 +9,7 @@ use crate::registry::inbox::Handle;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::{AdmissionError, Capacity};
 use activator_core::contract::Contract;
+use activator_core::hold::Share;
 use activator_core::throttler::{ContainerConcurrency, Throttler};
 use activator_core::{Activators, Destination};
 use activator_net::PodObserver;
@@ -30,6 +31,8 @@ pub(crate) struct Revision {
     /// What the autoscaler is told.
     pub(crate) stats: Arc<RevisionStats>,
     pub(crate) metrics: RevisionMetrics,
+    /// Of the memory that held requests may use.
+    pub(crate) memory: Share,
     /// Whether it stands in the list of those that report. The stat sink's.
     pub(crate) reporting: AtomicBool,
     live: ArcSwap<Live>,
@@ -51,6 +54,8 @@ pub(crate) struct Live {
     pub(crate) configuration: String,
     /// `serving.knative.dev/service`, or what stands for it.
     pub(crate) service: String,
+    /// What the API server says to who wants to wake it, while it refuses.
+    pub(crate) wake_refused: Option<Arc<str>>,
 }
 
 /// A revision's bounds of time for one exchange.
@@ -79,13 +84,14 @@ pub(crate) struct Timeline {
 
 impl Revision {
     /// A revision without pods.
-    pub(crate) fn new(spec: &Spec, clock: Arc<dyn Clock>, metrics: &Metrics) -> Arc<Self> {
+    pub(crate) fn new(spec: &Spec, clock: Arc<dyn Clock>, metrics: &Metrics, memory: Share) -> Arc<Self> {
         let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
         let revision = Arc::new(Self {
             key: spec.key.clone(),
             throttler: Arc::new(Throttler::new(concurrency, spec.backend.max_held)),
             stats: RevisionStats::new(clock),
             metrics: metrics.revision(spec),
+            memory,
             reporting: AtomicBool::new(false),
             live: ArcSwap::from_pointee(Live::of(spec)),
             timeline: Mutex::default(),
@@ -147,6 +153,11 @@ impl Revision {
         self.live.load().bounds
     }
 
+    /// What keeps it from being woken, if it has no pod and the API server refuses it one.
+    pub(crate) fn wake_refused(&self) -> Option<Arc<str>> {
+        self.live.load().wake_refused.clone().filter(|_| self.is_cold())
+    }
+
     /// Whether no pod can be sent to.
     pub(crate) fn is_cold(&self) -> bool {
         self.throttler.capacity() == Capacity::CLOSED
@@ -194,6 +205,7 @@ impl Live {
             passthrough: spec.passthrough.clone(),
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
+            wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             bounds: Bounds {
                 total: Duration::from_millis(spec.backend.timeout_ms.max(1)),
                 response_start: millis(spec.backend.response_start_timeout_ms),
@@ -216,6 +228,7 @@ impl Live {
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
+    use activator_core::hold::HeldBytes;
     use common::backend::Backend;
     use common::time::Timestamp;
 
@@ -226,6 +239,6 @@ pub(crate) mod fixture {
         let start = Instant::now();
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
         let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default());
-        Revision::new(&Spec::standalone("ns", backend), clock, &metrics)
+        Revision::new(&Spec::standalone("ns", backend), clock, &metrics, HeldBytes::new(None).share())
     }
 }

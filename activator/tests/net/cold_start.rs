@@ -116,11 +116,8 @@ async fn an_edit_drops_no_held_request_and_a_deletion_tells_them_all() {
     let pod = Pod::saying("awake").await;
     let (answer, ()) = tokio::join!(rig_get(&rig), async {
         rig.until(|load| load.queued == 1).await;
-        rig.revision(|backend| {
-            backend.container_concurrency = 5;
-            backend.hosts = vec!["other.example.com".into()];
-        })
-        .await;
+        rig.hosts("ns", &[("other.example.com", "app")]).await;
+        rig.revision(|backend| backend.container_concurrency = 5).await;
         rig.until(|load| load.queued == 1).await;
         rig.pods(&[pod.address]).await;
     });

@@ -49,6 +49,10 @@ async fn http1_that_can_be_misunderstood_is_refused() {
         ("HTTP/2 with a broken preface", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", Refused(0)),
         ("two spaces", "GET  / HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
         ("a control byte in the target", "GET /\x01 HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("DEL in the target", "GET /\x7f HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("a blank in the target", "GET /a b HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("a fragment behind the host", "GET http://app.ns#/ HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
+        ("a host in brackets", "GET http://<app.ns>/ HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
         ("a target that is none", "GET nowhere HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
         ("no host", "GET / HTTP/1.1\r\n\r\n", Refused(400)),
         ("two hosts", "GET / HTTP/1.1\r\nHost: app.ns\r\nHost: app.ns\r\n\r\n", Refused(400)),
@@ -203,12 +207,11 @@ async fn oversized_heads_are_refused() {
         ("a target of 65 KB", get(&format!("/{}", "p".repeat(66_000)), ""), 414),
         ("a field of 2 MB", get("/", &field(2 << 20)), 431),
         ("fields of 2 MB", get("/", &field(40_000).repeat(52)), 431),
-        ("too many fields", get("/", &"X-A: b\r\n".repeat(101)), 431),
+        ("too many fields", get("/", &"X-A: b\r\n".repeat(1024)), 431),
     ];
     for (name, head, status) in rows {
         let text = answer_to(&rig, head.as_bytes()).await;
-        // The rest of a head that is refused unread may reset the connection before the answer has been read.
-        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")) || text.is_empty(), "{name}: {text}");
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {text}");
     }
     assert_eq!(pod.requests(), 0);
     let mut client = rig.raw().await;
@@ -255,15 +258,15 @@ async fn an_absolute_target_outweighs_the_host() {
 
 // HTTP/2, in frames.
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
 const GOAWAY: u8 = 7;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const CONTINUATION: u8 = 9;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("small").to_be_bytes();
@@ -288,19 +291,21 @@ pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     bytes
 }
 
-const GET: [(&[u8], &[u8]); 4] =
+pub(crate) const GET: [(&[u8], &[u8]); 4] =
     [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"app.ns")];
+
+pub(crate) const POST: [(&[u8], &[u8]); 4] = [(b":method", b"POST"), GET[1], GET[2], GET[3]];
 
 fn get_and(more: &[(&[u8], &[u8])]) -> Vec<u8> {
     block(&[&GET, more].concat())
 }
 
-struct Frames {
+pub(crate) struct Frames {
     stream: TcpStream,
 }
 
 impl Frames {
-    async fn open(rig: &Rig) -> Self {
+    pub(crate) async fn open(rig: &Rig) -> Self {
         let mut stream = rig.raw().await;
         let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         hello.extend(frame(SETTINGS, 0, 0, &[]));
@@ -309,12 +314,12 @@ impl Frames {
     }
 
     /// Writes, as far as the peer takes it.
-    async fn send(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
         let _ = patient(self.stream.write_all(bytes)).await;
     }
 
     /// The next frame's kind, stream and payload; none at the end of the connection.
-    async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
+    pub(crate) async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         patient(self.stream.read_exact(&mut head)).await.ok()?;
         let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
@@ -324,7 +329,7 @@ impl Frames {
 
     /// The error code of what ends `stream` or the connection (GOAWAY, or closed without one); `None` if it is
     /// answered.
-    async fn verdict(&mut self, stream: u32) -> Option<u32> {
+    pub(crate) async fn verdict(&mut self, stream: u32) -> Option<u32> {
         let code = |payload: &[u8]| payload.get(..4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
         loop {
             match self.next().await {

@@ -152,7 +152,7 @@ async fn breaks_off(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
 #[tokio::test]
 async fn http1_answers_that_are_none_are_told_as_such() {
     let large = format!("HTTP/1.1 200 OK\r\nx-large: {}\r\n\r\n", "v".repeat(500 * 1024));
-    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x-a: b\r\n".repeat(500));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x-a: b\r\n".repeat(1500));
     let rows: &[(&str, &[u8], Then)] = &[
         ("status 099", b"HTTP/1.1 099 Low\r\ncontent-length: 0\r\n\r\n", Waits),
         ("status 1000", b"HTTP/1.1 1000 High\r\ncontent-length: 0\r\n\r\n", Waits),
@@ -182,7 +182,7 @@ async fn http1_answers_that_are_none_are_told_as_such() {
         ),
         ("chunks of HTTP/1.0", b"HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", Waits),
         ("a field of 500 KB", large.as_bytes(), Waits),
-        ("500 fields", many.as_bytes(), Waits),
+        ("1500 fields", many.as_bytes(), Waits),
         ("a head without end", b"HTTP/1.1 200 OK\r\n", Repeats(&[b'x'; 4096])),
         ("fields without end", b"HTTP/1.1 200 OK\r\n", Repeats(b"x-a: b\r\n")),
         ("interim answers without end", b"", Repeats(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")),
@@ -236,6 +236,19 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
+/// An answer's head with a field whose value has `size` bytes, and so many references to it, a byte each.
+fn references(stream: u32, size: usize, count: usize) -> Vec<u8> {
+    // 200 is the static table's; then a literal that is added to the dynamic one, where it is the 62nd of both.
+    let mut block = vec![0x88, 0x40, 1, b'x'];
+    match size {
+        0..127 => block.push(size as u8),
+        _ => block.extend([0x7f, (size - 127) as u8 | 0x80, ((size - 127) >> 7) as u8]),
+    }
+    block.extend(vec![b'v'; size]);
+    block.extend(vec![0xbe; count]);
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, &block)
+}
+
 fn http2_rows() -> Vec<(&'static str, Vec<u8>, Then)> {
     let head = |fields: &[(&[u8], &[u8])]| frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(fields));
     let ok: (&[u8], &[u8]) = (b":status", b"200");
@@ -260,6 +273,9 @@ fn http2_rows() -> Vec<(&'static str, Vec<u8>, Then)> {
             frame(HEADERS, END_STREAM, 1, &block(&[ok])),
             Repeats(b"\0\0\x06\x09\0\0\0\0\x01\0\x01a\x02bc"),
         ),
+        ("a little more than 400 KiB of references", references(1, 4000, 102), Waits),
+        ("ten megabytes of references", references(1, 4000, 2600), Waits),
+        ("12 000 references to next to nothing", references(1, 0, 12_000), Waits),
         (
             "a head in pieces with others between",
             [frame(HEADERS, 0, 1, &block(&[ok])), frame(DATA, 0, 1, b"x"), frame(CONTINUATION, 0, 1, &[])].concat(),
@@ -275,6 +291,31 @@ async fn http2_answers_that_are_none_are_told_as_such() {
         let answer = if name == "HTTP/1.1" { answer } else { [settings, answer].concat() };
         is_refused(name, Protocol::H2c, &answer, then).await;
     }
+}
+
+/// Goal: the pod is told the bound, and what is within it passes, however few bytes it had on the way.
+#[tokio::test]
+async fn http2_heads_within_the_bound_pass() {
+    let answer = [frame(SETTINGS, 0, 0, &[]), references(1, 4000, 98)].concat();
+    let pod = Hostile::start(Protocol::H2c, &answer, Waits).await;
+    let rig = rig(Protocol::H2c, &pod).await;
+    for _ in 0..3 {
+        let answer = rig.send(rig::post("/")).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        assert_eq!(answer.headers.get_all("x").iter().count(), 99);
+    }
+    let listener = listen().await;
+    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let told = async {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("dialled");
+            let (mut hello, bound) = (vec![0; 24 + 9 + 60], [&[0, 6][..], &(400 * 1024_u32).to_be_bytes()].concat());
+            if let Ok(n @ 34..) = stream.read(&mut hello).await {
+                return hello[..n].windows(6).any(|setting| setting == bound);
+            }
+        }
+    };
+    assert!(tokio::time::timeout(rig::PATIENCE, told).await.expect("it dials"), "no SETTINGS_MAX_HEADER_LIST_SIZE");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What passes through, and how: protocols, bodies, trailers, upgrades, heads.
 
 use crate::rig::{self, Answer, Pod, Rig, http2_client, patient, read_to_end, read_until, write};
+use activator::Options;
 use activator::discovery::{Event, Listing};
 use bytes::Bytes;
 use common::backend::{Probe, Protocol};
@@ -16,7 +17,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn warm(pod: &Pod, protocol: Protocol) -> Rig {
-    let rig = Rig::start().await;
+    warm_with(pod, protocol, |_| {}).await
+}
+
+async fn warm_with(pod: &Pod, protocol: Protocol, change: impl FnOnce(&mut Options)) -> Rig {
+    let rig = Rig::start_with(change).await;
     rig.revision(|backend| {
         backend.protocol = protocol;
         backend.timeout_ms = 10_000;
@@ -47,6 +52,34 @@ x-forwarded-for: 127.0.0.1
 x-forwarded-proto: http
 x-kept: 1";
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, expected));
+}
+
+/// Goal: over HTTP/1.1 and HTTP/2, towards pods of either, a pod reads of a stranger's request where it came from and
+/// nothing that the stranger says of it; a trusted proxy is added to what it says.
+#[tokio::test]
+async fn only_a_trusted_proxy_says_whom_a_request_has_passed() {
+    const FORGED: [(&str, &str); 3] =
+        [("forwarded", "for=203.0.113.9"), ("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")];
+    const REPLACED: &str = "forwarded: for=127.0.0.1;proto=http|x-forwarded-for: 127.0.0.1|x-forwarded-proto: http";
+    const ADDED: &str = "forwarded: for=203.0.113.9, for=127.0.0.1;proto=http|x-forwarded-for: 203.0.113.9, 127.0.0.1|\
+                         x-forwarded-proto: https";
+    let pod = Pod::echoing().await;
+    for (network, expected) in [("127.0.0.0/8", ADDED), ("10.0.0.0/8", REPLACED)] {
+        for protocol in [Protocol::Http1, Protocol::H2c] {
+            let trusting = |options: &mut Options| options.trusted_proxies = vec![network.parse().expect("a network")];
+            let rig = warm_with(&pod, protocol, trusting).await;
+            let forge = |request: http::request::Builder| {
+                FORGED.iter().fold(request, |request, (name, value)| request.header(*name, *value))
+            };
+            let over_http1 = rig.send(forge(Request::get("/").header("host", "app.ns"))).await;
+            let request = forge(Request::get("http://app.ns/")).body(Empty::<Bytes>::new()).expect("valid");
+            let answer = http2_client(rig.address).await.send_request(request).await.expect("an answer");
+            for answer in [over_http1, Answer::read(answer).await] {
+                let said: Vec<_> = answer.body.lines().filter(|line| line.contains("forwarded")).collect();
+                assert_eq!(said.join("|"), expected, "{network} {protocol:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use crate::rig::{self, Pod, patient};
 use activator::Options;
 use bytes::Bytes;
+use common::backend::Backend;
 use common::names;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
@@ -20,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 struct Cluster {
     services: Vec<Value>,
     addresses: Vec<Value>,
+    /// The ledger of hosts.
+    maps: Vec<Value>,
     /// The status with which slices are refused, if they are.
     slices_denied: Option<StatusCode>,
     more: watch::Receiver<Vec<Value>>,
@@ -41,7 +44,10 @@ impl Cluster {
                 ("EndpointSliceList", "discovery.k8s.io/v1", self.addresses.clone())
             }
             "/api/v1/endpoints" => ("EndpointsList", "v1", self.addresses.clone()),
-            "/api/v1/namespaces/knative-serving/configmaps" => ("ConfigMapList", "v1", vec![]),
+            "/api/v1/namespaces/knative-serving/configmaps" => {
+                let is_ledger = request.uri().query().unwrap_or_default().contains("zeroscale.dev%2Fledger%3Dhosts");
+                ("ConfigMapList", "v1", if is_ledger { self.maps.clone() } else { vec![] })
+            }
             other => panic!("nobody may ask for {other}"),
         };
         let query = request.uri().query().unwrap_or_default();
@@ -82,16 +88,31 @@ fn labels(kind: &str) -> Value {
     json!({names::SERVICE_TYPE: kind, names::REVISION: "hello"})
 }
 
-fn private_service() -> Value {
+fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
+    json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}])
+}
+
+/// As the autoscaler makes it.
+fn private_service_of(namespace: &str, backend: &Backend) -> Value {
+    let (revision, api_version) = (&backend.revision, "networking.internal.knative.dev/v1alpha1");
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {
-        "namespace": "default", "name": "hello-private", "resourceVersion": "1",
-        "labels": labels("Private"),
-        "annotations": {names::BACKEND: serde_json::to_string(&rig::backend("hello")).expect("serializable")}}})
+        "namespace": namespace, "name": names::private_service(revision), "resourceVersion": "1",
+        "uid": format!("{namespace}-service"),
+        "ownerReferences": owner(api_version, "ServerlessService", revision, &format!("{namespace}-sks")),
+        "labels": {names::SERVICE_TYPE: "Private", names::REVISION: revision},
+        "annotations": {names::BACKEND: serde_json::to_string(backend).expect("serializable")}}})
+}
+
+fn private_service() -> Value {
+    private_service_of("default", &rig::backend("hello"))
 }
 
 fn slice(pod: SocketAddr) -> Value {
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"namespace": "default", "name": "hello-private-x", "resourceVersion": "2", "labels": labels("Private")},
+        "metadata": {
+            "namespace": "default", "name": "hello-private-x", "resourceVersion": "2", "labels": labels("Private"),
+            "ownerReferences": owner("v1", "Service", "hello-private", "default-service"),
+        },
         "ports": [{"name": "http", "port": pod.port()}],
         "endpoints": [{"addresses": [pod.ip().to_string()], "conditions": {"ready": false}}]})
 }
@@ -102,47 +123,150 @@ fn endpoints(pod: SocketAddr) -> Value {
         "subsets": [{"notReadyAddresses": [{"ip": pod.ip().to_string()}], "ports": [{"name": "http", "port": pod.port()}]}]})
 }
 
-/// Runs the plane on `cluster`, sends one request before there is a pod, then announces `address`.
-async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(SocketAddr) -> Value) {
-    let (announce, more) = watch::channel(Vec::new());
-    let cluster = Arc::new(Cluster { services: vec![private_service()], addresses: vec![], slices_denied, more });
-    let api = Pod::start(move |request| {
-        let answer = cluster.answer(&request);
-        async move { answer }
-    })
-    .await;
-    let uri = format!("http://{}", api.address).parse().expect("a URI");
-    let client = kube::Client::try_from(kube::Config::new(uri)).expect("a client");
+/// An activator on an API server.
+struct Plane {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    running: tokio::task::JoinHandle<anyhow::Result<()>>,
+}
 
-    // `run` does not say where it listens.
-    let free = rig::own_address();
-    let mut options = Options::new("activator-0", [127, 0, 0, 1].into(), Mode::Standalone);
-    (options.http1, options.h2c) = (free, rig::free());
-    options.stat_url = format!("ws://{free}");
-    options.linger = std::time::Duration::ZERO;
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(activator::run(options, client, Arc::new(Dns), shutdown.clone()));
+impl Plane {
+    /// Runs it until it knows what `cluster` knows.
+    async fn start(cluster: Cluster) -> Self {
+        let cluster = Arc::new(cluster);
+        let api = Pod::start(move |request| {
+            let answer = cluster.answer(&request);
+            async move { answer }
+        })
+        .await;
+        let uri = format!("http://{}", api.address).parse().expect("a URI");
+        let client = kube::Client::try_from(kube::Config::new(uri)).expect("a client");
+        std::mem::forget(api); // Serves until the test's end.
 
-    let pod = Pod::saying("hello").await;
-    let get = async |host: &str| {
-        let mut client = rig::http1_client(free).await;
+        // `run` does not say where it listens.
+        let address = rig::own_address();
+        let mut options = Options::new("activator-0", [127, 0, 0, 1].into(), Mode::Standalone);
+        (options.http1, options.h2c) = (address, rig::free());
+        options.stat_url = format!("ws://{address}");
+        options.linger = std::time::Duration::ZERO;
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(activator::run(options, client, Arc::new(Dns), shutdown.clone()));
+        let plane = Self { address, shutdown, running };
+        patient(async {
+            while tokio::net::TcpStream::connect(address).await.is_err()
+                || plane.get("nobody.default").await.status != StatusCode::NOT_FOUND
+            {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        plane
+    }
+
+    async fn get(&self, host: &str) -> rig::Answer {
+        let mut client = rig::http1_client(self.address).await;
         let request = Request::get("/").header("host", host).body(Empty::<Bytes>::new()).expect("valid");
         rig::Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
-    };
-    patient(async {
-        while tokio::net::TcpStream::connect(free).await.is_err()
-            || get("nobody.default").await.status != StatusCode::NOT_FOUND
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-    let (answer, ()) = tokio::join!(get("hello.default"), async {
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        patient(self.running).await.expect("no panic").expect("a clean end");
+    }
+}
+
+/// Runs the plane on a cluster with one revision, sends one request before there is a pod, then announces `address`.
+async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(SocketAddr) -> Value) {
+    let (announce, more) = watch::channel(Vec::new());
+    let services = vec![private_service()];
+    let plane = Plane::start(Cluster { services, addresses: vec![], maps: vec![], slices_denied, more }).await;
+    let pod = Pod::saying("hello").await;
+    let (answer, ()) = tokio::join!(plane.get("hello.default"), async {
         announce.send_replace(vec![json!({"type": "ADDED", "object": address(pod.address)})]);
     });
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "hello"));
-    shutdown.cancel();
-    patient(running).await.expect("no panic").expect("a clean end");
+    plane.stop().await;
+}
+
+/// Goal: whatever somebody writes who may edit Services and slices of the namespace `evil` alone, and whatever host he is
+/// given, he gets no request for another namespace's names; and what he makes up beside his own counts for nothing.
+/// Method: all such objects at once, each with the address of a server that says so.
+#[tokio::test]
+async fn a_tenant_takes_no_name_of_another() {
+    let (pod, evil) = (Pod::saying("default").await, Pod::saying("evil").await);
+    let backend = |revision: &str, service: &str| Backend { service: service.to_owned(), ..rig::backend(revision) };
+    let own = private_service_of("evil", &backend("hello", "hello"));
+    let mut services = vec![private_service(), own.clone()];
+    // Services of other names, without owner, or with another's words in the annotation.
+    for (n, service) in
+        ["hello.default", "hello.default.svc", "hello.default.svc.cluster", "*.default"].iter().enumerate()
+    {
+        services.push(private_service_of("evil", &backend(&format!("r{n}"), service)));
+    }
+    services.push(private_service_of("evil", &backend("../default/hello", "hello")));
+    services.push(private_service_of("evil", &backend("hello.default", "hello.default")));
+    let mut unowned = own.clone();
+    (unowned["metadata"]["name"], unowned["metadata"]["ownerReferences"]) = (json!("unowned-private"), json!([]));
+    unowned["metadata"]["annotations"][names::BACKEND] =
+        json!(serde_json::to_string(&backend("unowned", "unowned")).expect("serializable"));
+    services.push(unowned);
+    // Slices with the labels and owners of the other namespace's.
+    let slice_in = |namespace: &str, name: &str, revision: &str, uid: &str, pod: SocketAddr| {
+        let mut slice = slice(pod);
+        slice["metadata"]["namespace"] = json!(namespace);
+        slice["metadata"]["name"] = json!(name);
+        slice["metadata"]["labels"][names::REVISION] = json!(revision);
+        slice["metadata"]["ownerReferences"][0]["uid"] = json!(uid);
+        slice["endpoints"][0]["conditions"]["ready"] = json!(true);
+        slice
+    };
+    let addresses = vec![
+        slice_in("default", "a", "hello", "default-service", pod.address),
+        slice_in("default", "not-the-services", "hello", "evil-service", evil.address),
+        slice_in("evil", "a", "hello", "evil-service", evil.address),
+        slice_in("evil", "b", "hello", "default-service", evil.address),
+        slice_in("evil", "c", "unowned", "evil-service", evil.address),
+    ];
+    // Even a ledger that gives them to him gives away no name that is always reserved.
+    let hosts = [
+        "evil.example.com",
+        "*.example.com",
+        "hello",
+        "hello.default",
+        "hello.default.svc",
+        "*.default.svc",
+        "hello.default.svc.cluster.local",
+        "*.svc",
+        "*.local",
+    ];
+    let grants =
+        json!({"hello": {"uid": "any", "hosts": hosts}, "nobody": {"uid": "any", "hosts": ["no.example.org"]}});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"hosts": grants.to_string()}, "metadata": {
+        "namespace": "knative-serving", "name": "hosts.evil", "resourceVersion": "1",
+        "labels": {names::LEDGER: names::LEDGER_OF_HOSTS}}});
+    let (_announce, more) = watch::channel(Vec::new());
+    let plane = Plane::start(Cluster { services, addresses, maps: vec![map], slices_denied: None, more }).await;
+    for (host, expected) in [
+        ("hello.default", "default"),
+        ("hello.default:80", "default"),
+        ("HELLO.default.", "default"),
+        ("hello.default.svc", "default"),
+        ("hello.default.svc.cluster.local", "default"),
+        ("hello.evil", "evil"),
+        ("hello.evil.svc", "evil"),
+        ("evil.example.com", "evil"),
+        ("any.example.com", "evil"),
+    ] {
+        let answer = plane.get(host).await;
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, expected), "{host}");
+    }
+    // The bare name: both namespaces list the caller's address.
+    for host in
+        ["hello", "other.default.svc", "other.default.svc.cluster.local", "unowned.evil", "r0.evil", "no.example.org"]
+    {
+        assert_eq!(plane.get(host).await.status, StatusCode::NOT_FOUND, "{host}");
+    }
+    plane.stop().await;
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
 use bytes::Bytes;
-use common::backend::{HttpGet, Probe, Protocol};
+use common::RevisionKey;
+use common::backend::{Backend, HttpGet, Probe, Protocol};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -224,20 +225,10 @@ async fn a_queue_proxy_is_probed_and_spoken_to_as_knative_does() {
 async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
     let rig =
         Rig::start_with(|options| options.trust_revision_headers = vec!["127.0.0.0/8".parse().expect("a net")]).await;
-    for (name, hosts) in
-        [("one", vec!["a.example.com"]), ("two", vec!["*.example.com"]), ("three", vec!["*.b.example.com"])]
-    {
-        let mut backend = rig::backend(name);
-        backend.hosts = hosts.into_iter().map(str::to_owned).collect();
-        backend.timeout_ms = 5_000;
-        let spec = activator::discovery::Spec::standalone("ns", backend);
-        rig.tell(Event::Revision(Box::new(spec))).await;
-        let pod = Pod::start(move |_| async move { Response::new(rig::full(name)) }).await;
-        let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
-        rig.tell(Event::Pods { key: rig::key(name), listing }).await;
-        std::mem::forget(pod); // Serves until the test's end.
+    rig.hosts("ns", &[("a.example.com", "one"), ("*.example.com", "two"), ("*.b.example.com", "three")]).await;
+    for name in ["one", "two", "three"] {
+        serve(&rig, "ns", name, |_| {}).await;
     }
-    rig::until(|| rig.activator.load(&rig::key("three")).is_some()).await;
     let rows = [
         ("a.example.com", "one"),
         ("A.Example.COM.:8080", "one"),
@@ -255,6 +246,47 @@ async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
     let named = Request::get("/").header("host", "a.example.com");
     let named = named.header("knative-serving-revision", "three").header("knative-serving-namespace", "ns");
     assert_eq!(rig.send(named).await.body, "three", "a trusted peer's headers choose");
+}
+
+/// A revision with a pod that says its namespace and name.
+async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut Backend)) {
+    let mut backend = Backend { timeout_ms: 5_000, ..rig::backend(name) };
+    change(&mut backend);
+    let key = RevisionKey::new(namespace, name);
+    rig.tell(Event::Revision(Box::new(activator::discovery::Spec::standalone(namespace, backend)))).await;
+    let says = if namespace == "ns" { name.to_owned() } else { key.to_string() };
+    let pod = Pod::start(move |_| {
+        let says = says.clone();
+        async move { Response::new(rig::full(says)) }
+    })
+    .await;
+    let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key.clone(), listing }).await;
+    std::mem::forget(pod); // Serves until the test's end.
+    rig::until(|| rig.activator.load(&key).is_some()).await;
+}
+
+/// Goal: a bare name is one of the namespace that alone has the caller's address; of nobody where two have it, or where
+/// the pods that have it share it with their node. What one of them says later changes nothing for the other.
+#[tokio::test]
+async fn a_bare_name_is_looked_up_where_the_caller_is_alone() {
+    let rig = Rig::start().await;
+    serve(&rig, "ns", "app", |_| {}).await;
+    rig::until_async(async || rig.get("app", "/").await.body == "app").await;
+    serve(&rig, "node", "app", |backend| backend.host_network = true).await;
+    rig.settled().await;
+    assert_eq!(rig.get("app", "/").await.body, "app", "a node's address says nothing");
+    serve(&rig, "other", "app", |_| {}).await;
+    rig::until_async(async || rig.get("app", "/").await.status == StatusCode::NOT_FOUND).await;
+    let none = |namespace: &str| Event::Pods { key: RevisionKey::new(namespace, "app"), listing: Listing::default() };
+    rig.tell(none("ns")).await;
+    rig::until_async(async || rig.get("app", "/").await.body == "other/app").await;
+    rig.tell(none("ns")).await;
+    rig.revision(|_| {}).await;
+    assert_eq!(rig.get("app", "/").await.body, "other/app", "a late listing of a former pod erases nothing");
+    rig.tell(none("other")).await;
+    rig::until_async(async || rig.get("app", "/").await.status == StatusCode::NOT_FOUND).await;
+    assert_eq!(rig.get("app.node", "/").await.body, "node/app", "and whole names go on");
 }
 
 /// Goal: under load from many kept-alive clients, with bodies of both framings and a limit on each pod, every answer is

@@ -194,6 +194,45 @@ async fn answers_without_a_body_stay_so() {
     }
 }
 
+/// Goal: methods that may have a body tell the pod that there is none, as upstream does, whatever their client said:
+/// some pods refuse them otherwise (411). Method: clients that leave the length out, which most libraries would add.
+#[tokio::test]
+async fn a_body_that_is_missing_has_a_length() {
+    let pod = Pod::echoing().await;
+    for pair in PAIRS {
+        let rig = pair.rig(&pod).await;
+        let methods = [("POST", true), ("PUT", true), ("PATCH", true), ("GET", false), ("DELETE", false)];
+        for (method, has_length) in methods {
+            let text = match pair.client {
+                Protocol::Http1 => {
+                    let mut client = rig.raw().await;
+                    let request = format!("{method} / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n");
+                    rig::write(&mut client, &request).await;
+                    rig::read_to_end(&mut client).await
+                }
+                Protocol::H2c => {
+                    let (client, connection) = patient(h2::client::handshake(rig.raw().await)).await.expect("settings");
+                    tokio::spawn(connection);
+                    let mut client = patient(client.ready()).await.expect("open");
+                    let request = Request::builder().method(method).uri("http://app.ns/").body(()).expect("valid");
+                    let (response, _) = client.send_request(request, true).expect("open");
+                    let mut body = patient(response).await.expect("an answer").into_body();
+                    let mut text = Vec::new();
+                    while let Some(data) = patient(body.data()).await {
+                        text.extend_from_slice(&data.expect("whole"));
+                    }
+                    String::from_utf8_lossy(&text).into_owned()
+                }
+            };
+            assert!(text.contains("x-forwarded-for: "), "{pair:?} {method}: {text}");
+            let lines = text.trim_end().lines().rev().take_while(|line| !line.is_empty());
+            let told: Vec<_> = lines.filter(|line| line.starts_with("content-length")).collect();
+            let expected: &[&str] = if has_length { &["content-length: 0"] } else { &[] };
+            assert_eq!(told, expected, "{pair:?} {method}: {text}");
+        }
+    }
+}
+
 /// Goal: our own answers to HEAD have no body either, in both protocols, and say how long it would be.
 #[tokio::test]
 async fn refusals_of_heads_are_heads() {

@@ -7,6 +7,7 @@ use activator_core::breaker::Load;
 use bytes::Bytes;
 use common::RevisionKey;
 use common::backend::Backend;
+use common::host::HostPattern;
 use common::stat::WireStatMessage;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
@@ -32,6 +33,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Threads for clients' connections: more than one, so that what goes between them is met.
 pub(crate) const WORKERS: NonZeroUsize = NonZeroUsize::new(2).expect("two");
+
+/// What clients and pods take of a head: more than the activator passes on.
+const FIELDS_MAX: usize = 4096;
+const HEAD_MAX: usize = 4 << 20;
 
 /// A body of either kind.
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -124,6 +129,13 @@ impl Rig {
         until(|| self.activator.load(&key("marker")).is_none()).await;
     }
 
+    /// Revisions of a namespace have these hosts: each with the name of the revision.
+    pub(crate) async fn hosts(&self, namespace: &str, hosts: &[(&str, &str)]) {
+        let pattern = |host: &str| HostPattern::parse(host).expect("a pattern");
+        let hosts = hosts.iter().map(|(host, name)| (pattern(host), (*name).to_owned())).collect();
+        self.tell(Event::Hosts { namespace: namespace.to_owned(), hosts }).await;
+    }
+
     pub(crate) async fn get(&self, host: &str, path: &str) -> Answer {
         self.send(Request::get(path).header("host", host)).await
     }
@@ -160,8 +172,9 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let stream = connect(address).await;
-    let (sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("nothing is sent yet");
+    let mut builder = hyper::client::conn::http1::Builder::new();
+    builder.max_headers(FIELDS_MAX).max_buf_size(HEAD_MAX);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("nothing is sent yet");
     tokio::spawn(connection.with_upgrades());
     sender
 }
@@ -171,8 +184,9 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let stream = connect(address).await;
-    let (sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("settings");
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.max_header_list_size(HEAD_MAX as u32);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("settings");
     tokio::spawn(connection);
     sender
 }
@@ -258,9 +272,10 @@ impl Pod {
                         let answer = handler(request);
                         async move { Ok::<_, Infallible>(answer.await) }
                     });
-                    let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
-                        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-                        .await;
+                    let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    builder.http1().max_headers(FIELDS_MAX).max_buf_size(HEAD_MAX);
+                    builder.http2().max_header_list_size(HEAD_MAX as u32);
+                    let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
                 });
             }
         });
@@ -329,6 +344,16 @@ pub(crate) async fn patient<F: Future>(future: F) -> F::Output {
 pub(crate) async fn until(wanted: impl Fn() -> bool) {
     patient(async {
         while !wanted() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+/// The same for one that has to be asked for.
+pub(crate) async fn until_async(wanted: impl AsyncFn() -> bool) {
+    patient(async {
+        while !wanted().await {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })

@@ -65,7 +65,7 @@ async fn a_drain_finishes_what_runs_over_tls() {
     let gate = Arc::new(Semaphore::new(0));
     let pod = gated(gate.clone()).await;
     let authority = Authority::new("one");
-    let drain = |options: &mut activator::Options| options.drain = Duration::from_millis(1_500);
+    let drain = |options: &mut activator::Options| options.drain = Duration::from_secs(4);
     let rig = Rig::start_configured(drain, configs(&internal(&authority, &authority))).await;
     let address = rig.activator.https.expect("TLS is on");
     rig.revision(|_| {}).await;

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 /// Runs a program to its end, and returns what it printed.
-async fn run(program: &str, arguments: &[&str]) -> String {
+pub(crate) async fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = tokio::process::Command::new(program);
     command.args(arguments).kill_on_drop(true);
     let ended = patient(command.output()).await;

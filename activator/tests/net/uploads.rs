@@ -71,6 +71,30 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
+/// Goal: a client that sends all of its upload before it reads has our refusal, and no reset.
+/// Method: every error counts.
+#[tokio::test]
+async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
+    const LENGTH: usize = 6 << 20;
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.timeout_ms = 200).await;
+    let rows = [
+        ("nobody there", "host: nobody.ns", 404),
+        ("nobody there in time", "host: app.ns", 504),
+        ("a head that is refused", "host: app.ns\r\nexpect: a-coin", 417),
+        ("a head that is not understood", "host: app.ns\r\nx y: z", 400),
+    ];
+    for (name, fields, status) in rows {
+        let mut client = rig.raw().await;
+        write(&mut client, &format!("POST / HTTP/1.1\r\n{fields}\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
+        patient(client.write_all(&vec![b'x'; LENGTH])).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut answer = Vec::new();
+        patient(client.read_to_end(&mut answer)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {answer}");
+    }
+}
+
 /// Goal: an answer that has begun does not stop its upload, and neither waits for the other.
 #[tokio::test]
 async fn an_upload_goes_on_after_its_answer_has_begun() {
@@ -94,8 +118,7 @@ async fn an_upload_goes_on_after_its_answer_has_begun() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: an upload that the pod does not read any further ends when a pod that has answered ends its side, and its
-/// client is told.
+/// Goal: an upload that the pod does not read any further ends with the pod's answer, and its client is told.
 #[tokio::test]
 async fn an_upload_that_nobody_reads_ends_with_its_answer() {
     const LENGTH: usize = 32 << 20;
@@ -120,6 +143,115 @@ async fn an_upload_that_nobody_reads_ends_with_its_answer() {
         let mut rest = Vec::new();
         let _ = patient(pod.read_to_end(&mut rest)).await;
         assert!(rest.len() < LENGTH, "{}", rest.len());
+    }
+    rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+}
+
+/// A pod that answers every request at once and in full, and then reads the upload for as long as it goes on. Tells when
+/// one has ended.
+async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    if protocol == Protocol::Http1 {
+        let (address, mut pods) = scripted().await;
+        tokio::spawn(async move {
+            while let Some((_, mut stream)) = pods.recv().await {
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                    let _ = stream.read_to_end(&mut Vec::new()).await;
+                    sender.send(())
+                });
+            }
+        });
+        return (address, receiver);
+    }
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await?;
+                while let Some((request, mut respond)) = connection.accept().await.transpose()? {
+                    let mut answer = respond.send_response(http::Response::new(()), false)?;
+                    answer.send_data("ok".into(), true)?;
+                    let (sender, mut body) = (sender.clone(), request.into_body());
+                    tokio::spawn(async move {
+                        while let Some(Ok(data)) = body.data().await {
+                            let _ = body.flow_control().release_capacity(data.len());
+                        }
+                        sender.send(())
+                    });
+                }
+                Ok::<_, h2::Error>(())
+            });
+        }
+    });
+    (address, receiver)
+}
+
+/// Goal: an upload whose pod has answered in full, and that neither side ends, ends all the same: at the pod, where it
+/// would run beside the next request, and for its client, whose answer stays whole. Nothing is counted or held after it.
+#[tokio::test]
+async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let (address, mut ended) = answering(protocol).await;
+        let rig = Rig::start().await;
+        rig.revision(|backend| (backend.protocol, backend.container_concurrency) = (protocol, 1)).await;
+        rig.pods(&[address]).await;
+
+        for framing in ["content-length: 100000000", "transfer-encoding: chunked"] {
+            let (mut read, mut write) = rig.raw().await.into_split();
+            let head = format!("POST / HTTP/1.1\r\nhost: app.ns\r\n{framing}\r\n\r\n5f5e100\r\n");
+            write.write_all(head.as_bytes()).await.expect("open");
+            let mut answer = Vec::new();
+            while !answer.windows(2).any(|part| part == b"ok") {
+                assert_ne!(patient(read.read_buf(&mut answer)).await.expect("open"), 0);
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 200 "), "{protocol:?}: {}", String::from_utf8_lossy(&answer));
+            patient(ended.recv()).await.expect("the pod runs");
+            rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+            // It may go on for a little while, to nobody.
+            let mut sent = 0_usize;
+            while patient(write.write_all(&[b'x'; 64 * 1024])).await.is_ok() {
+                sent += 64 * 1024;
+                assert!(sent < 64 << 20, "{protocol:?}, {framing}: still taken");
+            }
+        }
+
+        let (sender, connection) = h2::client::handshake(rig.raw().await).await.expect("settings");
+        tokio::spawn(connection);
+        let request = http::Request::post("http://app.ns/").body(()).expect("a request");
+        let (answer, mut upload) = sender.ready().await.expect("open").send_request(request, false).expect("open");
+        upload.send_data("more is to come".into(), false).expect("open");
+        let mut answer = patient(answer).await.expect("an answer").into_body();
+        assert_eq!(patient(answer.data()).await.expect("data").expect("whole"), "ok", "{protocol:?}");
+        assert!(patient(answer.data()).await.is_none() && patient(answer.trailers()).await.expect("ended").is_none());
+        let reset = patient(std::future::poll_fn(|cx| upload.poll_reset(cx))).await.expect("open");
+        assert_eq!(reset, h2::Reason::NO_ERROR, "{protocol:?}");
+        patient(ended.recv()).await.expect("the pod runs");
+        rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+    }
+}
+
+/// Goal: behind an answer that was complete too early the client's connection ends in order, though it sends on; where
+/// that is known with the head, it is told.
+#[tokio::test]
+async fn a_client_that_has_its_answer_early_is_closed_in_order() {
+    let (address, mut pods) = scripted().await;
+    let rig = warm(address).await;
+    for (first, rest, told) in [("content-length: 2\r\n\r\nok", "", true), ("content-length: 2\r\n\r\n", "ok", false)] {
+        let mut client = rig.raw().await;
+        write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 6\r\n\r\nabc").await;
+        let (_, mut pod) = patient(pods.recv()).await.expect("the head came");
+        write(&mut pod, &format!("HTTP/1.1 200 OK\r\n{first}")).await;
+        let head = read_until(&mut client, "\r\n\r\n").await;
+        assert_eq!(head.contains("connection: close\r\n"), told, "{head}");
+        write(&mut pod, rest).await;
+        patient(pod.read_to_end(&mut Vec::new())).await.expect("closed by the activator");
+        write(&mut client, "de").await;
+        let answer = head + &rig::read_to_end(&mut client).await;
+        assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
     }
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }

@@ -73,3 +73,33 @@ async fn a_probe_that_hangs_delays_nobody() {
     };
     assert!(!is_over, "the probe was given up before");
 }
+
+/// Goal: a request that runs into its bound of time while the API server refuses to wake its revision is told so, in
+/// the API server's words, whenever those came; one that runs into it for another reason is not.
+#[tokio::test]
+async fn who_waits_in_vain_for_a_refused_wake_is_told_why() {
+    let rig = Rig::start().await;
+    let bounded = |refused: Option<&'static str>| {
+        move |backend: &mut common::backend::Backend| {
+            backend.timeout_ms = 500;
+            backend.wake_refused = refused.map(ToOwned::to_owned);
+        }
+    };
+    rig.revision(bounded(None)).await;
+    let late = async {
+        rig.until(|load| load.queued == 1).await;
+        rig.revision(bounded(Some("exceeded quota: pods"))).await;
+    };
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), late);
+    assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (504, "timeout"));
+    let bound = "request took longer than the revision's timeout of 500ms";
+    assert_eq!(answer.body, format!("{bound}; the revision could not be woken: exceeded quota: pods\n"));
+
+    let grpc = Request::post("/s/m").header("host", "app.ns").header("content-type", "application/grpc");
+    let answer = rig.send(grpc).await;
+    assert_eq!(answer.header("grpc-status"), "4");
+    assert!(answer.header("grpc-message").ends_with("could not be woken: exceeded quota: pods"), "{answer:?}");
+
+    rig.revision(bounded(None)).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, format!("{bound}\n"));
+}

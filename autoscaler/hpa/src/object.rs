@@ -64,6 +64,7 @@ pub fn status(written: &v2::HorizontalPodAutoscalerStatus) -> Status {
         last_scale_time: written.last_scale_time.as_ref().map(timestamp),
         current_metrics: written.current_metrics.iter().flatten().map(metric_status).collect(),
         conditions: written.conditions.iter().flatten().map(condition).collect(),
+        observed_generation: written.observed_generation,
     }
 }
 
@@ -123,7 +124,7 @@ pub fn written(status: &Status) -> v2::HorizontalPodAutoscalerStatus {
         last_scale_time: status.last_scale_time.and_then(time),
         current_metrics: Some(metrics).filter(|metrics| !metrics.is_empty()),
         conditions: Some(status.conditions.iter().map(condition).collect()),
-        observed_generation: None,
+        observed_generation: status.observed_generation,
     }
 }
 

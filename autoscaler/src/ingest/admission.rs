@@ -10,16 +10,19 @@
 //!
 //! - What a review said is kept, a good word for [`GOOD_FOR`] and a bad one for [`BAD_FOR`], so that activators that
 //!   come back all at once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most
-//!   [`REVIEWED_MAX`].
+//!   [`REVIEWED_MAX`] of either sort, so that bad words push out no good one.
+//! - A stranger who makes up new tokens is asked about at the pace of [`super::review_limiter`], and refused with 429
+//!   beyond it. Tokens that are known to be good, and other addresses, do not wait for that.
 //! - The API server does not answer: 503, and nothing is kept; the peer dials again. Connections that stand go on.
 //! - A token is looked at when its connection begins, and not again while that lasts: one that expires, or whose Pod
 //!   goes, ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its review is
 //!   too old.
-//! - A refusal is counted, and said when its reason is another than that of the one before.
+//! - A refusal is counted, and each reason is said once a minute, however many peers take turns at it.
 
 #[cfg(test)]
 pub(super) mod tests;
 
+use super::review_limiter::ReviewLimiter;
 use common_runtime::telemetry::Metrics;
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -28,6 +31,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use std::collections::HashMap;
+use std::mem::{Discriminant, discriminant};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +41,10 @@ use tokio::time::{Instant, timeout};
 pub const GOOD_FOR: Duration = Duration::from_secs(60);
 /// How long a refused one is refused without another review.
 pub const BAD_FOR: Duration = Duration::from_secs(10);
-/// Reviews kept at most. A cluster has fewer planes; the rest are strangers'.
+/// Good words kept at most, and bad ones. A cluster has fewer planes.
 pub const REVIEWED_MAX: usize = 1024;
+/// How long a reason is not said again.
+const QUIET: Duration = Duration::from_secs(60);
 /// Longest wait for a review: a dialling peer waits 3 s.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest token that is looked at.
@@ -86,6 +92,9 @@ pub enum TokenError {
     /// An activator that calls itself a forwarder.
     #[error("it is an activator, and only autoscalers forward")]
     NoForwarder,
+    /// Too many unknown tokens have come from its address.
+    #[error("too many unknown tokens have come from its address")]
+    TooMany,
     /// Nobody could be asked.
     #[error("tokens cannot be reviewed: {0}")]
     Unknown(String),
@@ -97,6 +106,7 @@ impl TokenError {
         match self {
             Self::NoToken | Self::BadToken(_) => StatusCode::UNAUTHORIZED,
             Self::Stranger(_) | Self::Unbound | Self::NoForwarder => StatusCode::FORBIDDEN,
+            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
             Self::Unknown(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -113,9 +123,12 @@ struct Reviewed {
 pub struct Gate {
     demand: Demand,
     reviews: Api<TokenReview>,
-    reviewed: Mutex<HashMap<String, Reviewed>>,
+    /// Good words, and bad ones.
+    reviewed: Mutex<[HashMap<String, Reviewed>; 2]>,
+    limiter: Mutex<ReviewLimiter>,
     refusals: Counter,
-    last_logged: Mutex<Option<TokenError>>,
+    /// When each reason was said last.
+    logged: Mutex<HashMap<Discriminant<TokenError>, Instant>>,
 }
 
 impl Gate {
@@ -127,7 +140,14 @@ impl Gate {
             "Handshakes for stats that were refused for want of a good token",
             refusals.clone(),
         );
-        Self { demand, reviews: Api::all(client), reviewed: Mutex::default(), refusals, last_logged: Mutex::default() }
+        Self {
+            demand,
+            reviews: Api::all(client),
+            reviewed: Mutex::default(),
+            limiter: Mutex::default(),
+            refusals,
+            logged: Mutex::default(),
+        }
     }
 
     /// Who sends a handshake with these headers; `forwards`: it says that it carries forwarded stats.
@@ -136,47 +156,70 @@ impl Gate {
     /// It may not send stats.
     pub async fn admit(&self, headers: &HeaderMap, forwards: bool, from: IpAddr) -> Result<Peer, TokenError> {
         let admitted = match token(headers) {
-            Some(token) => self.known(token).await,
+            Some(token) => self.known(token, from).await,
             None => Err(TokenError::NoToken),
         };
         let admitted = match admitted {
             Ok(Peer::Activator(_)) if forwards => Err(TokenError::NoForwarder),
             other => other,
         };
-        match &admitted {
-            Ok(_) => *self.last_logged.lock() = None,
-            Err(refused) => {
-                self.refusals.inc();
-                let former = self.last_logged.lock().replace(refused.clone());
-                if former.as_ref() != Some(refused) {
-                    tracing::warn!(%from, reason = %refused, "a sender of stats was refused; see the token that it is given");
-                }
+        if let Err(refused) = &admitted {
+            self.refusals.inc();
+            if self.is_worth_saying(refused, Instant::now()) {
+                tracing::warn!(%from, reason = %refused, "a sender of stats was refused; see the token that it is given");
             }
         }
         admitted
     }
 
-    async fn known(&self, token: &str) -> Result<Peer, TokenError> {
+    fn is_worth_saying(&self, refused: &TokenError, now: Instant) -> bool {
+        let mut logged = self.logged.lock();
+        let said = logged.get(&discriminant(refused));
+        let is_new = said.is_none_or(|at| now.duration_since(*at) >= QUIET);
+        if is_new {
+            logged.insert(discriminant(refused), now);
+        }
+        is_new
+    }
+
+    async fn known(&self, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
         let now = Instant::now();
-        let kept = self.reviewed.lock().get(token).filter(|reviewed| now < reviewed.until).cloned();
-        if let Some(reviewed) = kept {
+        if let Some(reviewed) = self.kept(token, now) {
             return reviewed.peer;
+        }
+        if !self.limiter.lock().take(from, now) {
+            return Err(TokenError::TooMany);
         }
         let peer = match timeout(REVIEW_TIMEOUT, self.review(token)).await {
             Ok(peer) => peer,
             Err(_) => Err(TokenError::Unknown("the API server does not answer".into())),
         };
+        let now = Instant::now();
+        if peer.is_ok() {
+            self.limiter.lock().give_back(from, now);
+        }
         if !matches!(peer, Err(TokenError::Unknown(_))) {
-            let until = Instant::now() + if peer.is_ok() { GOOD_FOR } else { BAD_FOR };
-            let mut reviewed = self.reviewed.lock();
-            if reviewed.len() >= REVIEWED_MAX {
-                reviewed.retain(|_, known| now < known.until);
-            }
-            if reviewed.len() < REVIEWED_MAX {
-                reviewed.insert(token.to_owned(), Reviewed { peer: peer.clone(), until });
-            }
+            self.keep(token, &peer, now);
         }
         peer
+    }
+
+    fn kept(&self, token: &str, now: Instant) -> Option<Reviewed> {
+        let reviewed = self.reviewed.lock();
+        let known = reviewed.iter().find_map(|known| known.get(token).filter(|reviewed| now < reviewed.until));
+        known.cloned()
+    }
+
+    fn keep(&self, token: &str, peer: &Result<Peer, TokenError>, now: Instant) {
+        let mut reviewed = self.reviewed.lock();
+        let [good, bad] = &mut *reviewed;
+        let (known, lasts) = if peer.is_ok() { (good, GOOD_FOR) } else { (bad, BAD_FOR) };
+        if known.len() >= REVIEWED_MAX {
+            known.retain(|_, reviewed| now < reviewed.until);
+        }
+        if known.len() < REVIEWED_MAX {
+            known.insert(token.to_owned(), Reviewed { peer: peer.clone(), until: now + lasts });
+        }
     }
 
     async fn review(&self, token: &str) -> Result<Peer, TokenError> {

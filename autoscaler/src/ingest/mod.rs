@@ -28,6 +28,7 @@ pub mod attest;
 pub mod counters;
 pub mod forwarded;
 pub mod peers;
+mod review_limiter;
 pub mod stat_server;
 pub mod unfinished;
 

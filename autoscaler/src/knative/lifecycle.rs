@@ -10,7 +10,7 @@ use crate::reconcile::kpa::workload::{Reading, Unserved, Workload};
 use crate::reconcile::parts::{Parts, ReconcilerConfigs};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
-use crate::reconcile::stores::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::scale::{Deciders, Initial, PodSet, SubjectLabels};
 use autoscaler_core::history::{Action, Obstacle};
 use common::RevisionKey as Key;
@@ -79,7 +79,7 @@ impl Lifecycle for Revisions {
         };
         let target_key = TargetKey::of(key.namespace(), &object.spec.scale_target_ref)?;
         let target = self.stores.targets.get(&target_key).inspect_err(|error| {
-            if !matches!(error, TargetError::NotListed { .. }) {
+            if !matches!(error, TargetError::NotListed(_)) {
                 self.deciders.acted(key, Action::refused(Obstacle::TargetNotFound));
             }
         })?;
@@ -126,6 +126,10 @@ impl Lifecycle for Revisions {
 
     fn let_go<'a>(&'a self, _: &'a Key, _: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
         ready(Ok(())).boxed()
+    }
+
+    fn tells_refusals(&self) -> bool {
+        false
     }
 
     fn forget(&self, _: &Key) {}

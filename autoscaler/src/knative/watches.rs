@@ -7,7 +7,6 @@ use common_controller::Priority;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kube::Client;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -21,9 +20,7 @@ impl Watches for NoWatches {
         ready(()).boxed()
     }
 
-    fn autoscaler(&self, _: &Key, _: Option<&Arc<PodAutoscaler>>, _: Option<&Arc<PodAutoscaler>>) -> BTreeSet<Key> {
-        BTreeSet::new()
-    }
+    fn autoscaler(&self, _: &Key, _: Option<&Arc<PodAutoscaler>>, _: Option<&Arc<PodAutoscaler>>) {}
 
     fn serverless(&self, _: &Key, _: Option<&Arc<ServerlessService>>) {}
 

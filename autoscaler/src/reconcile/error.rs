@@ -1,6 +1,6 @@
 //! Why a reconcile did not come to its end. All of them lead to another try after a back-off.
 
-use super::stores::targets::TargetError;
+use super::stores::target_key::TargetError;
 use autoscaler_core::history::Obstacle;
 use common_controller::{Failure, WriteError};
 
@@ -42,7 +42,7 @@ impl Failure for Error {
     fn is_early(&self) -> bool {
         match self {
             Self::Write(error) => error.is_early(),
-            Self::Target(error) => matches!(error, TargetError::NotListed { .. }),
+            Self::Target(error) => matches!(error, TargetError::NotListed(_)),
         }
     }
 

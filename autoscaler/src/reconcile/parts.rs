@@ -2,6 +2,7 @@
 
 use super::kpa::leaving::Leaving;
 use super::kpa::probe::Prober;
+use super::kpa::refusals::Refusals;
 use super::kpa::scaler::Scaler;
 use super::stores::watches::Watches;
 use super::stores::{Queues, Stores};
@@ -29,6 +30,7 @@ pub(crate) struct Parts {
     pub(crate) writes: Writes,
     pub(crate) configs: ReconcilerConfigs,
     pub(crate) leaving: Arc<Leaving>,
+    pub(crate) refusals: Arc<Refusals>,
     pub(crate) scaler: Arc<Scaler>,
     pub(crate) prober: Arc<Prober>,
     pub(crate) engine: Arc<Engine>,
@@ -61,11 +63,16 @@ impl Parts {
         let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
         let stores = Arc::new(Stores::new(client.clone(), queues, watches, shutdown.clone()));
         let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
-        let leaving = Arc::new(Leaving::default());
-        let (stores_of, leaving_of) = (stores.clone(), leaving.clone());
-        let scaler = Arc::new(Scaler { writes: writes.clone(), stores: stores_of, leaving: leaving_of, on_scale });
+        let (leaving, refusals) = (Arc::new(Leaving::default()), Arc::new(Refusals::default()));
+        let scaler = Arc::new(Scaler {
+            writes: writes.clone(),
+            stores: stores.clone(),
+            leaving: leaving.clone(),
+            refusals: refusals.clone(),
+            on_scale,
+        });
         let configs = ReconcilerConfigs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
         let (prober, engine) = (Arc::new(prober), Arc::new(engine));
-        Self { stores, ports, writes, configs, leaving, scaler, prober, engine, cluster_domain }
+        Self { stores, ports, writes, configs, leaving, refusals, scaler, prober, engine, cluster_domain }
     }
 }

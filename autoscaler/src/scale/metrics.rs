@@ -20,7 +20,6 @@ use common_runtime::telemetry::Metrics;
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
-use series::Series;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -112,7 +111,8 @@ impl DeciderMetrics {
     /// Registers them.
     pub fn new(metrics: &Metrics) -> Self {
         let table = Table::default();
-        metrics.collect(Series(table.clone()));
+        let shown = table.clone();
+        metrics.collect(move || series::families(&shown));
         let lateness = metrics.register_with_unit(
             "zeroscale_tick_lateness",
             "From when a phase of revisions was due until the last of them was decided",
@@ -121,7 +121,7 @@ impl DeciderMetrics {
         );
         let scrapes = Scrapes::new();
         let what = "Seconds that scrapes of one revision took";
-        metrics.register("kn_autoscaler_scrape_duration_seconds", what, scrapes.family());
+        metrics.family("kn_autoscaler_scrape_duration_seconds", what, None, scrapes.family());
         Self { table, lateness, scrapes }
     }
 

@@ -2,9 +2,9 @@
 //! of it.
 
 use super::SubjectLabels;
+use common_runtime::telemetry::Family;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ pub(super) struct Labels {
     kn_configuration_name: String,
 }
 
-pub(super) type Durations = Family<Labels, Histogram, fn() -> Histogram>;
+pub(super) type Durations = Family<Labels, Histogram>;
 
 /// The histograms of all configurations. Clones share them.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub(super) struct Series {
 impl Scrapes {
     /// None yet.
     pub(super) fn new() -> Self {
-        Self { durations: Family::new_with_constructor(|| Histogram::new(BOUNDS)), shared: Arc::default() }
+        Self { durations: Family::of(|| Histogram::new(BOUNDS)), shared: Arc::default() }
     }
 
     /// What to register.
@@ -58,7 +58,7 @@ impl Scrapes {
         if let Some(series) = shared.get(&labels).and_then(Weak::upgrade) {
             return series;
         }
-        let histogram = self.durations.get_or_create_owned(&labels);
+        let histogram = self.durations.get_or_create(&labels);
         let series = Arc::new(Series { labels: labels.clone(), scrapes: self.clone(), histogram });
         shared.insert(labels, Arc::downgrade(&series));
         series
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(exists(), 2);
         drop(second);
         assert_eq!(exists(), 1);
-        assert!(scrapes.durations.get(&Labels { k8s_namespace_name: "ns".into(), ..other.labels.clone() }).is_none());
-        assert!(scrapes.durations.get(&other.labels).is_some());
+        let gone = Labels { k8s_namespace_name: "ns".into(), ..other.labels.clone() };
+        assert!(!scrapes.durations.contains(&gone) && scrapes.durations.contains(&other.labels));
     }
 }

@@ -16,7 +16,7 @@ use crate::reconcile::kpa::workload::{Afterwards, NotReady, Reading, Workload};
 use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Selector;
-use crate::reconcile::stores::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
@@ -60,7 +60,7 @@ impl Admission {
         let target_key = TargetKey::of(key.namespace(), &accepted.object.spec.scale_target_ref)?;
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
-            Err(error @ (TargetError::Missing { .. } | TargetError::Unwatchable { .. })) => {
+            Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
                 let (reason, obstacle) = (TARGET_NOT_FOUND, Obstacle::TargetNotFound);
                 let not_ready = NotReady { reason, message: error.to_string(), obstacle };
                 return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
@@ -98,11 +98,7 @@ impl Admission {
             }
             Standing::Absent | Standing::Ours | Standing::Outgoing => {}
         }
-        let hosts = settings.hosts.iter().map(ToString::to_string);
-        let lost_hosts = hosts.filter_map(|host| {
-            let owner = self.cluster.owner_of_host(&host).filter(|owner| owner != key)?;
-            Some((host, owner))
-        });
+        let lost_hosts = settings.hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host));
         let asked = &accepted.object;
         let plain = !backend::has_queue_proxy(&target);
         let adoption = Adoption { replicas: adopted_replicas(object, &target), plain };

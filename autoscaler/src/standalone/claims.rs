@@ -1,23 +1,21 @@
 //! Which Services and hosts PodAutoscalers name, turned around: from a Service or a host to those that name it.
 //!
-//! A host belongs to the oldest PodAutoscaler that names it (of two born in the same second, the first by namespace and
-//! name), so when the owner gives one up, the next in line hears of it.
+//! Whose a host is, is not decided here ([`super::hosts`]).
 
 use common::RevisionKey as Key;
+use common::hosts::claims::{Claim, Ledger, Rules, settle};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 
 /// What one PodAutoscaler names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// When it was created, in seconds since the epoch.
-    pub(crate) created: i64,
     /// Its public Service.
-    pub(crate) service: Option<Key>,
-    /// Further hosts it asks for, lower case.
-    pub(crate) hosts: Vec<String>,
+    pub(crate) service: Key,
+    /// Further hosts that it asks for.
+    pub(crate) claim: Claim,
 }
 
 /// The reverse of [`Named`], for all of them.
@@ -33,39 +31,33 @@ type Few<T> = SmallVec<[T; 1]>;
 struct Inner {
     named: HashMap<Key, Named>,
     by_service: HashMap<Key, Few<Key>>,
-    by_host: HashMap<String, Few<(i64, Key)>>,
+    by_host: HashMap<String, Few<Key>>,
 }
 
 impl Claims {
-    /// Takes in what a PodAutoscaler names now; returns the others whose share of a host may have changed.
-    pub(crate) fn apply(&self, autoscaler: &Key, named: Option<Named>) -> BTreeSet<Key> {
+    /// Takes in what a PodAutoscaler names now; whether that may move a host.
+    pub(crate) fn apply(&self, autoscaler: &Key, named: Option<Named>) -> bool {
         let mut inner = self.inner.write();
-        let mut concerned = BTreeSet::new();
         if inner.named.get(autoscaler) == named.as_ref() {
-            return concerned;
+            return false;
         }
-        if let Some(old) = inner.named.remove(autoscaler) {
-            if let Some(service) = &old.service {
-                remove(&mut inner.by_service, service, autoscaler);
-            }
-            for host in &old.hosts {
-                remove(&mut inner.by_host, host, &(old.created, autoscaler.clone()));
-                concerned.extend(inner.by_host.get(host).into_iter().flatten().map(|(_, key)| key.clone()));
+        let old = inner.named.remove(autoscaler);
+        if let Some(old) = &old {
+            remove(&mut inner.by_service, &old.service, autoscaler);
+            for host in hosts(old) {
+                remove(&mut inner.by_host, &host, autoscaler);
             }
         }
+        let asks = |named: &Option<Named>| named.as_ref().map(|named| named.claim.clone()).filter(Claim::asks);
+        let moves = asks(&old) != asks(&named);
         if let Some(new) = named {
-            if let Some(service) = &new.service {
-                insert(inner.by_service.entry(service.clone()).or_default(), autoscaler.clone());
-            }
-            for host in &new.hosts {
-                let claimants = inner.by_host.entry(host.clone()).or_default();
-                insert(claimants, (new.created, autoscaler.clone()));
-                concerned.extend(claimants.iter().map(|(_, key)| key.clone()));
+            insert(inner.by_service.entry(new.service.clone()).or_default(), autoscaler.clone());
+            for host in hosts(&new) {
+                insert(inner.by_host.entry(host).or_default(), autoscaler.clone());
             }
             inner.named.insert(autoscaler.clone(), new);
         }
-        concerned.remove(autoscaler);
-        concerned
+        moves
     }
 
     /// Those whose public Service has this name.
@@ -73,10 +65,26 @@ impl Claims {
         self.inner.read().by_service.get(service).into_iter().flatten().cloned().collect()
     }
 
-    /// The owner of a host.
-    pub(crate) fn owner_of_host(&self, host: &str) -> Option<Key> {
-        self.inner.read().by_host.get(host)?.first().map(|(_, key)| key.clone())
+    /// Those that ask for a host.
+    pub(crate) fn of_host(&self, host: &str) -> Vec<Key> {
+        self.inner.read().by_host.get(host).into_iter().flatten().cloned().collect()
     }
+
+    /// All that ask for hosts.
+    pub(crate) fn asking(&self) -> Vec<Key> {
+        let inner = self.inner.read();
+        inner.named.iter().filter(|(_, named)| named.claim.asks()).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Who has which host from now on; `held`: who had which until now.
+    pub(crate) fn settle(&self, held: &Ledger, rules: Rules<'_>) -> Ledger {
+        settle(self.inner.read().named.iter().map(|(key, named)| (key, &named.claim)), held, rules)
+    }
+}
+
+/// As the ledger writes them.
+fn hosts(named: &Named) -> impl Iterator<Item = String> {
+    named.claim.hosts.iter().flatten().map(ToString::to_string)
 }
 
 fn insert<V: Ord>(set: &mut Few<V>, value: V) {
@@ -99,35 +107,27 @@ fn remove<K: Eq + Hash, V: Ord>(map: &mut HashMap<K, Few<V>>, key: &K, value: &V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::host::HostPattern;
 
-    fn hosts(created: i64, hosts: &[&str]) -> Option<Named> {
-        Some(Named { created, hosts: hosts.iter().map(|h| (*h).to_owned()).collect(), ..Named::default() })
+    fn named(service: &str, hosts: &[&str]) -> Option<Named> {
+        let hosts = hosts.iter().filter_map(|host| HostPattern::parse(host)).collect();
+        let claim = Claim { uid: "u".into(), created: 1, hosts: Some(hosts) };
+        Some(Named { service: Key::new("ns", service), claim })
     }
 
     #[test]
-    fn a_host_belongs_to_the_oldest_and_passes_on_when_it_goes() {
-        let claims = Claims::default();
-        let (old, young) = (Key::new("ns", "old"), Key::new("ns", "a-young"));
-        assert!(claims.apply(&young, hosts(20, &["x.example.com"])).is_empty());
-        assert_eq!(claims.owner_of_host("x.example.com"), Some(young.clone()));
-        assert_eq!(claims.apply(&old, hosts(10, &["x.example.com"])), [young.clone()].into());
-        assert_eq!(claims.owner_of_host("x.example.com"), Some(old.clone()));
-        assert!(claims.apply(&old, hosts(10, &["x.example.com"])).is_empty(), "no change concerns nobody");
-        assert_eq!(claims.apply(&old, None), [young.clone()].into(), "the next in line must hear of it");
-        assert_eq!(claims.owner_of_host("x.example.com"), Some(young.clone()));
-        claims.apply(&young, None);
-        assert_eq!(claims.owner_of_host("x.example.com"), None);
-    }
-
-    #[test]
-    fn services_lead_back() {
+    fn services_and_hosts_lead_back() {
         let claims = Claims::default();
         let (a, b, service) = (Key::new("ns", "a"), Key::new("ns", "b"), Key::new("ns", "s"));
-        let named = Named { service: Some(service.clone()), ..Named::default() };
-        claims.apply(&a, Some(named.clone()));
-        claims.apply(&b, Some(named));
+        assert!(!claims.apply(&a, named("s", &[])), "nothing is asked for");
+        assert!(claims.apply(&b, named("s", &["x.example.com"])));
+        assert!(!claims.apply(&b, named("s", &["x.example.com"])), "nothing has changed");
         assert_eq!(claims.of_service(&service), vec![a.clone(), b.clone()]);
-        claims.apply(&a, Some(Named::default()));
-        assert_eq!(claims.of_service(&service), vec![b]);
+        assert_eq!((claims.of_host("x.example.com"), claims.asking()), (vec![b.clone()], vec![b.clone()]));
+        assert!(!claims.apply(&a, named("t", &[])));
+        assert_eq!(claims.of_service(&service), vec![b.clone()]);
+        assert!(claims.apply(&b, None));
+        assert!(claims.of_host("x.example.com").is_empty() && claims.asking().is_empty());
+        assert!(claims.of_service(&service).is_empty());
     }
 }

@@ -3,20 +3,24 @@
 //!
 //! | event | ServerlessService keys | PodAutoscaler keys |
 //! |---|---|---|
-//! | PodAutoscaler | itself, unless only its status changed; those that share a host | those that share a host |
+//! | PodAutoscaler | itself, unless only its status changed | – |
 //! | ServerlessService | itself | – |
 //! | Service | those whose public Service it is, and its owner | those whose public Service it is |
 //! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service` | – |
+//!
+//! What concerns hosts goes other ways ([`super::hosts`]).
 //!
 //! The watches are not narrowed by labels: a foreign Service of our name, and slices that others left behind, have none
 //! of ours.
 
 use super::claims::{Claims, Named};
+use super::hosts::Hosts;
 use super::hpa::Hpa;
 use super::serverless::slices::SERVICE_NAME;
 use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
 use common::annotations::Settings;
+use common::hosts::claims::Claim;
 use common::names;
 use common_api::{PodAutoscaler, ServerlessService};
 use common_controller::objects::controller;
@@ -37,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Cluster {
     pub(crate) services: Arc<Store<Service>>,
     pub(crate) slices: Arc<Store<EndpointSlice>>,
+    pub(crate) hosts: Arc<Hosts>,
     routes: Arc<Routes>,
 }
 
@@ -48,7 +53,7 @@ struct Routes {
     autoscalers: WorkQueue<Key>,
     /// ServerlessServices to reconcile.
     serverless: WorkQueue<Key>,
-    claims: Claims,
+    claims: Arc<Claims>,
     /// Slices by the Service they are about.
     slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
     /// All ServerlessServices, for events that concern each of them.
@@ -57,13 +62,15 @@ struct Routes {
 
 impl Cluster {
     /// One that knows nothing yet. `autoscalers` are PodAutoscalers to reconcile.
-    pub(crate) fn new(hpa: Hpa, system_namespace: &str, autoscalers: WorkQueue<Key>) -> Self {
+    pub(crate) fn new(hpa: Hpa, system_namespace: &str, cluster_domain: &str, autoscalers: WorkQueue<Key>) -> Self {
+        let claims = Arc::<Claims>::default();
+        let hosts = Hosts::new(system_namespace, cluster_domain, claims.clone(), autoscalers.clone());
         let routes = Arc::new(Routes {
             hpa,
             activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
             autoscalers,
             serverless: WorkQueue::new(),
-            claims: Claims::default(),
+            claims,
             slices: RwLock::default(),
             known: RwLock::default(),
         });
@@ -71,6 +78,7 @@ impl Cluster {
         Self {
             services: Arc::new(Store::packing(move |key, old, new| v.service(key, old, new))),
             slices: Arc::new(Store::packing(move |key, old, new| e.slice(key, old, new))),
+            hosts,
             routes,
         }
     }
@@ -90,17 +98,13 @@ impl Cluster {
     pub(crate) fn activators(&self) -> Vec<Arc<EndpointSlice>> {
         self.slices_of(&self.routes.activators)
     }
-
-    /// The PodAutoscaler that a host belongs to.
-    pub(crate) fn owner_of_host(&self, host: &str) -> Option<Key> {
-        self.routes.claims.owner_of_host(host)
-    }
 }
 
 impl Watches for Cluster {
     fn follow<'a>(&'a self, client: &'a Client, shutdown: &'a CancellationToken) -> BoxFuture<'a, ()> {
         self.services.spawn(Api::all(client.clone()), shutdown);
         self.slices.spawn(Api::all(client.clone()), shutdown);
+        self.hosts.follow(client, shutdown);
         async {
             self.services.synced().await;
             self.slices.synced().await;
@@ -108,20 +112,16 @@ impl Watches for Cluster {
         .boxed()
     }
 
-    fn autoscaler(
-        &self,
-        key: &Key,
-        old: Option<&Arc<PodAutoscaler>>,
-        new: Option<&Arc<PodAutoscaler>>,
-    ) -> BTreeSet<Key> {
-        let concerned = self.routes.claims.apply(key, new.map(|autoscaler| self.routes.named(key, autoscaler)));
+    fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
+        if self.routes.claims.apply(key, new.map(|autoscaler| self.routes.named(key, autoscaler))) {
+            self.hosts.look();
+        }
         let same = |a: &Arc<PodAutoscaler>, b: &Arc<PodAutoscaler>| {
             a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
         };
         if !old.zip(new).is_some_and(|(old, new)| same(old, new)) {
             self.look_at_path(key, Priority::Normal);
         }
-        concerned
     }
 
     fn serverless(&self, key: &Key, new: Option<&Arc<ServerlessService>>) {
@@ -143,14 +143,20 @@ impl Watches for Cluster {
 
 impl Routes {
     fn named(&self, key: &Key, autoscaler: &PodAutoscaler) -> Named {
-        // What cannot be read is refused by the reconciler; until it is put right the object claims nothing but its
-        // name.
-        let settings = Settings::read(autoscaler.annotations()).unwrap_or_default();
-        let claims = self.hpa.serves(autoscaler.annotations());
+        // What cannot be read is refused by the reconciler; until it is put right the object has its own name and the
+        // hosts that it had.
+        let settings = Settings::read(autoscaler.annotations()).ok();
+        let hosts = match &settings {
+            Some(_) if !self.hpa.serves(autoscaler.annotations()) => Some(Vec::new()),
+            settings => settings.as_ref().map(|settings| settings.hosts.clone()),
+        };
         Named {
-            created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-            service: Some(Key::new(key.namespace(), public_service(key, &settings))),
-            hosts: settings.hosts.iter().filter(|_| claims).map(ToString::to_string).collect(),
+            service: Key::new(key.namespace(), public_service(key, &settings.unwrap_or_default())),
+            claim: Claim {
+                uid: autoscaler.uid().unwrap_or_default(),
+                created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+                hosts,
+            },
         }
     }
 

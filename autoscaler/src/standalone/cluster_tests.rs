@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::knative::watches::NoWatches;
-use crate::reconcile::stores::targets::{News, TargetKey};
+use crate::reconcile::stores::target_key::{TargetKey, TargetResource};
+use crate::reconcile::stores::targets::News;
 use crate::reconcile::stores::{Queues, Stores};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let queues = Queues::default();
-        let cluster = Arc::new(Cluster::new(Hpa::Engine, "system", queues.autoscalers.clone()));
+        let cluster = Arc::new(Cluster::new(Hpa::Engine, "system", "cluster.local", queues.autoscalers.clone()));
         Self { stores: stores(&queues, cluster.clone()), queues, cluster }
     }
 
@@ -66,8 +67,8 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
     let old = json!({"zeroscale.dev/hosts": "a.example.com", "zeroscale.dev/service": "web"});
     f.autoscaler("old", "2026-01-01T00:00:00Z", old);
-    assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
-    assert_eq!(f.cluster.owner_of_host("a.example.com"), Some(Key::new("ns", "old")));
+    assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
+    assert_eq!(drain(&f.cluster.hosts.queue()).await, ["system/hosts"], "asked for twice, looked at once");
 
     let service: Service = serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "ns"}})).expect("ok");
     f.cluster.services.apply(&Key::new("ns", "web"), "1", Some(service));
@@ -82,8 +83,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.drain().await.1, keys(&["old"]), "one that is not about it any more");
     assert!(f.cluster.slices_of(&Key::new("ns", "web")).is_empty());
 
-    let target =
-        TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: Key::new("ns", "young") };
+    let target = TargetKey { resource: TargetResource::of("apps/v1", "Deployment"), object: Key::new("ns", "young") };
     f.stores.tell_of_target(News::Changed(&target));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
 
@@ -95,7 +95,8 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
     assert_eq!(f.queues.metrics.depth(), 2, "whoever gains a revision must begin to collect");
     f.stores.autoscalers.apply(&Key::new("ns", "old"), "", None);
-    assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])), "a host passes on");
+    assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
+    assert_eq!(drain(&f.cluster.hosts.queue()).await, ["system/hosts"], "a host passes on");
 }
 
 #[tokio::test]

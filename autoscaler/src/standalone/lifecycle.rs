@@ -122,6 +122,10 @@ impl Lifecycle for Autoscalers {
         self.retirement.let_go(key, object).boxed()
     }
 
+    fn tells_refusals(&self) -> bool {
+        true
+    }
+
     fn forget(&self, key: &Key) {
         self.validation.forget(key);
         self.retirement.forget(key);

@@ -1,7 +1,8 @@
 //! The front end beside ordinary Deployments.
 //!
 //! Users write the PodAutoscalers, so each is validated here; its target is taken up as it is found, and given back at
-//! the end. Nobody else looks after ServerlessServices, so their controller is here too. The activators are our own,
+//! the end. Nobody else looks after ServerlessServices, so their controller is here too, and so is that of hosts
+//! ([`hosts`]). The activators are our own,
 //! hence silence counts only where all of them attest it.
 
 mod admission;
@@ -10,7 +11,9 @@ mod claims;
 pub(crate) mod cluster;
 mod conflict_guard;
 mod finalizer;
+mod hosts;
 mod hpa;
+pub(crate) mod ledger;
 pub(crate) mod lifecycle;
 mod retire;
 pub(crate) mod serverless;
@@ -38,6 +41,7 @@ use lifecycle::Autoscalers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use validation::Validation;
 
@@ -116,7 +120,8 @@ impl Decisions for Standalone {
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
         let (hpa, queues) = (self.hpa, Queues::default());
-        let cluster = Arc::new(Cluster::new(hpa, &wiring.system_namespace, queues.autoscalers.clone()));
+        let cluster =
+            Arc::new(Cluster::new(hpa, &wiring.system_namespace, &wiring.cluster_domain, queues.autoscalers.clone()));
         let parts = Parts::new(wiring, queues, cluster.clone(), shutdown);
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone()));
         let autoscalers = Arc::new(Autoscalers::new(&parts, hpa, validation.clone(), cluster.clone()));
@@ -125,7 +130,25 @@ impl Decisions for Standalone {
             let serverless = serverless.clone();
             Box::pin(async move { serverless.reconcile(&key).await })
         });
-        let own = OwnController { kind: "ServerlessService", queue: cluster.queue(), pass };
-        Reconcilers::new(parts, autoscalers, vec![own])
+        let paths = OwnController { kind: "ServerlessService", queue: cluster.queue(), pass };
+        let ledger = Arc::new(ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone() });
+        let queue = cluster.hosts.queue();
+        let pass: Pass = Arc::new(move |key, _| {
+            let ledger = ledger.clone();
+            Box::pin(async move { ledger.reconcile(&key).await })
+        });
+        let hosts = OwnController { kind: "hosts", queue, pass };
+        tokio::spawn(look_with_each_leader(cluster, parts.ports.leadership.changes(), shutdown.clone()));
+        Reconcilers::new(parts, autoscalers, vec![paths, hosts])
+    }
+}
+
+/// Whoever leads the ledger of hosts from now on looks at it.
+async fn look_with_each_leader(cluster: Arc<Cluster>, mut changes: watch::Receiver<u64>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            Ok(()) = changes.changed() => cluster.hosts.look(),
+            () = shutdown.cancelled() => return,
+        }
     }
 }

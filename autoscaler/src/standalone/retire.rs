@@ -19,7 +19,7 @@ use crate::reconcile::kpa::scaler::Scaler;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Selector, Target};
-use crate::reconcile::stores::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::{PodSet, Pods};
 use common::RevisionKey as Key;
@@ -137,9 +137,7 @@ impl Retirement {
         let Ok(target_key) = TargetKey::of(key.namespace(), &object.spec.scale_target_ref) else { return Ok(false) };
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
-            Err(TargetError::NotListed { kind, api_version }) => {
-                return Err(TargetError::NotListed { kind, api_version }.into());
-            }
+            Err(error @ TargetError::NotListed(_)) => return Err(error.into()),
             Err(_) => return Ok(false),
         };
         if let Selector::Labels(labels) = &target.selector {
@@ -190,7 +188,13 @@ mod tests {
 
     #[test]
     fn a_target_gets_back_what_it_had_and_at_least_one_pod() {
-        let target = Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, containers: vec![] };
+        let target = Target {
+            uid: "d".into(),
+            replicas: Some(0),
+            selector: Selector::Missing,
+            host_network: false,
+            containers: vec![],
+        };
         for (found, min_scale, expected) in [(Some("0"), 0, 1), (Some("4"), 0, 4), (Some("1"), 3, 3), (None, 0, 1)] {
             let mut object = PodAutoscaler::new("hello", Default::default());
             object.metadata.annotations = found.map(|n| [(ADOPTED_REPLICAS.to_owned(), n.to_owned())].into());

@@ -31,6 +31,8 @@ pub const FAILED_CREATE: &str = "FailedCreate";
 pub const SERVICE_NOT_OWNED: &str = "ServiceNotOwned";
 /// Reason of our own: an older PodAutoscaler names a host of ours.
 pub const HOST_CONFLICT: &str = "HostConflict";
+/// Reason of the same: its namespace may not have a host.
+pub const HOST_REFUSED: &str = "HostRefused";
 /// Reason of our own: the object breaks a rule; the message names field, value and rule.
 pub const INVALID: &str = "Invalid";
 

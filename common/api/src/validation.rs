@@ -101,13 +101,16 @@ impl Metric {
 }
 
 fn reference(reference: &ObjectReference, path: &str, errors: &mut FieldErrors) {
-    let version = |text: &str| text.split('/').count() <= 2 && text.split('/').all(|part| !part.is_empty());
-    let kind = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric());
-    type Rule<'a> = (&'a str, &'a Option<String>, &'a dyn Fn(&str) -> bool, &'a str);
+    type Rule<'a> = (&'a str, &'a Option<String>, fn(&str) -> bool, &'a str);
     let rules: [Rule<'_>; 3] = [
-        ("apiVersion", &reference.api_version, &version, "a version, or a group, a slash and a version, is expected"),
-        ("kind", &reference.kind, &kind, "a kind such as Deployment is expected"),
-        ("name", &reference.name, &is_object_name, "an object's name is expected: a-z, 0-9, - and ."),
+        (
+            "apiVersion",
+            &reference.api_version,
+            is_api_version,
+            "a version, or a group, a slash and a version, is expected",
+        ),
+        ("kind", &reference.kind, is_kind, "a kind such as Deployment is expected"),
+        ("name", &reference.name, is_object_name, "an object's name is expected: a-z, 0-9, - and ."),
     ];
     for (field, value, good, rule) in rules {
         let path = format!("{path}.{field}");
@@ -119,15 +122,31 @@ fn reference(reference: &ObjectReference, path: &str, errors: &mut FieldErrors) 
     }
 }
 
+/// `VERSION` or `GROUP/VERSION`, each a name of Kubernetes' sort: `v1`, `apps/v1`.
+pub fn is_api_version(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((group, version)) => is_object_name(group) && is_label(version),
+        None => is_label(text),
+    }
+}
+
+/// A kind: ASCII letters and digits, as in `Deployment`.
+pub fn is_kind(text: &str) -> bool {
+    text.len() <= 63
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
 /// RFC 1123 subdomain, as Kubernetes wants of a Deployment's name.
-fn is_object_name(text: &str) -> bool {
-    let label = |label: &str| {
-        !label.is_empty()
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-    };
-    text.len() <= 253 && text.split('.').all(label)
+pub fn is_object_name(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+fn is_label(label: &str) -> bool {
+    !label.is_empty()
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl<V: Clone> Cache<V> {
             }
             Event::InitApply(object) | Event::Apply(object) => {
                 let (key, version, uid) = (key_of(&object), version_of(&object), object.uid());
-                self.relist.saw(&key);
+                self.saw(&key);
                 if !self.is_news(&key, version, uid.as_deref()) {
                     return Vec::new();
                 }
@@ -127,14 +127,23 @@ impl<V: Clone> Cache<V> {
         }
     }
 
+    /// The watch has named an object, which is not missing from the list under way.
+    pub(crate) fn saw(&mut self, key: &ObjectKey) {
+        self.relist.saw(key);
+    }
+
+    /// Whether this very version is held.
+    pub(crate) fn holds(&self, key: &ObjectKey, version: u64) -> bool {
+        version != 0 && self.version(key) == Some(version)
+    }
+
     /// Whether the watch says something that is not known.
     fn is_news(&mut self, key: &ObjectKey, version: u64, uid: Option<&str>) -> bool {
-        let entry = self.entries.get(key);
         if let Some(answers) = &mut self.answers {
             if uid.is_some_and(|uid| answers.gone.contains(uid)) {
                 return false;
             }
-            if let Some(entry) = entry
+            if let Some(entry) = self.entries.get(key)
                 && answers.unconfirmed.contains(key)
             {
                 if (answers.uid)(&entry.value) == uid && version < entry.version {
@@ -143,7 +152,7 @@ impl<V: Clone> Cache<V> {
                 answers.unconfirmed.remove(key);
             }
         }
-        entry.is_none_or(|entry| entry.version != version || version == 0)
+        !self.holds(key, version)
     }
 
     /// The object with that name and uid exists no more; one of another uid is not concerned.
@@ -225,7 +234,7 @@ impl<V> Answers<V> {
 
 /// The resourceVersion as a number. Kubernetes promises since 1.35 that versions of one kind are numbers that grow; one
 /// that is not is never newer.
-fn version_of<K: Resource>(object: &K) -> u64 {
+pub(crate) fn version_of<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().map_or(0, number)
 }
 

@@ -46,6 +46,7 @@ pub mod pass;
 pub mod queue;
 pub mod recorder;
 pub mod relist;
+mod repeats;
 pub mod shares;
 pub mod status;
 pub mod store;

@@ -6,7 +6,7 @@
 //! written either: too little was known to say anything.
 
 use crate::error::{Failure, WriteError};
-use crate::recorder::{Recorder, Severity};
+use crate::recorder::Recorder;
 use crate::status;
 use crate::store::Store;
 use crate::writer::{Kind, Writer};
@@ -64,13 +64,13 @@ where
                 return outcome;
             }
             if !error.is_conflict() {
-                recorder.say(component, &**object, Severity::Warning, "InternalError", error.to_string());
+                recorder.complain(component, &**object, "InternalError", error.to_string());
             }
         }
         status.finish(object.status(), generation, clock.now());
         let written = status::write(writer, store, &latest, status).await;
         if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
-            recorder.say(component, &**object, Severity::Warning, "UpdateFailed", error.to_string());
+            recorder.complain(component, &**object, "UpdateFailed", error.to_string());
         }
         outcome.and(written.map_err(E::from))
     }

@@ -88,6 +88,8 @@ struct Entry {
     failures: u32,
     /// When the first of them was.
     failing_since: Option<Instant>,
+    /// How long it must have failed until that is told again.
+    quiet: Duration,
 }
 
 impl Entry {
@@ -217,6 +219,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         } else {
             entry.failures = 0;
             entry.failing_since = None;
+            entry.quiet = Duration::ZERO;
         }
         match again {
             Some(priority) => {
@@ -326,6 +329,19 @@ impl<K: Ord + Hash + Clone> Item<K> {
         let state = self.queue.shared.state.lock();
         let since = state.entries.get(&self.key).and_then(|entry| entry.failing_since);
         since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether it is time to tell that it fails: once it has for as long as `quiet`, and then whenever that time has
+    /// doubled. A key that fails every few seconds would be all that a log holds.
+    pub fn is_worth_telling(&self, quiet: Duration) -> bool {
+        let lasted = self.failing_for();
+        let mut state = self.queue.shared.state.lock();
+        let Some(entry) = state.entries.get_mut(&self.key) else { return false };
+        let tell = lasted >= quiet.max(entry.quiet);
+        if tell {
+            entry.quiet = lasted * 2;
+        }
+        tell
     }
 
     /// The key.

@@ -5,6 +5,7 @@
 //! Events, the only kind that upstream's roles allow.
 
 use crate::limiter::WriteLimiter;
+use crate::repeats::Repeats;
 use crate::store::key_of;
 use common::write_rate::{Rate, WriteClass};
 use jiff::Timestamp;
@@ -12,7 +13,10 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A few per revision in the worst minute of a cluster with some hundred busy ones.
@@ -22,6 +26,7 @@ const WAITING_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Recorder {
     events: mpsc::Sender<Event>,
+    repeats: Arc<Mutex<Repeats>>,
 }
 
 /// How serious it is.
@@ -60,7 +65,22 @@ impl Recorder {
                 }
             }
         });
-        Self { events }
+        Self { events, repeats: Arc::default() }
+    }
+
+    /// Says what went wrong with `object`, unless the same was said a few minutes ago: for passes that fail in one and the
+    /// same way until somebody sees to it.
+    pub fn complain<K: Resource<DynamicType = ()>>(
+        &self,
+        component: &'static str,
+        object: &K,
+        reason: &str,
+        message: String,
+    ) {
+        let what = (key_of(object), object.meta().uid.as_deref(), K::kind(&()), reason, message.as_str());
+        if self.repeats.lock().is_new(&what, Instant::now()) {
+            self.say(component, object, Severity::Warning, reason, message);
+        }
     }
 
     /// Says something about `object`.

@@ -23,7 +23,7 @@
 //! Trimming: [`Store`] holds whatever its watch makes of an object, for instance a few facts of it.
 
 use crate::ObjectKey;
-use crate::cache::{Cache, number};
+use crate::cache::{Cache, number, version_of};
 use crate::packed::{Held, Packer};
 use common_runtime::watching;
 use futures::StreamExt;
@@ -143,6 +143,12 @@ impl<T: Send + Sync + 'static> Store<T> {
         self.failure.read().clone()
     }
 
+    /// Says why the watch does not work, until the next list is complete: for whoever feeds a store by other means than
+    /// [`Self::follow`].
+    pub fn failed(&self, why: String) {
+        *self.failure.write() = Some(why);
+    }
+
     /// Takes in one version of an object, or its deletion, and tells the listener: for tests, and for whoever feeds a
     /// store by other means than [`Self::follow`].
     pub fn apply(&self, key: &ObjectKey, version: &str, value: Option<T>) {
@@ -163,27 +169,53 @@ impl<T: Send + Sync + 'static> Store<T> {
     }
 
     /// Moves on with one event of the watch, and tells the listener what has changed. `convert` makes the held form of
-    /// an object.
+    /// an object. One task feeds a store.
     pub fn take<K: Resource>(&self, event: watcher::Event<K>, convert: impl FnOnce(K) -> T) {
-        let listed = matches!(event, watcher::Event::InitDone);
-        let mut new = None;
-        let changes = {
-            let mut inner = self.inner.write();
-            if let watcher::Event::Delete(object) = &event {
-                inner.offered.remove(&key_of(object));
+        match event {
+            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => self.take_version(object, convert),
+            event => {
+                let listed = matches!(event, watcher::Event::InitDone);
+                let changes = {
+                    let mut inner = self.inner.write();
+                    if let watcher::Event::Delete(object) = &event {
+                        inner.offered.remove(&key_of(object));
+                    }
+                    // Nothing is held of these events' objects.
+                    let changes = inner.watched.take(event, |object| self.hold(&Arc::new(convert(object))));
+                    changes.iter().for_each(|change| inner.overtake(&change.key));
+                    changes
+                };
+                for change in changes {
+                    let old = change.old.and_then(|old| self.take_out(&old));
+                    (self.listener)(&change.key, old.as_ref(), None);
+                }
+                if listed {
+                    *self.failure.write() = None;
+                    self.synced.send_replace(true);
+                }
             }
-            let changes = inner.watched.take(event, |object| self.hold(new.insert(Arc::new(convert(object)))));
-            changes.iter().for_each(|change| inner.overtake(&change.key));
-            changes
+        }
+    }
+
+    /// One version of an object. It is converted and packed, which takes some ten microseconds, before readers have to
+    /// wait.
+    fn take_version<K: Resource>(&self, object: K, convert: impl FnOnce(K) -> T) {
+        let (key, version) = (key_of(&object), version_of(&object));
+        if self.inner.read().watched.holds(&key, version) {
+            self.inner.write().watched.saw(&key);
+            return;
+        }
+        let new = Arc::new(convert(object));
+        let held = self.hold(&new);
+        let change = {
+            let mut inner = self.inner.write();
+            inner.watched.saw(&key);
+            let change = inner.watched.put(key, version, held);
+            inner.overtake(&change.key);
+            change
         };
-        for change in changes {
-            let old = change.old.and_then(|old| self.take_out(&old));
-            (self.listener)(&change.key, old.as_ref(), new.as_ref());
-        }
-        if listed {
-            *self.failure.write() = None;
-            self.synced.send_replace(true);
-        }
+        let old = change.old.and_then(|old| self.take_out(&old));
+        (self.listener)(&change.key, old.as_ref(), Some(&new));
     }
 
     fn hold(&self, value: &Arc<T>) -> Held<T> {
@@ -212,7 +244,7 @@ impl<T: Send + Sync + 'static> Store<T> {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.take(event, &convert),
-                Err(error) => *self.failure.write() = Some(error.to_string()),
+                Err(error) => self.failed(error.to_string()),
             }
         }
     }
@@ -290,6 +322,33 @@ mod tests {
         assert_eq!(store.get(&key).as_deref(), Some(&7));
         store.apply(&key, "8", Some(8));
         assert_eq!(store.get(&key).as_deref(), Some(&8), "the watch has caught up");
+    }
+
+    /// Goal: nobody who reads waits for an object to be converted and packed; a version that is held is not converted
+    /// again, and a list that names it keeps it.
+    #[test]
+    fn readers_do_not_wait_for_an_object_to_be_packed() {
+        let store = Arc::new(Store::<u32>::packing(|_, _, _| {}));
+        let object = |version: &str| {
+            let mut object = ConfigMap::default();
+            (object.metadata.name, object.metadata.namespace) = (Some("a".into()), Some("ns".into()));
+            object.metadata.resource_version = Some(version.into());
+            object
+        };
+        let (key, mut converted) = (ObjectKey::new("ns", "a"), Vec::new());
+        for version in ["1", "1", "2"] {
+            let before = store.get(&key);
+            store.take(watcher::Event::Init::<ConfigMap>, |_| unreachable!());
+            store.take(watcher::Event::InitApply(object(version)), |_| {
+                assert!(store.inner.try_read().is_some(), "readers wait");
+                assert_eq!(store.get(&key), before);
+                converted.push(version);
+                7
+            });
+            store.take(watcher::Event::InitDone::<ConfigMap>, |_| unreachable!());
+            assert_eq!(store.get(&key).as_deref(), Some(&7));
+        }
+        assert_eq!(converted, ["1", "2"]);
     }
 
     #[tokio::test(start_paused = true)]

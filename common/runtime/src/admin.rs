@@ -7,11 +7,14 @@ pub use ask::get;
 use crate::telemetry::Metrics;
 use crate::tls::{self, rustls::ServerConfig};
 use bytes::Bytes;
+use futures::stream;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,38 +119,39 @@ impl Admin {
             .await;
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    /// A metric that cannot be written breaks the answer off.
+    fn answer(&self, method: &Method, path: &str) -> Response<UnsyncBoxBody<Bytes, fmt::Error>> {
+        let whole = |response: Response<Full<Bytes>>| {
+            response.map(|body| body.map_err(|never: Infallible| match never {}).boxed_unsync())
+        };
         if method != Method::GET {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+            return whole(text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n"));
         }
         if path == "/metrics" {
             let Some(metrics) = &self.metrics else {
-                return text(StatusCode::NOT_FOUND, "metrics-protocol in config-observability is none\n");
+                return whole(text(StatusCode::NOT_FOUND, "metrics-protocol in config-observability is none\n"));
             };
-            return match metrics.encode() {
-                Ok(body) => with_type(StatusCode::OK, OPEN_METRICS, body),
-                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "a metric could not be written\n"),
-            };
+            let parts = metrics.exposition().map(|part| part.map(|text| Frame::data(Bytes::from(text))));
+            let body = StreamBody::new(stream::iter(parts)).boxed_unsync();
+            return with_type(StatusCode::OK, OPEN_METRICS, body);
         }
-        self.pages
-            .iter()
-            .find_map(|page| page(path))
-            .unwrap_or_else(|| text(StatusCode::NOT_FOUND, format!("nothing at {path}; try /metrics\n")))
+        let page = self.pages.iter().find_map(|page| page(path));
+        whole(page.unwrap_or_else(|| text(StatusCode::NOT_FOUND, format!("nothing at {path}; try /metrics\n"))))
     }
 }
 
 /// A plain text response.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    with_type(status, "text/plain; charset=utf-8", body)
+    with_type(status, "text/plain; charset=utf-8", Full::new(body.into()))
 }
 
 /// A JSON response.
 pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    with_type(status, "application/json", body)
+    with_type(status, "application/json", Full::new(body.into()))
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
+fn with_type<B>(status: StatusCode, content_type: &'static str, body: B) -> Response<B> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
     response
@@ -156,10 +160,11 @@ fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Byt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::body::Body;
     use prometheus_client::metrics::counter::Counter;
 
-    #[test]
-    fn metrics_and_pages_share_the_port() {
+    #[tokio::test]
+    async fn metrics_and_pages_share_the_port() {
         let metrics = Metrics::default();
         let served: Counter = metrics.register("served", "Requests served", Counter::default());
         served.inc();
@@ -170,6 +175,9 @@ mod tests {
         assert_eq!(status(Method::GET, "/why"), StatusCode::OK);
         assert_eq!(status(Method::GET, "/x"), StatusCode::NOT_FOUND);
         assert_eq!(status(Method::POST, "/metrics"), StatusCode::METHOD_NOT_ALLOWED);
-        assert!(metrics.encode().expect("text").contains("served_total 1"));
+        let body = admin.answer(&Method::GET, "/metrics").into_body();
+        assert!(!body.is_end_stream() && body.size_hint().upper().is_none(), "its length is not known before");
+        let body = body.collect().await.expect("written").to_bytes();
+        assert!(body.starts_with(b"# HELP served") && body.ends_with(b"served_total 1\n# EOF\n"), "{body:?}");
     }
 }

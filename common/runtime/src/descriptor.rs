@@ -1,9 +1,19 @@
-//! Descriptors whose readiness the runtime tells.
+//! Descriptors: how many there may be, and those whose readiness the runtime tells.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+/// Raises the limit on open descriptors to what the process may have, as Go's programs do. Many systems start processes
+/// with 1024, for the sake of programs that wait with `select`.
+pub fn raise_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "the limit on open descriptors stays as it is");
+    }
+}
 
 /// Registers `fd` with the runtime of the caller; it is taken off and closed when the result is dropped.
 ///

@@ -19,7 +19,7 @@ pub use resolve::{
     bounds, decider_spec, initial_scale, panic_window, pod_retention, progress_deadline, scale_down_delay,
     stable_window, target_burst_capacity, targets,
 };
-pub use settings::{BEHAVIOR, METRICS, PERIOD, PortReference, ProbeOverride, Settings};
+pub use settings::{BEHAVIOR, HOSTS, METRICS, PERIOD, PortReference, ProbeOverride, Settings};
 pub use validate::{validate, validate_progress_deadline};
 
 /// Metric: requests in flight.

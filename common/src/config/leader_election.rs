@@ -1,5 +1,8 @@
 //! `config-leader-election`: timing of the leases, and into how many buckets revisions are shared out.
 //!
+//! A Lease holds its duration in whole seconds, and others go by what it holds. So a fraction of `lease-duration` is
+//! dropped, here as when it is written: no holder believes in a lease that has ended for everybody else.
+//!
 //! `map-lease-prefix.PREFIX` renames the leases of a process that does not name them itself, as the autoscaler does
 //! ([`LeaderElectionConfig::lease_names`]).
 
@@ -10,6 +13,8 @@ use std::time::Duration;
 
 /// Most owner buckets.
 const BUCKETS_MAX: u32 = 10;
+/// Longest lease: what a Lease can hold.
+const LEASE_SECONDS_MAX: u64 = i32::MAX as u64;
 /// A retry may take this much longer than its period, and must still come before the renew deadline.
 const RETRY_JITTER: f64 = 1.2;
 
@@ -18,7 +23,7 @@ const RETRY_JITTER: f64 = 1.2;
 pub struct LeaderElectionConfig {
     /// `buckets`, from 1 to 10, default 1.
     pub buckets: u32,
-    /// `lease-duration`: a lease not renewed for so long may be taken, default 60 s.
+    /// `lease-duration`: a lease not renewed for so long may be taken, in whole seconds, default 60 s.
     pub lease_duration: Duration,
     /// `renew-deadline`: a holder that cannot renew for so long steps down; less than the lease, default 40 s.
     pub renew_deadline: Duration,
@@ -48,7 +53,11 @@ impl LeaderElectionConfig {
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let default = Self::default();
-        let lease = read.duration(&["lease-duration", "leaseDuration"], default.lease_duration.into())?;
+        let asked = read.duration(&["lease-duration", "leaseDuration"], default.lease_duration.into())?;
+        let seconds = asked.to_std().as_secs();
+        let rule = format!("must be from 1 s to {LEASE_SECONDS_MAX} s");
+        ensure((1..=LEASE_SECONDS_MAX).contains(&seconds), "lease-duration", asked, rule)?;
+        let lease = GoDuration::from(Duration::from_secs(seconds));
         let renew = read.duration(&["renew-deadline", "renewDeadline"], default.renew_deadline.into())?;
         let retry = read.duration(&["retry-period", "retryPeriod"], default.retry_period.into())?;
         let buckets = read.parse(&["buckets"], i64::from(default.buckets), golang::parse_i64)?;
@@ -110,6 +119,25 @@ mod tests {
         let config = config.expect("valid");
         assert_eq!((config.lease_duration.as_secs(), config.renew_deadline.as_secs()), (70, 50));
         assert_eq!(read(&[]), Ok(LeaderElectionConfig::default()));
+    }
+
+    /// Goal: what a process believes of its own lease is what others read in it.
+    #[test]
+    fn a_lease_lasts_for_whole_seconds() {
+        let leased = |text: &str| {
+            let config = read(&[("lease-duration", text), ("renew-deadline", "500ms"), ("retry-period", "100ms")]);
+            config.map(|config| config.lease_duration)
+        };
+        for (text, seconds) in
+            [("15500ms", 15), ("15.999999999s", 15), ("1.5s", 1), ("20m", 1200), ("2147483647s", i32::MAX as u64)]
+        {
+            assert_eq!(leased(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["999ms", "0s", "-1s", "2147483648s"] {
+            assert_eq!(leased(text), Err("lease-duration".into()), "{text}");
+        }
+        let fraction = [("lease-duration", "15.9s"), ("renew-deadline", "15.5s")];
+        assert_eq!(read(&fraction), Err("renew-deadline".into()), "it would outlast the lease");
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! Every write carries the resource version it is based on. A holder counts its lease from the moment *before* it sent
 //! the last successful write; others wait for the recorded duration from the moment *after* they saw that write. So a
 //! holder stops believing before anybody may take over, whatever the wall clocks say, as long as monotonic clocks run
-//! at one speed.
+//! at one speed. The duration is what the Lease can hold, whole seconds, for the holder too, and it is counted by one
+//! rule wherever a record is read.
 //!
 //! # Not here
 //!
@@ -38,15 +39,16 @@ const STAGGER_JITTER: Duration = Duration::from_millis(100);
 const CLAIM_PERIOD: Duration = Duration::from_secs(1);
 /// A claim older than this is ignored: its author may be gone.
 const CLAIM_FRESH: Duration = Duration::from_secs(2);
-/// Recorded lease durations are believed within these bounds.
-const DURATION_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+/// A recorded lease duration that is shorter counts as this: it may be somebody's mistake, and nobody holds a lease for
+/// no time. There is no upper bound: a holder believes what it has written, however long that is.
+const DURATION_MIN: Duration = Duration::from_secs(1);
 
 /// What a Lease says, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Holder's identity; empty: free.
     pub holder: String,
-    /// How long others wait after the last change before they take it.
+    /// How long others wait after the last change before they take it; whole seconds.
     pub duration: Duration,
     /// Changes with every renewal; opaque.
     pub renewal: String,
@@ -54,6 +56,13 @@ pub struct Record {
     pub claim: Option<String>,
     /// Resource version.
     pub version: String,
+}
+
+impl Record {
+    /// How long it outlives its last change.
+    fn lasts(&self) -> Duration {
+        self.duration.max(DURATION_MIN)
+    }
 }
 
 /// What to do with one lease.
@@ -128,6 +137,8 @@ impl Election {
             not_before: now,
             stagger: Duration::ZERO,
         };
+        let lease_duration = Duration::from_secs(timing.lease_duration.as_secs()); // What is recorded.
+        let timing = Timing { lease_duration, ..timing };
         // Claims wait until everybody has had a turn at the free leases.
         let next_claim = now + CLAIM_PERIOD * 2;
         Self { me, timing, balance, leases: std::iter::repeat_with(lease).take(count).collect(), next_claim }
@@ -147,7 +158,7 @@ impl Election {
     /// may have taken over since, which a process that is cut off from the API server does not see. `None`: no holder.
     pub fn believed_until(&self, lease: usize) -> Option<Instant> {
         let state = &self.leases[lease];
-        state.record.as_ref().filter(|record| !record.holder.is_empty()).map(|record| state.changed + record.duration)
+        state.record.as_ref().filter(|record| !record.holder.is_empty()).map(|record| state.changed + record.lasts())
     }
 
     /// The lease looks like this now, or is not there.
@@ -157,7 +168,7 @@ impl Election {
         if !state.known
             && let Some(left) = record.as_ref().filter(|record| record.holder == self.me)
         {
-            state.kept_until = Some(now + left.duration.clamp(DURATION_BOUNDS.0, DURATION_BOUNDS.1));
+            state.kept_until = Some(now + left.lasts());
         }
         state.known = true;
         if let (Some(old), Some(new)) = (&state.record, &record)
@@ -296,11 +307,7 @@ impl Election {
             let at = state.held.map_or(state.changed, |sent| sent + self.timing.retry_period);
             return Some((at_earliest(at), write(&self.me, false)));
         }
-        let free_at = if record.holder.is_empty() {
-            state.changed
-        } else {
-            state.changed + record.duration.clamp(DURATION_BOUNDS.0, DURATION_BOUNDS.1)
-        };
+        let free_at = if record.holder.is_empty() { state.changed } else { state.changed + record.lasts() };
         Some((at_earliest(free_at + state.stagger), write(&self.me, true)))
     }
 

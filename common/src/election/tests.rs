@@ -294,3 +294,35 @@ fn what_an_earlier_life_left_is_not_given_away_too_soon() {
     cluster.run(Duration::from_secs(5));
     assert_eq!((held_by(&cluster, 0), held_by(&cluster, 1)), (2, 2), "then shares are fair");
 }
+
+/// Goal: a holder and whoever watches it read one duration: a fraction that the Lease cannot hold is nobody's, and a
+/// long lease is respected for as long as it lasts, by who believes in its holder as by who waits for it.
+#[test]
+fn holder_and_observers_read_one_duration() {
+    let (now, mut rng) = (origin(), StdRng::seed_from_u64(1));
+    let record = |holder: &str, millis: u64| Record {
+        holder: holder.into(),
+        duration: Duration::from_millis(millis),
+        renewal: "1".into(),
+        claim: None,
+        version: "1".into(),
+    };
+    let timing = Timing { lease_duration: Duration::from_millis(15_900), ..TIMING };
+    let mut holder = Election::new("a".into(), 1, timing, false, now);
+    holder.written(0, record("a", 15_000), now, now, &mut rng);
+    assert_eq!(holder.held_until(0), Some(now + Duration::from_secs(15)));
+
+    for (millis, seconds) in [(0, 1), (15_000, 15), (600_000, 600), (1_200_000, 1200), (7_200_000, 7200)] {
+        let mut observer = Election::new("b".into(), 1, TIMING, false, now);
+        observer.observe(0, Some(record("a", millis)), now, &mut rng);
+        let end = now + Duration::from_secs(seconds);
+        assert_eq!(observer.believed_until(0), Some(end), "{millis} ms");
+        assert_eq!(observer.due(end - STEP), [], "{millis} ms: it is still held");
+        assert_eq!(observer.due(end + STAGGER_MAX + STAGGER_JITTER).len(), 1, "{millis} ms: it is free");
+
+        let mut restarted = Election::new("a".into(), 1, TIMING, true, now);
+        restarted.observe(0, Some(record("a", millis)), now, &mut rng);
+        restarted.written(0, record("a", millis), now, now, &mut rng);
+        assert_eq!(restarted.release(end - STEP), [], "{millis} ms: a write of its earlier life may be on its way");
+    }
+}

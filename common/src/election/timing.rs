@@ -8,7 +8,7 @@ pub const WRITE_MARGIN: Duration = Duration::from_secs(2);
 /// When leases are renewed, given up and taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a lease outlives its last renewal.
+    /// How long a lease outlives its last renewal; whole seconds, a fraction is dropped.
     pub lease_duration: Duration,
     /// How long a holder goes on without a renewal; less than the lease duration.
     pub renew_deadline: Duration,

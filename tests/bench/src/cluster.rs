@@ -15,7 +15,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use local::api::ApiServer;
 use serde_json::json;
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,6 +40,8 @@ pub(crate) struct Plane {
     pub(crate) h2c: SocketAddr,
     pub(crate) process: Process,
     client: kube::Client,
+    /// Uids of the revisions' Services.
+    services: Mutex<HashMap<String, String>>,
     _server: ApiServer,
     _files: tempfile::TempDir,
 }
@@ -49,6 +53,7 @@ impl Plane {
         let (server, client) = e2e::bare::start(&format!("127.{}.{third}.0/24", second + 64)).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         e2e::bare::create(&client, None, namespace).await?;
+        e2e::bare::define_resources(&client).await?;
         let files = tempfile::tempdir()?;
         let kubeconfig = files.path().join("kubeconfig");
         std::fs::write(&kubeconfig, server.kubeconfig())?;
@@ -69,7 +74,7 @@ impl Plane {
         let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
         let http1 = settings.address(names::ACTIVATOR_HTTP1_PORT);
         let h2c = settings.address(names::ACTIVATOR_H2C_PORT);
-        let plane = Self { http1, h2c, process, client, _server: server, _files: files };
+        let plane = Self { http1, h2c, process, client, services: Mutex::default(), _server: server, _files: files };
         until("the activator to serve", async || {
             status(http1, "nobody.example.com").await.is_ok_and(|status| status == 404)
         })
@@ -80,17 +85,29 @@ impl Plane {
     /// Creates a revision without pods. Its host is [`host`].
     pub(crate) async fn revision(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
         let backend = Backend { protocol, max_held: HELD_MAX, ..Backend::plain(name) };
+        let serverless = json!({
+            "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+            "metadata": {"name": name},
+            "spec": {"objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "protocolType": "http1"},
+        });
+        let owner = e2e::bare::create(&self.client, Some(NAMESPACE), serverless).await?.metadata.uid;
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {
                 "name": names::private_service(name),
                 "labels": labels(name),
                 "annotations": {names::BACKEND: serde_json::to_string(&backend)?},
+                "ownerReferences": [{
+                    "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+                    "name": name, "uid": owner, "controller": true,
+                }],
             },
             "spec": {"clusterIP": "None", "ports": [{"name": protocol.port_name(), "port": 80}]},
         });
         let api: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
-        api.create(&Default::default(), &serde_json::from_value(service)?).await?;
+        let service = api.create(&Default::default(), &serde_json::from_value(service)?).await?;
+        let uid = service.metadata.uid.context("a Service has a uid")?;
+        self.services.lock().expect("no panic").insert(name.to_owned(), uid);
         Ok(())
     }
 
@@ -98,9 +115,17 @@ impl Plane {
     pub(crate) async fn pods(&self, name: &str, protocol: Protocol, addresses: &[SocketAddr]) -> anyhow::Result<()> {
         let port = addresses.first().map_or(80, SocketAddr::port);
         let endpoints: Vec<_> = addresses.iter().map(|a| json!({"addresses": [a.ip().to_string()]})).collect();
+        let service = self.services.lock().expect("no panic").get(name).cloned();
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": names::private_service(name), "labels": labels(name)},
+            "metadata": {
+                "name": names::private_service(name),
+                "labels": labels(name),
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Service", "name": names::private_service(name), "uid": service,
+                    "controller": true,
+                }],
+            },
             "ports": [{"name": protocol.port_name(), "port": port}],
             "endpoints": endpoints,
         });

@@ -18,5 +18,6 @@ pub mod compare;
 pub mod kinds;
 pub mod run;
 pub mod suite;
+mod worker;
 
 pub use compare::Mismatch;

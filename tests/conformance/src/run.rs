@@ -2,24 +2,32 @@
 //!
 //! A choice that chooses nothing fails, as an unknown kind does: a misspelled name must not look like success. Files
 //! packed with gzip are known by their first bytes.
+//!
+//! Every case ends in time: one that panics, or gives no answer, fails and says what it wanted, the next one runs, and
+//! the summary names both sorts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use flate2::bufread::MultiGzDecoder;
 use serde_json::Value;
 
-use crate::Mismatch;
 use crate::kinds::{self, Check, VectorKind};
-use crate::suite::{Suite, Target};
+use crate::suite::Target;
+use crate::worker::{Outcome, Worker, wanted};
+use crate::{Mismatch, api};
 
 /// Scenarios whose id begins so prepare the server, and run whatever was chosen.
 const SETUP: &str = "setup/";
 
 /// How a file that is packed with gzip begins.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// How long a call to a core may take. They take milliseconds.
+const CORE: Duration = Duration::from_secs(60);
 
 /// Which cases run, and against what.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +57,8 @@ pub struct Score {
     pub failed: usize,
 }
 
-/// Runs the chosen cases of `files`, in order. Each failure is one line of `out`, and the score is the last.
+/// Runs the chosen cases of `files`, in order. Each failure is one line of `out`; then those are named that panicked or
+/// did not end, and the score is the last.
 ///
 /// # Errors
 /// Only when `out` cannot be written. A file that cannot be read counts as a failure.
@@ -63,8 +72,12 @@ pub fn run(options: &Options, files: &[PathBuf], out: &mut impl Write) -> io::Re
 
 struct Runner<'a, W> {
     options: &'a Options,
-    /// Opened at the first case of their kind.
-    suites: HashMap<&'static str, Box<dyn Suite>>,
+    worker: Worker,
+    /// How long a call to a core may take.
+    patience: Duration,
+    /// Where cases stand that panicked, and that did not end.
+    panicked: Vec<String>,
+    endless: Vec<String>,
     /// Kinds of which a case was chosen.
     seen: HashSet<String>,
     /// Whether a case was chosen that only its id could choose.
@@ -75,8 +88,17 @@ struct Runner<'a, W> {
 
 impl<'a, W: Write> Runner<'a, W> {
     fn new(options: &'a Options, out: &'a mut W) -> Self {
-        let (suites, seen) = (HashMap::new(), HashSet::new());
-        Self { options, suites, seen, id_seen: false, score: Score::default(), out }
+        Self {
+            options,
+            worker: Worker::new(options.target.clone()),
+            patience: CORE,
+            panicked: Vec::new(),
+            endless: Vec::new(),
+            seen: HashSet::new(),
+            id_seen: false,
+            score: Score::default(),
+            out,
+        }
     }
 
     fn file(&mut self, path: &Path) -> io::Result<()> {
@@ -109,6 +131,12 @@ impl<'a, W: Write> Runner<'a, W> {
         if let Some(prefix) = options.id.as_ref().filter(|_| !self.id_seen) {
             self.fail(&format!("--id {prefix}"), "no such case in the files")?;
         }
+        self.worker.close();
+        for (how, places) in [("panicked", &self.panicked), ("did not end", &self.endless)] {
+            if !places.is_empty() {
+                writeln!(self.out, "{} {how}: {}", places.len(), places.join(", "))?;
+            }
+        }
         let Score { passed, failed } = self.score;
         writeln!(self.out, "{passed} passed, {failed} failed")?;
         Ok(self.score)
@@ -126,33 +154,45 @@ impl<'a, W: Write> Runner<'a, W> {
         }
         self.seen.insert(name.to_owned());
         self.id_seen |= self.options.id.as_ref().is_some_and(|prefix| id.starts_with(prefix));
-        let result = match kinds::kind(name) {
-            Some(kind) => self.check(kind, &case),
-            None => Err(Mismatch::Broken("unknown kind".into())),
-        };
-        match result {
-            Ok(()) => self.score.passed += 1,
-            Err(mismatch) => self.fail(&format!("{place}: {name}: {id}"), &mismatch.to_string())?,
+        let place = format!("{place}: {name}: {id}");
+        match kinds::kind(name) {
+            Some(kind) => self.case(&place, kind, &case),
+            None => self.fail(&place, &Mismatch::Broken("unknown kind".into()).to_string()),
         }
-        Ok(())
     }
 
-    fn check(&mut self, kind: &'static VectorKind, case: &Value) -> Result<(), Mismatch> {
-        let suite = match kind.check {
-            Check::Pure(check) => return check(case),
-            Check::Suite(_) if self.suites.contains_key(kind.name) => self.suites.get_mut(kind.name),
-            Check::Suite(open) => {
-                let suite = open(&self.options.target).map_err(|e| Mismatch::Broken(format!("{e:#}")))?;
-                Some(self.suites.entry(kind.name).or_insert(suite))
+    fn case(&mut self, place: &str, kind: &'static VectorKind, case: &Value) -> io::Result<()> {
+        let within = match kind.check {
+            Check::Pure(_) => self.patience,
+            Check::Suite(_) => api::bound(case),
+        };
+        let why = match self.worker.check(kind, case, within) {
+            Outcome::Checked(Ok(())) => {
+                self.score.passed += 1;
+                return Ok(());
+            }
+            Outcome::Checked(Err(mismatch)) => mismatch.to_string(),
+            Outcome::Panicked(words) => {
+                self.panicked.push(trimmed(place).to_owned());
+                format!("panicked: {words}; wanted {}", wanted(kind, case))
+            }
+            Outcome::Endless(within) => {
+                self.endless.push(trimmed(place).to_owned());
+                format!("no end within {within:?}; wanted {}", wanted(kind, case))
             }
         };
-        suite.map_or_else(|| Err(Mismatch::Broken("no suite".into())), |suite| suite.check(case))
+        self.fail(place, &why)
     }
 
     fn fail(&mut self, place: &str, why: &str) -> io::Result<()> {
         self.score.failed += 1;
-        writeln!(self.out, "{}: {why}", place.trim_end_matches([':', ' ']))
+        writeln!(self.out, "{}: {why}", trimmed(place))
     }
+}
+
+/// A place without what stands for an id that a case does not have.
+fn trimmed(place: &str) -> &str {
+    place.trim_end_matches([':', ' '])
 }
 
 /// A file's text, unpacked if need be.
@@ -192,6 +232,73 @@ mod tests {
         assert_eq!(lines[0], "file:3: sample_size: want: wanted 8, got 7");
         assert!(lines[1].starts_with("file:4: not JSON: "), "{}", lines[1]);
         assert_eq!(lines[2..], ["file:5: tea_leaves: cannot run: unknown kind", "1 passed, 3 failed"]);
+    }
+
+    fn check_first(case: &Value) -> Result<(), Mismatch> {
+        match case["does"].as_str() {
+            // Without the hook, which may take long to write where it was.
+            Some("panics") => std::panic::resume_unwind(Box::new(format!("at {}", case["id"]))),
+            Some("hangs") => loop {
+                std::thread::park();
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Goal: whatever a core does, its case fails in time, says what it wanted, and is named at the end; what comes
+    /// after it runs.
+    #[test]
+    fn a_case_that_panics_or_never_ends_fails_and_the_run_goes_on() {
+        static KIND: VectorKind = VectorKind { name: "first", expected: &["want"], check: Check::Pure(check_first) };
+        let (mut out, options) = (Vec::new(), Options::default());
+        let mut runner = Runner { patience: Duration::from_millis(200), ..Runner::new(&options, &mut out) };
+        for (id, does) in [("a", ""), ("b", "panics"), ("c", "hangs"), ("d", ""), ("e", "hangs"), ("f", "")] {
+            let case = serde_json::json!({"id": id, "does": does, "steps": [{"want": {"pods": 7}}]});
+            runner.case(&format!("file: first: {id}"), &KIND, &case).expect("a buffer");
+        }
+        let score = runner.finish().expect("a buffer");
+        assert_eq!(score, Score { passed: 3, failed: 3 });
+        let text = String::from_utf8(out).expect("text");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "file: first: b: panicked: at \"b\"; wanted {\"pods\":7}",
+                "file: first: c: no end within 200ms; wanted {\"pods\":7}",
+                "file: first: e: no end within 200ms; wanted {\"pods\":7}",
+                "1 panicked: file: first: b",
+                "2 did not end: file: first: c, file: first: e",
+                "3 passed, 3 failed",
+            ]
+        );
+    }
+
+    /// Goal: what cases share is opened anew after it hung or panicked, and a server that does not start fails each of
+    /// its cases and no other.
+    #[test]
+    fn what_cases_share_is_replaced_when_it_fails() {
+        struct Shared(usize);
+        impl crate::suite::Suite for Shared {
+            fn check(&mut self, case: &Value) -> Result<(), Mismatch> {
+                self.0 += 1;
+                crate::compare::equal("turn", &case["turn"].as_u64().unwrap_or(0), &(self.0 as u64))?;
+                check_first(case)
+            }
+        }
+        static KIND: VectorKind =
+            VectorKind { name: "shared", expected: &["want"], check: Check::Suite(|_| Ok(Box::new(Shared(0)))) };
+        let mut worker = Worker::new(Target::Embedded);
+        let within = Duration::from_millis(200);
+        let mut run = |does: &str, turn: u64| {
+            worker.check(&KIND, &serde_json::json!({"does": does, "turn": turn, "id": ""}), within)
+        };
+        assert_eq!(run("", 1), Outcome::Checked(Ok(())));
+        assert_eq!(run("", 2), Outcome::Checked(Ok(())));
+        assert_eq!(run("panics", 3), Outcome::Panicked("at \"\"".into()));
+        assert_eq!(run("", 1), Outcome::Checked(Ok(())), "a new one");
+        assert_eq!(run("hangs", 2), Outcome::Endless(within));
+        assert_eq!(run("", 1), Outcome::Checked(Ok(())), "a new one");
+        worker.close();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! An API server alone, for tests that play the other parts themselves, and the few objects that such tests begin with.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use kube::api::{DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -44,11 +44,11 @@ pub async fn define_resources(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates an object of any kind; none as the namespace for one that is cluster-wide.
+/// Creates an object of any kind, and returns it as it is then; none as the namespace for one that is cluster-wide.
 ///
 /// # Errors
 /// The API server refuses it, or does not know its kind in time.
-pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> anyhow::Result<()> {
+pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> anyhow::Result<DynamicObject> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.clone().context("an object says what it is")?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
@@ -58,11 +58,13 @@ pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> 
     };
     let created = async {
         // A custom resource is served a moment after its definition was created.
-        while let Err(error) = api.create(&PostParams::default(), &object).await {
-            ensure!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{}: {error}", types.kind);
-            sleep(Duration::from_millis(20)).await;
+        loop {
+            match api.create(&PostParams::default(), &object).await {
+                Ok(created) => return Ok(created),
+                Err(kube::Error::Api(status)) if status.code == 404 => sleep(Duration::from_millis(20)).await,
+                Err(error) => bail!("{}: {error}", types.kind),
+            }
         }
-        Ok(())
     };
     timeout(SERVED_WITHIN, created).await.with_context(|| format!("{} was never served", types.kind))?
 }

@@ -8,8 +8,10 @@
 
 pub mod bare;
 pub mod load;
+pub mod parts;
 pub mod process;
 pub mod relay;
+pub mod soak;
 pub mod space;
 pub mod streams;
 pub mod test_env;

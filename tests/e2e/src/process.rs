@@ -73,6 +73,11 @@ impl Process {
         Ok(Self { child, lines })
     }
 
+    /// Its process id, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Its next line of output.
     ///
     /// # Errors

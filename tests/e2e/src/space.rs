@@ -7,9 +7,10 @@ use faults::stalls::Stalls;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::{Api, Client};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing_subscriber::EnvFilter;
@@ -20,6 +21,9 @@ pub const SOON: Duration = Duration::from_secs(20);
 pub const ASLEEP: Duration = Duration::from_secs(60);
 /// How often a state is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Marks the namespaces of tests.
+const MARK: &str = "zeroscale.dev/e2e";
 
 /// A namespace of an API server.
 pub struct Space {
@@ -37,24 +41,40 @@ impl Space {
     /// # Errors
     /// The API server refuses it.
     pub async fn create_in(client: Client) -> anyhow::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         logs();
-        let namespace = format!("e2e-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
-        Api::all(client.clone()).create(&PostParams::default(), &object).await.context("namespace")?;
-        Ok(Self { client, namespace, stalls: Stalls::new() })
+        let object: Namespace =
+            serde_json::from_value(json!({"metadata": {"generateName": "e2e-", "labels": {MARK: "test"}}}))?;
+        let object = Api::all(client.clone()).create(&PostParams::default(), &object).await.context("namespace")?;
+        Ok(Self { client, namespace: object.name_any(), stalls: Stalls::new() })
     }
 
-    /// Deletes the namespace, and waits until all that was in it is gone. Whoever gives back what PodAutoscalers hold
-    /// must still run.
+    /// Deletes the namespace, and waits until all that was in it is gone; with it the namespaces of tests that did not
+    /// come to their end. Whoever gives back what PodAutoscalers hold must still run.
     ///
     /// # Errors
     /// Something stays.
     pub async fn delete(&self) -> anyhow::Result<()> {
+        self.delete_all(|_| true).await
+    }
+
+    /// Does so with all of tests before this one.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub async fn delete_former(&self) -> anyhow::Result<()> {
+        self.delete_all(|name| name != self.namespace).await
+    }
+
+    async fn delete_all(&self, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
-        self.until(ASLEEP, "the end of the namespace", async || {
-            Ok(namespaces.get_opt(&self.namespace).await?.is_none())
+        let marked = ListParams::default().labels(MARK);
+        self.until(ASLEEP, "the end of namespaces", async || {
+            let mut left = namespaces.list(&marked).await?.items;
+            left.retain(|namespace| wanted(&namespace.name_any()));
+            for namespace in left.iter().filter(|namespace| namespace.metadata.deletion_timestamp.is_none()) {
+                namespaces.delete(&namespace.name_any(), &DeleteParams::default()).await?;
+            }
+            Ok(left.is_empty())
         })
         .await
     }
@@ -168,6 +188,15 @@ impl Space {
     }
 }
 
+/// An administrator's client of the API server that a kubeconfig names.
+///
+/// # Errors
+/// The file cannot be read, or says nothing of use.
+pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    Ok(Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?)
+}
+
 /// Says what the cluster logs if `RUST_LOG` says how much.
 fn logs() {
     if let Ok(filter) = EnvFilter::try_from_default_env() {
@@ -189,6 +218,6 @@ pub fn is_ready(pod: &Pod) -> bool {
 /// The test runs from nowhere.
 pub fn program() -> anyhow::Result<String> {
     let tests = std::env::current_exe()?;
-    let built = tests.parent().and_then(std::path::Path::parent).context("tests lie in a folder of a folder")?;
+    let built = tests.parent().and_then(Path::parent).context("tests lie in a folder of a folder")?;
     Ok(built.join("e2e-workload").display().to_string())
 }

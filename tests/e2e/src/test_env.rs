@@ -2,10 +2,15 @@
 
 use crate::load::Load;
 use crate::space::Space;
+use crate::space::client;
 pub use crate::space::{ASLEEP, SOON, is_ready, program};
 use anyhow::Context;
 use common_api::PodAutoscaler;
-use kube::api::ListParams;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client, ResourceExt};
+use local::up::system::NAMESPACE;
 use local::up::{Cluster, PlaneId, UpOptions};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -42,18 +47,25 @@ impl TestEnv {
         Self::with(UpOptions::default()).await
     }
 
-    /// A cluster as `options` say; on the API server that `E2E_KUBECONFIG` names, if it is set.
+    /// A cluster as `options` say; on the API server that `E2E_KUBECONFIG` names, if it is set and nobody wants to be
+    /// told of its requests. What is left there of tests that did not come to their end is thrown away first.
     ///
     /// # Errors
     /// The cluster does not start.
     pub async fn with(mut options: UpOptions) -> anyhow::Result<Self> {
-        options.external = std::env::var_os("E2E_KUBECONFIG").map(Into::into);
+        options.external = std::env::var_os("E2E_KUBECONFIG").filter(|_| options.audit.is_none()).map(Into::into);
+        if let Some(kubeconfig) = &options.external {
+            forget_settings(&client(kubeconfig).await?).await?;
+        }
         if let Ok(range) = std::env::var("E2E_POD_CIDR") {
             options.pod_cidr = Some(range.parse().context("E2E_POD_CIDR")?);
         }
         let (is_external, autoscalers) = (options.external.is_some(), usize::from(options.autoscalers));
         let cluster = Cluster::start(options).await?;
         let space = Space::create_in(cluster.client()).await?;
+        if is_external {
+            space.delete_former().await?;
+        }
         Ok(Self { cluster, space, is_external, autoscalers })
     }
 
@@ -109,7 +121,7 @@ impl TestEnv {
     /// Ends the cluster in order. What a test has written on an API server that stays is gone when this returns.
     ///
     /// # Panics
-    /// The test's namespace does not end: the tests to come would meet what is in it.
+    /// The test's namespace does not end, or its settings stay: the tests to come would meet them.
     pub async fn end(self) {
         if self.is_external
             && let Err(error) = self.space.delete().await
@@ -117,6 +129,11 @@ impl TestEnv {
             panic!("namespace {}: {error:#}", self.space.namespace);
         }
         self.cluster.shutdown().await;
+        if self.is_external
+            && let Err(error) = forget_settings(&self.space.client).await
+        {
+            panic!("settings in {NAMESPACE}: {error:#}");
+        }
     }
 
     /// Whether the API server knows what pods use. Ours does; one that stays may not, since it asks kubelets, which our
@@ -142,6 +159,29 @@ impl TestEnv {
             Entry::Ingress => self.cluster.ingress,
             Entry::Activator => self.cluster.address(PlaneId::Activator(0)),
         }
+    }
+}
+
+/// Deletes what a test may have set, and who held which lease.
+async fn forget_settings(client: &Client) -> anyhow::Result<()> {
+    let (maps, leases): (Api<ConfigMap>, Api<Lease>) =
+        (Api::namespaced(client.clone(), NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
+    for map in maps.list(&ListParams::default()).await?.items {
+        if map.name_any().starts_with("config-") {
+            gone(maps.delete(&map.name_any(), &DeleteParams::default()).await)?;
+        }
+    }
+    for lease in leases.list(&ListParams::default()).await?.items {
+        gone(leases.delete(&lease.name_any(), &DeleteParams::default()).await)?;
+    }
+    Ok(())
+}
+
+/// Somebody else may have been faster.
+fn gone<T>(deleted: kube::Result<T>) -> kube::Result<()> {
+    match deleted {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => deleted.map(|_| ()),
     }
 }
 

@@ -1,7 +1,17 @@
 //! From zero: requests that find nobody, and wake a workload.
 
+use anyhow::Context;
+use common_api::PodAutoscaler;
+use e2e::test_env::SOON;
 use e2e::{Entry, TestEnv, Workload, both_ways};
-use local::up::{Event, Phases};
+use k8s_openapi::api::core::v1::Event as Told;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use local::up::{Event, Phases, system};
+use serde_json::json;
 use std::time::Duration;
 
 async fn the_first_request_is_answered(entry: Entry) -> anyhow::Result<()> {
@@ -65,8 +75,7 @@ async fn a_host_of_its_own_leads_to_a_service(entry: Entry) -> anyhow::Result<()
     let host = format!("{}.example.com", env.namespace);
     env.deploy(&Workload::new("hosts").annotate("zeroscale.dev/hosts", &host)).await?;
     let load = e2e::Load::new(env.entry(entry), host.to_uppercase());
-    env.until(e2e::test_env::SOON, "the host to lead to the service", async || Ok(load.get("/").await?.status == 200))
-        .await?;
+    env.until(SOON, "the host to lead to the service", async || Ok(load.get("/").await?.status == 200)).await?;
     env.end().await;
     Ok(())
 }
@@ -81,7 +90,7 @@ async fn a_cold_start_is_told_with_its_phases() -> anyhow::Result<()> {
     env.load(Entry::Ingress, "told").get("/").await?;
     let mut scaled = false;
     let (cold, at) = loop {
-        match tokio::time::timeout(e2e::test_env::SOON, events.recv()).await?? {
+        match tokio::time::timeout(SOON, events.recv()).await?? {
             Event::ColdStart { cold, scaled: at } if cold.key.name() == "told" => break (cold, at),
             Event::Scale(scale) => scaled |= scale.key.name() == "told" && (scale.from, scale.to) == (0, 1),
             _ => {}
@@ -91,6 +100,82 @@ async fn a_cold_start_is_told_with_its_phases() -> anyhow::Result<()> {
     assert_eq!(p.signal + p.scale + p.pod + p.probe + p.forward, cold.total());
     assert!(at.is_some() && !p.pod.is_zero(), "patch and pod are told apart: {p:?}");
     assert!(scaled, "the scaling was told before the answer");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: who waits in vain for a workload that the API server refuses to scale is told so in its words; so is its owner,
+/// in the status and in an event.
+/// Method: a target of a kind that the autoscaler may see, and not patch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_that_is_refused_is_told_to_who_waits() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let group = format!("{}.example.com", env.namespace);
+    let definitions: Api<CustomResourceDefinition> = Api::all(env.client.clone());
+    let definition = json!({
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            }}],
+        },
+    });
+    definitions.create(&PostParams::default(), &serde_json::from_value(definition)?).await?;
+    let (roles, bindings): (Api<ClusterRole>, Api<ClusterRoleBinding>) =
+        (Api::all(env.client.clone()), Api::all(env.client.clone()));
+    let role = json!({
+        "metadata": {"name": group},
+        "rules": [{"apiGroups": [group], "resources": ["widgets"], "verbs": ["get", "list", "watch"]}],
+    });
+    let binding = json!({
+        "metadata": {"name": group},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": group},
+        "subjects": [{"kind": "ServiceAccount", "name": "autoscaler", "namespace": system::NAMESPACE}],
+    });
+    roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::namespaced_with(env.client.clone(), &env.namespace, &resource);
+    env.until(SOON, "the kind to be served", async || Ok(widgets.list(&ListParams::default()).await.is_ok())).await?;
+
+    let workload = Workload::new("refused").annotate("zeroscale.dev/timeout", "5s");
+    let mut widget = workload.deployment(&e2e::test_env::program()?);
+    (widget["apiVersion"], widget["kind"]) = (json!(resource.api_version), json!("Widget"));
+    widgets.create(&PostParams::default(), &serde_json::from_value(widget)?).await?;
+    let mut autoscaler = workload.pod_autoscaler();
+    autoscaler["spec"]["scaleTargetRef"] =
+        json!({"apiVersion": resource.api_version, "kind": "Widget", "name": "refused"});
+    env.create::<PodAutoscaler>(autoscaler).await?;
+    env.until(SOON, "a public Service", async || {
+        let status = env.autoscaler("refused").await?.status.unwrap_or_default();
+        Ok(!status.service_name.is_empty())
+    })
+    .await?;
+
+    let answer = env.load(Entry::Activator, "refused").get("/").await?;
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    assert_eq!(answer.status, 504, "{body}");
+    let (_, why) = body.trim_end().split_once("the revision could not be woken: ").context(body.clone())?;
+    let status = env.autoscaler("refused").await?.status.unwrap_or_default();
+    let condition = status.conditions.into_iter().find(|c| c.type_ == "AbleToScale").context("a condition")?;
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "FailedUpdateScale"));
+    assert_eq!(condition.message, why);
+    let events = env.api::<Told>().list(&ListParams::default()).await?;
+    let told = |event: &Told| event.message.as_deref().is_some_and(|message| message.contains(why));
+    assert!(events.iter().any(told), "{why}: {events:#?}");
+
+    // A target that is gone need not be given its replicas back, which would be refused as well.
+    widgets.delete("refused", &DeleteParams::default()).await?;
+    env.api::<PodAutoscaler>().delete("refused", &DeleteParams::default()).await?;
+    env.until(SOON, "the end of the PodAutoscaler", async || {
+        Ok(env.api::<PodAutoscaler>().get_opt("refused").await?.is_none())
+    })
+    .await?;
+    definitions.delete(&format!("widgets.{group}"), &DeleteParams::default()).await?;
+    bindings.delete(&group, &DeleteParams::default()).await?;
+    roles.delete(&group, &DeleteParams::default()).await?;
     env.end().await;
     Ok(())
 }

@@ -119,7 +119,8 @@ async fn knative(client: &Client, pod: SocketAddr) -> anyhow::Result<()> {
         "metadata": {"name": "app-00001-private", "labels": labels("Private")},
         "subsets": [{"notReadyAddresses": [{"ip": pod.ip().to_string()}], "ports": [{"name": "http", "port": pod.port()}]}],
     });
-    create(client, Some("ns"), endpoints).await
+    create(client, Some("ns"), endpoints).await?;
+    Ok(())
 }
 
 /// A request as Knative's ingress sends it on: status line and the rest.

@@ -85,11 +85,12 @@ async fn an_edit_under_load_drops_nothing(entry: Entry) -> anyhow::Result<()> {
         async move { load.steady(8, "/", stop).await }
     });
     env.until(SOON, "a ready pod", async || Ok(env.ready_pods("edit").await? >= 1)).await?;
+    let host = format!("edited.{}.example.com", env.namespace);
     let edits = [
         serde_json::json!({"metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "2"}}}),
         serde_json::json!({"spec": {"containerConcurrency": 2}}),
         serde_json::json!({"metadata": {"annotations": {"zeroscale.dev/timeout": "30s"}}}),
-        serde_json::json!({"metadata": {"annotations": {"zeroscale.dev/hosts": "edited.example.com"}}}),
+        serde_json::json!({"metadata": {"annotations": {"zeroscale.dev/hosts": host}}}),
         serde_json::json!({"spec": {"containerConcurrency": 0}}),
     ];
     for edit in edits {

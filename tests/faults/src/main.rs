@@ -4,11 +4,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 use common::backend::{HttpGet, Probe, Protocol};
 use faults::netns::Fault;
 use faults::pod_failure::{self, Plan};
-use faults::{client_timeouts, far};
+use faults::{client_timeouts, far, flood, front};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Parser)]
-#[command(about = "The activator beside pods that vanish or are far away, and clients that give up")]
+#[command(
+    about = "The activator beside pods that vanish or are far away, and clients that give up or ask for too much"
+)]
 struct Arguments {
     #[command(subcommand)]
     run: Run,
@@ -46,6 +50,28 @@ enum Run {
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
+    /// Clients that have the activator, a process of its own, keep all that they can.
+    Flood {
+        /// In these ways; each, if none is named.
+        kind: Vec<flood::Kind>,
+        /// How long each, in seconds.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// The activator's program; without it cargo builds one in our own profile.
+        #[arg(long)]
+        activator: Option<PathBuf>,
+    },
+    /// An activator before one pod, which does what it reads; for `tests/suites`.
+    Front {
+        /// Where the pod listens.
+        pod: SocketAddr,
+        /// The pod speaks HTTP/2.
+        #[arg(long)]
+        h2c: bool,
+        /// Another host of the revision, besides app.ns.
+        #[arg(long)]
+        host: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -71,9 +97,26 @@ fn main() -> anyhow::Result<()> {
             }
         }
         Run::ClientTimeouts { minutes } => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            print!("{}", runtime.block_on(client_timeouts::run(Duration::from_secs(minutes * 60)))?);
+            print!("{}", runtime()?.block_on(client_timeouts::run(Duration::from_secs(minutes * 60)))?);
+        }
+        Run::Front { pod, h2c, host } => {
+            let protocol = if h2c { Protocol::H2c } else { Protocol::Http1 };
+            runtime()?.block_on(front::run(pod, protocol, host))?;
+        }
+        Run::Flood { kind, seconds, activator } => {
+            let kinds = if kind.is_empty() { flood::Kind::value_variants().to_vec() } else { kind };
+            let mut all_good = true;
+            for kind in kinds {
+                let figures = flood::run(kind, Duration::from_secs(seconds), activator.clone())?;
+                println!("{figures}");
+                all_good &= figures.is_good();
+            }
+            anyhow::ensure!(all_good, "a flood went beyond the bounds");
         }
     }
     Ok(())
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }

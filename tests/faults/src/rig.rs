@@ -6,6 +6,7 @@ use activator_core::breaker::{Capacity, Load};
 use anyhow::Context;
 use common::RevisionKey;
 use common::backend::Backend;
+use common::host::HostPattern;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -49,13 +50,39 @@ impl Rig {
         Ok(rig)
     }
 
+    /// The revision has these hosts besides.
+    ///
+    /// # Errors
+    /// One is none, or the activator has ended.
+    pub async fn hosts(&self, hosts: &[String]) -> anyhow::Result<()> {
+        let pattern = |host: &String| HostPattern::parse(host).with_context(|| format!("host {host:?}"));
+        let hosts = hosts.iter().map(|host| Ok((pattern(host)?, "app".to_owned()))).collect::<anyhow::Result<_>>()?;
+        self.tell(Event::Hosts { namespace: "ns".to_owned(), hosts }).await
+    }
+
     /// The pods are these and no others; returns once one of them is in use.
     ///
     /// # Errors
     /// None comes into use in time.
     pub async fn serve(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
+        self.sleep().await?;
+        self.wake(pods).await
+    }
+
+    /// There are no pods any more; returns once none is in use.
+    ///
+    /// # Errors
+    /// The activator has ended.
+    pub async fn sleep(&self) -> anyhow::Result<()> {
         self.tell(Event::Pods { key: key(), listing: Listing::default() }).await?;
-        self.until("the revision is closed", |load| load.capacity == Capacity::CLOSED).await?;
+        self.until("the revision is closed", |load| load.capacity == Capacity::CLOSED).await
+    }
+
+    /// There are these pods; returns once one of them is in use.
+    ///
+    /// # Errors
+    /// None comes into use in time.
+    pub async fn wake(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
         let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
         self.tell(Event::Pods { key: key(), listing }).await?;
         self.until("the revision is open", |load| load.capacity != Capacity::CLOSED).await

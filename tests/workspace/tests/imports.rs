@@ -15,13 +15,13 @@ use workspace_tests::imports::{Edge, Imports};
 const ORDERS: &[(&str, &str)] = &[
     (
         "common",
-        "lib > backend election headers key ownership time wire write_rate > annotations stat > \
+        "lib > backend election headers hosts key ownership time wire write_rate > annotations stat > \
          config field host labels scaling > golang names",
     ),
     (
         "common-controller",
         "lib > changes objects pass shares workers > recorder status > writer > error leadership limiter > queue > \
-         cache store > packed relist",
+         cache store > packed relist repeats",
     ),
     (
         "common-runtime",
@@ -31,7 +31,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("activator-core", "lib > accounting backends hold throttler > breaker contract destination own_index > sync"),
     (
         "activator-net",
-        "lib > server probe > forward > pool > http1 http2 > pod client tunnel > liveness body error alarm > tcp > worker",
+        "lib > server probe > forward > pool > http1 http2 > pod client tunnel > liveness body error alarm > tcp > limits worker",
     ),
     ("activator", "main lib > run > allocator config > layers > registry > metrics > discovery > refusal"),
     (
@@ -56,7 +56,8 @@ const ORDERS: &[(&str, &str)] = &[
         "bench",
         "main > activator autoscaler > fleet idle load proxy stalls > cluster report role tools > client process settings",
     ),
-    ("conformance", "main lib > run > kinds > api > compare suite"),
+    ("e2e", "lib > soak test_env > bare load parts relay space streams > process workload"),
+    ("conformance", "main lib > run > worker > kinds > api > compare suite"),
 ];
 
 fn metadata() -> Metadata {

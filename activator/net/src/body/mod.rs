@@ -4,9 +4,13 @@
 //! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the
 //! pod has said that it wants it.
 
+mod from_client;
 mod replay;
+pub(crate) mod unread;
 
+use crate::limits::FIELDS_MAX;
 use bytes::Bytes;
+use from_client::FromClient;
 use futures::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tokio::time::Instant;
+use unread::Unread;
 
 /// Why a body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -36,12 +41,17 @@ pub enum RequestBody {
 /// A body that comes from the client.
 pub struct Streamed {
     /// The client's side.
-    body: ReplayBuffer<Incoming>,
+    body: ReplayBuffer<FromClient>,
     /// What became of it.
     upload: Arc<Upload>,
     /// What it waits for, if anything.
     gate: Option<Arc<Gate>>,
 }
+
+/// Marks an answer that was complete before its request: the rest of the body is not read, so a client's HTTP/1
+/// connection will be closed behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UploadUnread;
 
 /// Keeps a body from being read until it is opened.
 #[derive(Default)]
@@ -109,10 +119,22 @@ impl Upload {
 impl RequestBody {
     /// From the server's side of a connection.
     pub fn new(body: Incoming) -> Self {
-        if body.is_end_stream() { Self::Empty } else { Self::streamed(ReplayBuffer::new(body), Arc::default()) }
+        Self::from_client(body, None)
     }
 
-    fn streamed(body: ReplayBuffer<Incoming>, upload: Arc<Upload>) -> Self {
+    /// The same over HTTP/2, where the connection counts what lies unread.
+    pub(crate) fn over_http2(body: Incoming, unread: &Arc<Unread>) -> Self {
+        Self::from_client(body, Some(unread))
+    }
+
+    fn from_client(body: Incoming, unread: Option<&Arc<Unread>>) -> Self {
+        if body.is_end_stream() {
+            return Self::Empty;
+        }
+        Self::streamed(ReplayBuffer::new(FromClient::new(body, unread.cloned())), Arc::default())
+    }
+
+    fn streamed(body: ReplayBuffer<FromClient>, upload: Arc<Upload>) -> Self {
         Self::Streamed(Box::new(Streamed { body, upload, gate: None }))
     }
 
@@ -177,7 +199,7 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match self.get_mut() {
@@ -188,7 +210,12 @@ impl Body for RequestBody {
                 if let Some(gate) = gate {
                     std::task::ready!(gate.poll_open(cx));
                 }
-                let frame = std::task::ready!(Pin::new(&mut *body).poll_frame(cx));
+                let frame = match std::task::ready!(Pin::new(&mut *body).poll_frame(cx)) {
+                    Some(Ok(frame)) if frame.trailers_ref().is_some_and(|trailers| trailers.len() > FIELDS_MAX) => {
+                        Some(Err("the trailers have too many fields".into()))
+                    }
+                    frame => frame.map(|frame| frame.map_err(BodyError::from)),
+                };
                 match &frame {
                     Some(Ok(frame)) => {
                         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);

@@ -18,4 +18,6 @@ pub struct Inbound {
     pub peer: Arc<Peer>,
     /// When its head had been read.
     pub received: Instant,
+    /// Whether it is not the first of its connection; told of HTTP/1 alone.
+    pub again: bool,
 }

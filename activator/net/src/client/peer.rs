@@ -1,9 +1,11 @@
 //! Who is at the client's end of a connection.
 
 use crate::body::RequestBody;
+use crate::body::unread::Unread;
 use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::timers::SpareTimers;
 use crate::tcp::state::SharedSocket;
+use activator_core::hold::HeldBytes;
 use http::{HeaderValue, Version};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -22,17 +24,30 @@ pub struct Peer {
     pub forwarded: HeaderValue,
     /// Timers that exchanges before this one needed no longer.
     pub timers: SpareTimers,
-    /// Whether its headers may choose a revision, and its internal headers are believed.
-    pub trusted: bool,
+    /// Which of its headers are believed.
+    pub trust: Trust,
     /// Its socket, once a request over HTTP/1 had a body.
     socket: OnceLock<Arc<SharedSocket>>,
     /// Whoever notices that it goes away.
     disconnects: Option<Arc<Disconnects>>,
+    /// What lies unread, over HTTP/2.
+    unread: OnceLock<Arc<Unread>>,
+    /// What all clients' input may keep.
+    input: Option<Arc<HeldBytes>>,
+}
+
+/// Which of a peer's headers are believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// Those that choose a revision (`Knative-Serving-*`).
+    pub revision: bool,
+    /// Those that say whom a request has passed (`Forwarded`, `X-Forwarded-For`, `X-Forwarded-Proto`).
+    pub forwarded: bool,
 }
 
 impl Peer {
     /// From the accepted connection's remote address. An IPv4-mapped IPv6 address counts as IPv4.
-    pub fn new(address: SocketAddr, trusted: bool, tls: bool) -> Self {
+    pub fn new(address: SocketAddr, trust: Trust, tls: bool) -> Self {
         let proto = scheme(tls);
         let ip = address.ip().to_canonical();
         let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("unknown"));
@@ -43,16 +58,33 @@ impl Peer {
             ip: value(ip.to_string()),
             forwarded: value(forwarded),
             timers: SpareTimers::default(),
-            trusted,
+            trust,
             tls,
             socket: OnceLock::new(),
             disconnects: None,
+            unread: OnceLock::new(),
+            input: None,
         }
     }
 
     /// Has it looked after by those that look after all clients.
     pub(crate) fn with(self, disconnects: Arc<Disconnects>) -> Self {
         Self { disconnects: Some(disconnects), ..self }
+    }
+
+    /// What lies unread of the bodies that it sends; of those over HTTP/2 alone.
+    pub(crate) fn unread(&self) -> &Arc<Unread> {
+        self.unread.get_or_init(Arc::default)
+    }
+
+    /// Has it share a budget of memory for its input.
+    pub(crate) fn within(self, input: Option<Arc<HeldBytes>>) -> Self {
+        Self { input, ..self }
+    }
+
+    /// The budget of memory for its input, if there is one.
+    pub(crate) fn input(&self) -> Option<Arc<HeldBytes>> {
+        self.input.clone()
     }
 
     /// What it speaks, as a URL's scheme.

@@ -10,14 +10,13 @@ use std::io::{self, ErrorKind};
 
 /// Why a pod brought no answer.
 pub enum Failure {
-    /// The request may go elsewhere: none of it was sent, or no byte came back and to send it again does no harm.
+    /// The request may go elsewhere: none of it was sent, or no byte came back, to send it again does no harm, and this
+    /// was the first time.
     Elsewhere {
         /// The request, as it was.
         request: Box<Prepared>,
         /// What was wrong with the pod.
         cause: String,
-        /// Whether the pod may have acted on it.
-        may_have_run: bool,
         /// What follows for the pod.
         evidence: Evidence,
     },
@@ -49,6 +48,11 @@ pub(super) trait Break: Error {
 
     /// Whether the connection ended in order, without an answer.
     fn is_close(&self) -> bool;
+
+    /// What is wrong with the answer, where the error does not say.
+    fn problem(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl Break for Http1Error {
@@ -71,6 +75,11 @@ impl Break for h2::Error {
 
     fn is_close(&self) -> bool {
         false
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        let refused = self.is_library() && self.is_reset() && self.reason() == Some(h2::Reason::PROTOCOL_ERROR);
+        refused.then_some("its answer is malformed, or its head is too large")
     }
 }
 
@@ -105,8 +114,9 @@ pub(super) fn evidence_of(error: &impl Break, worked: bool) -> Evidence {
 
 /// An error and what is behind it.
 pub(super) fn cause_of(error: &impl Break) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
+    match (error.problem(), error.source()) {
+        (Some(problem), _) => problem.to_owned(),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
     }
 }

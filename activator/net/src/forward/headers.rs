@@ -6,9 +6,11 @@
 //!   kept. What `Connection` names is removed *before* our own fields are set, so that a client cannot remove those.
 //! - Fields that only parts of the system may set are taken out ([`is_internal`]); in knative mode a client's
 //!   `K-Original-Host` survives, because ingresses that rewrite hosts set it, and so do fields that upstream lets pass.
-//! - `X-Forwarded-For` gets the peer's address.
-//! - A plain pod further gets `X-Forwarded-Proto` and `Forwarded`, unless it is given them, and its client's `Host`. A
-//!   queue-proxy gets `K-Proxy-Request`, `K-Original-Host`, and its own address as `Host`.
+//! - Whom a request has passed is said by `X-Forwarded-For`, `X-Forwarded-Proto` and `Forwarded`. A peer that is trusted
+//!   with them ([`Trust::forwarded`](crate::Trust)) is added to the first and the last, and keeps the second; what anybody
+//!   else says there is replaced. In knative mode, as upstream: every peer is added to the first, the others stay.
+//! - A plain pod gets its client's `Host`. A queue-proxy gets `K-Proxy-Request`, `K-Original-Host`, and its own address
+//!   as `Host`.
 //! - HTTP/2 to HTTP/1.1: `:authority` becomes `Host`, cookie crumbs are joined. The reverse: `Host` becomes
 //!   `:authority`.
 //!
@@ -48,13 +50,9 @@ pub(crate) fn prepare(
     let host = if stays { None } else { client_host(head)? };
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
     strip_request(&mut head.headers, contract);
-    append_forwarded_for(&mut head.headers, peer);
+    say_passed(&mut head.headers, contract, peer);
     match contract {
-        Contract::Plain => {
-            head.headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
-            head.headers.entry(header::FORWARDED).or_insert_with(|| peer.forwarded.clone());
-            set_or_remove(&mut head.headers, header::HOST, host);
-        }
+        Contract::Plain => set_or_remove(&mut head.headers, header::HOST, host),
         Contract::QueueProxy | Contract::Knative => {
             head.headers.insert(PROXY_REQUEST, HeaderValue::from_static("activator"));
             if head.headers.get(ORIGINAL_HOST).is_none_or(HeaderValue::is_empty) {
@@ -244,22 +242,43 @@ fn is_internal(name: &HeaderName, contract: Contract) -> bool {
     }
 }
 
-fn append_forwarded_for(headers: &mut HeaderMap, peer: &Peer) {
+/// Whom the request has passed: what the peer says of it, as far as it is believed, and the peer.
+fn say_passed(headers: &mut HeaderMap, contract: Contract, peer: &Peer) {
+    let as_upstream = contract == Contract::Knative;
+    if as_upstream || peer.trust.forwarded {
+        append(headers, FORWARDED_FOR, &peer.ip);
+    } else {
+        headers.insert(FORWARDED_FOR, peer.ip.clone());
+    }
+    if as_upstream {
+        return;
+    }
+    if peer.trust.forwarded {
+        append(headers, header::FORWARDED, &peer.forwarded);
+        headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
+    } else {
+        headers.insert(header::FORWARDED, peer.forwarded.clone());
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(peer.scheme()));
+    }
+}
+
+/// Makes one field of all of this name, in their order, with `value` at its end.
+fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
     let joined = {
-        let mut earlier = headers.get_all(FORWARDED_FOR).iter().peekable();
+        let mut earlier = headers.get_all(&name).iter().peekable();
         if earlier.peek().is_none() {
-            peer.ip.clone()
+            value.clone()
         } else {
             let mut bytes = Vec::with_capacity(64);
             for value in earlier {
                 bytes.extend_from_slice(value.as_bytes());
                 bytes.extend_from_slice(b", ");
             }
-            bytes.extend_from_slice(peer.ip.as_bytes());
-            HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| peer.ip.clone())
+            bytes.extend_from_slice(value.as_bytes());
+            HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| value.clone())
         }
     };
-    headers.insert(FORWARDED_FOR, joined);
+    headers.insert(name, joined);
 }
 
 /// HTTP/2 may send one cookie field for each pair; HTTP/1.1 knows one.
@@ -277,10 +296,15 @@ fn join_cookies(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::peer::Trust;
     use http::Request;
 
     fn peer() -> Peer {
-        Peer::new("[::ffff:192.0.2.7]:5000".parse().expect("an address"), false, false)
+        peer_with(Trust::default())
+    }
+
+    fn peer_with(trust: Trust) -> Peer {
+        Peer::new("[::ffff:192.0.2.7]:5000".parse().expect("an address"), trust, false)
     }
 
     fn head(uri: &str, version: Version, fields: &[(&str, &str)]) -> request::Parts {
@@ -302,8 +326,12 @@ mod tests {
     }
 
     fn upstream(contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
+        upstream_from(&peer(), contract, given)
+    }
+
+    fn upstream_from(peer: &Peer, contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut head = head("/", Version::HTTP_11, given);
-        prepare(&mut head, contract, &peer(), Protocol::Http1, false).expect("well-formed");
+        prepare(&mut head, contract, peer, Protocol::Http1, false).expect("well-formed");
         address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1, Scheme::HTTP)
             .expect("addressable");
         fields(&head)
@@ -337,27 +365,65 @@ mod tests {
         assert_eq!(seen, owned(&expected));
     }
 
+    /// Goal: of whom a request has passed, a pod reads what a trusted peer says, and nothing that anybody else does; a
+    /// drop-in's does as upstream's, whoever it is. What `Connection` names cannot take ours away.
     #[test]
-    fn what_an_ingress_said_of_the_client_is_kept() {
-        let given =
-            [("host", "a"), ("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https"), ("forwarded", "for=x")];
-        let seen = upstream(Contract::Plain, &given);
-        assert!(seen.contains(&("x-forwarded-for".into(), "203.0.113.9, 192.0.2.7".into())));
-        assert!(seen.contains(&("x-forwarded-proto".into(), "https".into())));
-        assert!(seen.contains(&("forwarded".into(), "for=x".into())));
+    fn only_a_trusted_peer_says_whom_a_request_has_passed() {
+        let given = [
+            ("connection", "forwarded, x-forwarded-proto"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-for", "203.0.113.10"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-proto", "wss"),
+            ("forwarded", "for=x"),
+            ("forwarded", "for=y;proto=https"),
+        ];
+        let (alone, own) = ("192.0.2.7", "for=192.0.2.7;proto=http");
+        let joined = "203.0.113.9, 203.0.113.10, 192.0.2.7";
+        let untouched = [("forwarded", "for=x"), ("forwarded", "for=y;proto=https"), ("x-forwarded-for", joined)];
+        let untouched = [&untouched[..], &[("x-forwarded-proto", "https"), ("x-forwarded-proto", "wss")]].concat();
+        let replaced = vec![("forwarded", own), ("x-forwarded-for", alone), ("x-forwarded-proto", "http")];
+        let added = vec![
+            ("forwarded", "for=x, for=y;proto=https, for=192.0.2.7;proto=http"),
+            ("x-forwarded-for", joined),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-proto", "wss"),
+        ];
+        let (stranger, router) = (Trust::default(), Trust { revision: true, forwarded: false });
+        let proxy = Trust { revision: false, forwarded: true };
+        for (trust, contract, expected) in [
+            (stranger, Contract::Plain, &replaced),
+            (stranger, Contract::QueueProxy, &replaced),
+            (router, Contract::Plain, &replaced),
+            (proxy, Contract::Plain, &added),
+            (proxy, Contract::QueueProxy, &added),
+            (stranger, Contract::Knative, &untouched),
+            (proxy, Contract::Knative, &untouched),
+        ] {
+            let passed = |given: &[(&str, &str)]| {
+                let mut seen = upstream_from(&peer_with(trust), contract, given);
+                seen.retain(|(name, _)| name.contains("forwarded"));
+                seen
+            };
+            assert_eq!(passed(&given[1..]), owned(expected), "{trust:?} {contract:?}");
+            let named =
+                if contract == Contract::Knative { vec![("x-forwarded-for", joined)] } else { replaced.clone() };
+            if trust != proxy {
+                assert_eq!(passed(&given), owned(&named), "{trust:?} {contract:?}, named by Connection");
+            }
+            let own = if contract == Contract::Knative { &replaced[1..2] } else { &replaced[..] };
+            assert_eq!(passed(&[]), owned(own), "{trust:?} {contract:?}, nothing said");
+        }
     }
 
     #[test]
     fn a_queue_proxy_gets_knatives_contract() {
         for contract in [Contract::QueueProxy, Contract::Knative] {
-            let seen =
+            let mut seen =
                 upstream(contract, &[("host", "a.example.com"), ("k-proxy-request", "x"), ("k-network-hash", "h")]);
-            let expected = [
-                ("host", "10.0.0.1:80"),
-                ("k-original-host", "a.example.com"),
-                ("k-proxy-request", "activator"),
-                ("x-forwarded-for", "192.0.2.7"),
-            ];
+            seen.retain(|(name, _)| !name.contains("forwarded"));
+            let expected =
+                [("host", "10.0.0.1:80"), ("k-original-host", "a.example.com"), ("k-proxy-request", "activator")];
             assert_eq!(seen, owned(&expected));
         }
         let ours = upstream(Contract::QueueProxy, &[("host", "a"), ("k-original-host", "forged")]);

@@ -7,13 +7,26 @@
 //! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Elsewhere`] |
 //! | connect not answered, while others were | [`Failure::Elsewhere`], maybe there again |
 //! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
-//! | a reused connection closed before the response, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | once more on another connection |
-//! | a new connection closed so, for such a request | the pod is out; [`Failure::Elsewhere`], once |
+//! | a connection closed, or was reset, before a byte of the answer, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | the pod is asked by a new connect, see below |
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
-//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most [`UNPROCESSED_MAX`] times; then the pod is out; [`Failure::Elsewhere`] |
+//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most four times; then the pod is out; [`Failure::Elsewhere`] |
 //! | the client's own body breaks off | [`ProxyError::Malformed`] |
 //! | anything else | [`ProxyError::Pod`]: the pod may have acted on it |
+//!
+//! # Closed without an answer
+//!
+//! A program may close instead of answering (a handler that panics, nginx's 444), and resets the connection if it left
+//! something unread. A pod that was killed closes too, and so does one whose idle time-out met the request. What tells
+//! them apart is whether the pod accepts another connection:
+//!
+//! - Refused: the pod is out, and the request goes elsewhere.
+//! - Accepted, and the connection had been idle, or had brought an answer before: the request goes over the new one.
+//! - Accepted otherwise, or closed a second time: that is the answer of its program, a 502, and the pod stays in use.
+//!
+//! So a request runs twice at most: what may have run once goes only over connections that are made for it, on
+//! whatever pod. Half a head is an answer that has begun, and nothing is sent again after it (of an HTTP/2 head, `h2`
+//! tells no half).
 //!
 //! An unsent or repeatable request goes to another pod or back to the head of the queue; that is
 //! the caller's part. A pod that was told to end while requests were on their way to it is the usual case.
@@ -27,36 +40,29 @@ mod copy;
 mod failure;
 mod headers;
 mod pod_body;
+mod to_http1;
+mod to_http2;
 
-use crate::body::{RequestBody, Upload};
+use crate::body::RequestBody;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
-use crate::http1::connection::{Failed, Http1Body};
-use crate::http2;
 use crate::liveness::Lost;
 use crate::pool::Pool;
-use crate::tunnel::{PodEnd, Tunnel};
 use activator_core::contract::Contract;
 use common::backend::Protocol;
-use copy::HeadCopy;
-use failure::{Break, broken, cause_of, evidence_of, is_stale, is_unprocessed};
+use failure::Break;
 pub use failure::{Evidence, Failure};
-use http::header::{CONNECTION, HeaderName, HeaderValue, TRAILER, UPGRADE};
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
-use http::{Method, Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, Version, request};
 use hyper::upgrade::OnUpgrade;
-use parking_lot::Mutex;
 pub use pod_body::PodBody;
-use pod_body::Source;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// Tells a mesh to send to the pod that the connection goes to.
 pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
-
-/// How often an HTTP/2 pod may turn the same request away.
-const UNPROCESSED_MAX: usize = 4;
 
 /// New connections that may close before they took a request.
 const CLOSED_AT_ONCE_MAX: usize = 2;
@@ -70,6 +76,8 @@ pub struct Prepared {
     upgrade: Option<(HeaderValue, OnUpgrade)>,
     /// The host in place of the pod's address.
     passthrough: Option<HeaderValue>,
+    /// A pod may have acted on it already: it goes over a new connection, and nowhere after that.
+    may_have_run: bool,
 }
 
 impl Prepared {
@@ -96,11 +104,23 @@ impl Prepared {
         let asked = headers::prepare(&mut head, contract, peer, protocol, upgradable)?;
         if body.is_empty() {
             head.headers.remove(TRAILER);
+            if matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
+                // Pods may refuse these without a length (411), and upstream always sends it.
+                head.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+            }
         }
         if passthrough.is_some() {
             head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
         }
-        Ok(Box::new(Self { head, body, contract, protocol, upgrade: asked.zip(on_upgrade), passthrough }))
+        Ok(Box::new(Self {
+            head,
+            body,
+            contract,
+            protocol,
+            upgrade: asked.zip(on_upgrade),
+            passthrough,
+            may_have_run: false,
+        }))
     }
 
     /// Its head, as the next pod will see it.
@@ -134,137 +154,6 @@ impl Prepared {
         }
     }
 
-    async fn send_http1(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        let mut closed_at_once = 0;
-        let upload = self.body.upload();
-        loop {
-            let lost = pool.lost();
-            let connection = match pool.idle() {
-                Some(idle) => Ok(idle),
-                None => connected(Box::pin(pool.http1()), pool.lost()).await,
-            };
-            let connection = match connection {
-                Ok(connection) => connection,
-                Err(error) => return Err(self.unreachable(pool, &error)),
-            };
-            let reused = connection.reused;
-            let exchange = connection.exchange(&self.head, &mut self.body, pool);
-            let Failed { error, unsent } = match unless_lost(exchange, lost).await {
-                Some(Ok(response)) => return finish_http1(pool, response),
-                Some(Err(failed)) => failed,
-                None => return Err(self.gone(pool)),
-            };
-            if unsent {
-                closed_at_once += usize::from(!reused);
-                if closed_at_once == CLOSED_AT_ONCE_MAX {
-                    return Err(self.unsent(&error));
-                }
-            } else if self.is_repeatable() && is_stale(&error) {
-                let evidence = evidence_of(&error, reused);
-                if !reused || evidence != Evidence::None {
-                    let evidence = if evidence == Evidence::None { Evidence::Out } else { evidence };
-                    return Err(self.repeatable(&error, evidence));
-                }
-            } else {
-                return Err(broken(pool, &error, upload.as_deref(), evidence_of(&error, reused)));
-            }
-        }
-    }
-
-    async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        let (mut closed_at_once, mut unprocessed) = (0, 0);
-        loop {
-            let stream = match pool.open_http2() {
-                Some(open) => Ok(open),
-                None => connected(Box::pin(pool.http2()), pool.lost()).await,
-            };
-            let stream = match stream {
-                Ok(stream) => stream,
-                Err(error) => return Err(self.unreachable(pool, &error)),
-            };
-            let worked = stream.has_answered();
-            let rest = self.rest();
-            let repeatable = self.is_repeatable();
-            let copy = HeadCopy::of(&self.head);
-            // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.
-            match stream.exchange(Request::from_parts(self.head, self.body)).await {
-                Ok(response) => {
-                    stream.answered();
-                    return Ok(finish(response.map(|body| Source::Http2 { body, _stream: stream }.into())));
-                }
-                Err(http2::connection::Failed::Unsent(error, body)) => {
-                    let Some(head) = copy else { return Err(broken(pool, &error, rest.upload(), Evidence::None)) };
-                    self = rest.with(Request::from_parts(head.into_parts(), body));
-                    closed_at_once += 1;
-                    if closed_at_once == CLOSED_AT_ONCE_MAX {
-                        return Err(self.unsent(&error));
-                    }
-                }
-                Err(http2::connection::Failed::Broken(error, body)) => match copy {
-                    Some(head) if is_unprocessed(&error) => {
-                        unprocessed += 1;
-                        let Some(body) = body.and_then(RequestBody::rewound) else {
-                            return Err(broken(pool, &error, rest.upload(), Evidence::None));
-                        };
-                        self = rest.with(Request::from_parts(head.into_parts(), body));
-                        if unprocessed > UNPROCESSED_MAX {
-                            return Err(self.unsent(&error));
-                        }
-                        if error.is_go_away() {
-                            pool.leave_http2(&stream); // It takes no more streams.
-                        }
-                    }
-                    Some(head) if repeatable && is_stale(&error) => {
-                        let request = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
-                        let evidence = match evidence_of(&error, worked) {
-                            Evidence::None => Evidence::Out,
-                            more => more,
-                        };
-                        return Err(request.repeatable(&error, evidence));
-                    }
-                    _ => return Err(broken(pool, &error, rest.upload(), evidence_of(&error, worked))),
-                },
-            }
-        }
-    }
-
-    async fn send_upgrade(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        let lost = pool.lost();
-        let connection = match connected(Box::pin(pool.dial_http1()), pool.lost()).await {
-            Ok(connection) => connection,
-            Err(error) => return Err(self.unreachable(pool, &error)),
-        };
-        let upload = self.body.upload();
-        let exchange = connection.exchange(&self.head, &mut self.body, pool);
-        let mut response = match unless_lost(exchange, lost).await {
-            Some(Ok(response)) => response,
-            Some(Err(Failed { error, unsent: true })) => return Err(self.unsent(&error)),
-            Some(Err(Failed { error, .. })) => {
-                let evidence = evidence_of(&error, false);
-                // Only from a pod that is gone. One that closes may mean that it knows of no upgrade.
-                if evidence != Evidence::None && self.is_repeatable() && is_stale(&error) {
-                    return Err(self.repeatable(&error, evidence));
-                }
-                return Err(broken(pool, &error, upload.as_deref(), evidence));
-            }
-            None => return Err(self.gone(pool)),
-        };
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return finish_http1(pool, response);
-        }
-        let Some((requested, client)) = self.upgrade.take() else { return Err(unasked(pool, response.headers(), "")) };
-        let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
-            return Err(unasked(pool, response.headers(), &String::from_utf8_lossy(requested.as_bytes())));
-        };
-        headers::strip_response(response.headers_mut());
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        response.headers_mut().insert(UPGRADE, protocol);
-        let (mut head, body) = response.into_parts();
-        let pod = body.into_tunnel().map(|pod| Box::new(pod) as PodEnd);
-        head.extensions.insert(Tunnel { client, pod: Arc::new(Mutex::new(pod)) });
-        Ok(Response::from_parts(head, Source::Tunnel.into()))
-    }
-
     /// Whether a lost copy of the request does no harm (RFC 9110, 9.2.2, as far as upstream goes).
     fn is_repeatable(&self) -> bool {
         const KEYS: [HeaderName; 2] =
@@ -281,51 +170,25 @@ impl Prepared {
             return Failure::Final { error, evidence: Evidence::None };
         }
         let evidence = if error.kind() == ErrorKind::ResourceBusy { Evidence::None } else { Evidence::Out };
-        let cause = format!("connect: {error}");
-        Failure::Elsewhere { cause, request: self, may_have_run: false, evidence }
+        Failure::Elsewhere { cause: format!("connect: {error}"), request: self, evidence }
     }
 
     fn unsent(self: Box<Self>, error: &impl Break) -> Failure {
-        Failure::Elsewhere { cause: error.to_string(), request: self, may_have_run: false, evidence: Evidence::Out }
+        Failure::Elsewhere { cause: error.to_string(), request: self, evidence: Evidence::Out }
     }
 
-    fn repeatable(self: Box<Self>, error: &impl Break, evidence: Evidence) -> Failure {
-        Failure::Elsewhere { cause: cause_of(error), request: self, may_have_run: true, evidence }
+    /// The pod may have acted on it: once more elsewhere, if that does no harm and this was the first time.
+    fn repeated(mut self: Box<Self>, pool: &Pool, cause: String, evidence: Evidence) -> Failure {
+        if self.may_have_run || !self.is_repeatable() {
+            return Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence };
+        }
+        self.may_have_run = true;
+        Failure::Elsewhere { request: self, cause, evidence }
     }
 
     /// The pod was found gone while its answer was waited for.
     fn gone(self: Box<Self>, pool: &Pool) -> Failure {
-        let cause = "it answers neither bytes nor a connect".to_owned();
-        if self.is_repeatable() {
-            Failure::Elsewhere { request: self, cause, may_have_run: true, evidence: Evidence::Out }
-        } else {
-            Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence: Evidence::Out }
-        }
-    }
-
-    fn rest(&self) -> Rest {
-        let passthrough = self.passthrough.clone();
-        Rest { contract: self.contract, protocol: self.protocol, upload: self.body.upload(), passthrough }
-    }
-}
-
-/// What a request needs besides itself to be sent once more.
-struct Rest {
-    contract: Contract,
-    protocol: Protocol,
-    upload: Option<Arc<Upload>>,
-    passthrough: Option<HeaderValue>,
-}
-
-impl Rest {
-    fn upload(&self) -> Option<&Upload> {
-        self.upload.as_deref()
-    }
-
-    fn with(self, request: Request<RequestBody>) -> Box<Prepared> {
-        let (head, body) = request.into_parts();
-        let Self { contract, protocol, passthrough, .. } = self;
-        Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough })
+        self.repeated(pool, "it answers neither bytes nor a connect".to_owned(), Evidence::Out)
     }
 }
 
@@ -344,23 +207,6 @@ async fn connected<T>(
     lost: Lost<'_>,
 ) -> std::io::Result<T> {
     unless_lost(connection, lost).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
-}
-
-fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
-    let protocol = headers.get(UPGRADE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).unwrap_or_default();
-    let cause = format!("backend tried to switch protocol {protocol:?} when {requested:?} was requested");
-    Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence: Evidence::None }
-}
-
-/// Makes an HTTP/1.1 pod's response fit for the client.
-///
-/// # Errors
-/// It is none but a change of the protocol that nobody asked for.
-fn finish_http1(pool: &Pool, response: Response<Http1Body<Pool>>) -> Result<Response<PodBody>, Failure> {
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(unasked(pool, response.headers(), ""));
-    }
-    Ok(finish(response.map(|body| Source::Http1(body).into())))
 }
 
 /// Makes a pod's response fit for the client.

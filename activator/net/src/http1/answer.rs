@@ -2,6 +2,7 @@
 
 use super::Malformed;
 use super::decoder::Decoder;
+use crate::limits::{self, FIELDS_MAX};
 use bytes::BytesMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode, Version};
@@ -10,11 +11,11 @@ use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Largest head, in bytes (upstream's is 10 MiB).
-pub(crate) const HEAD_MAX: usize = 400 * 1024;
+/// Largest head, in bytes.
+pub(crate) const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 
-/// Most fields in a head.
-const FIELDS_MAX: usize = 256;
+/// Fields that nearly every head has room for. One with more is parsed a second time, with room on the heap.
+const FIELDS_USUAL: usize = 64;
 
 /// An answer's head, and what follows it.
 #[derive(Debug)]
@@ -41,10 +42,16 @@ pub(crate) enum Head {
 /// # Errors
 /// It is no head, too large a one, or leaves in doubt where its body ends.
 pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
-    let mut fields = [MaybeUninit::uninit(); FIELDS_MAX];
+    let (mut few, mut many) = ([MaybeUninit::uninit(); FIELDS_USUAL], None);
     let mut parsed = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
-    let length = match parser.parse_response_with_uninit_headers(&mut parsed, input, &mut fields) {
+    let mut ended = parser.parse_response_with_uninit_headers(&mut parsed, input, &mut few);
+    if ended == Err(httparse::Error::TooManyHeaders) {
+        let many = many.insert(Box::new_uninit_slice(FIELDS_MAX));
+        parsed = httparse::Response::new(&mut []);
+        ended = parser.parse_response_with_uninit_headers(&mut parsed, input, many);
+    }
+    let length = match ended {
         Ok(httparse::Status::Complete(length)) if length <= HEAD_MAX => length,
         Ok(httparse::Status::Partial) if input.len() <= HEAD_MAX => return Ok(None),
         Ok(_) => return Err(Malformed("the head of its answer is too large")),
@@ -178,6 +185,19 @@ mod tests {
             ("HTTP/1.1 200 X\r\ncontent-length: 0", true),
         ] {
             assert_eq!(answer(format!("{head}\r\n\r\n").as_bytes()).keep_alive, kept, "{head}");
+        }
+    }
+
+    #[test]
+    fn a_head_may_have_a_thousand_fields() {
+        for count in [1, FIELDS_USUAL, FIELDS_USUAL + 1, 1000, FIELDS_MAX - 1] {
+            let fields: String = (0..count).map(|n| format!("x-{n}: {n}\r\n")).collect();
+            let head = format!("HTTP/1.1 200 Fine\r\n{fields}content-length: 3\r\n\r\n");
+            let answer = answer(head.as_bytes());
+            assert_eq!(answer.head.headers().len(), count + 1);
+            assert_eq!(answer.head.headers()[format!("x-{}", count - 1)], (count - 1).to_string());
+            assert_eq!(answer.body, Decoder::Length(3));
+            assert!(matches!(read(&head.as_bytes()[..head.len() - 2], &Method::GET), Ok(None)), "{count}");
         }
     }
 

@@ -12,8 +12,10 @@
 //! No PINGs: whether the pod is there, TCP tells ([`crate::liveness`]), and gRPC servers close connections on which pings
 //! come more often than every few minutes, long answers and all.
 
-use crate::body::RequestBody;
+use crate::body::{RequestBody, UploadUnread};
+use crate::http2::paced::Paced;
 use crate::http2::{Received, Sending, content_length};
+use crate::limits::{self, FIELDS_MAX};
 use crate::pod::tls::PodIo;
 use crate::worker;
 use bytes::Bytes;
@@ -27,14 +29,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
+use tokio::sync::oneshot;
 
 /// What we can receive on one stream before it is passed on.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// And on all of them.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
-/// Largest head of a response, decoded, as upstream (10 MiB).
-const HEADER_LIST_MAX: u32 = 10 * 1024 * 1024;
+/// Largest head of an answer, decoded; `h2` resets the stream of a larger one, and ends the connection at four times
+/// as much.
+const HEADER_LIST_MAX: u32 = limits::HEAD_MAX;
 
 /// Streams that a pod surely takes at once: the least that RFC 9113 (6.5.2) recommends.
 const STREAMS_ASSUMED: usize = 100;
@@ -71,6 +75,8 @@ pub(crate) enum Failed {
     Unsent(h2::Error, RequestBody),
     /// Something may have been sent. With the body, if all of it is there [again](RequestBody::rewound).
     Broken(h2::Error, Option<RequestBody>),
+    /// An answer came that is not passed on.
+    Refused(&'static str),
 }
 
 impl Drop for Stream {
@@ -89,7 +95,7 @@ impl Http2 {
             .initial_max_send_streams(STREAMS_ASSUMED)
             .max_send_buffer_size(SEND_BUFFER_MAX)
             .enable_push(false)
-            .handshake(stream.into())
+            .handshake(Paced::new(stream.into()))
             .await?;
         let shared = Arc::new(Shared {
             answered: AtomicBool::new(false),
@@ -202,7 +208,7 @@ impl Shared {
 }
 
 /// Drives a connection to its end.
-async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Shared>) {
+async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Shared>) {
     let shared = Arc::downgrade(&{ shared });
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
@@ -259,12 +265,24 @@ impl Outgoing {
         }
     }
 
-    /// The answer has begun. If not everything has gone, both go on, independently of each other.
-    fn answered(&mut self) {
-        if let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) {
-            sending.body_mut().release();
-            tokio::spawn(sending);
-        }
+    /// The answer has begun. If not everything has gone, both go on, independently of each other, until the answer is
+    /// over, which the loss of what is returned tells: an upload that ran on would be counted and bounded by nobody.
+    fn answer_begun(&mut self) -> Option<oneshot::Sender<()>> {
+        let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) else { return None };
+        sending.body_mut().release();
+        let (over, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = &mut sending => {}
+                _ = answer => tracing::debug!("an upload ended with its answer"),
+            }
+        });
+        Some(over)
+    }
+
+    /// The answer is complete. Says whether something has not gone.
+    fn answer_complete(&mut self) -> bool {
+        matches!(std::mem::replace(self, Self::Over(None)), Self::Going(_))
     }
 }
 
@@ -276,13 +294,23 @@ impl Future for Exchange {
             Self::Failed(failed) => failed.take().map_or(Poll::Pending, |failed| Poll::Ready(Err(failed))),
             Self::Sent { answer, upload } => {
                 upload.poll(cx);
-                let answered = match ready!(Pin::new(answer).poll(cx)) {
+                let mut answered = match ready!(Pin::new(answer).poll(cx)) {
                     Ok(answered) => answered,
                     Err(error) => return Poll::Ready(Err(Failed::Broken(error, upload.failed()))),
                 };
-                upload.answered();
+                if answered.headers().len() > FIELDS_MAX {
+                    return Poll::Ready(Err(Failed::Refused("its answer has too many fields")));
+                }
+                let upload = if !answered.body().is_end_stream() {
+                    upload.answer_begun()
+                } else {
+                    if upload.answer_complete() {
+                        answered.extensions_mut().insert(UploadUnread);
+                    }
+                    None
+                };
                 let length = content_length(answered.headers());
-                Poll::Ready(Ok(answered.map(|stream| Received::new(stream, length))))
+                Poll::Ready(Ok(answered.map(|stream| Received::new(stream, length, upload))))
             }
         }
     }

@@ -5,6 +5,7 @@
 //! Clients' connections are hyper's: its server spawns one task for a request, and without it nothing was gained.
 
 pub(crate) mod connection;
+mod paced;
 mod received;
 mod sending;
 

@@ -1,10 +1,12 @@
 //! A stream's data and trailers as they come in.
 
+use crate::limits::FIELDS_MAX;
 use bytes::Bytes;
 use h2::{Reason, RecvStream};
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use tokio::sync::oneshot;
 
 /// A body that comes over HTTP/2. What has been taken of it makes room for as much again.
 pub(crate) struct Received {
@@ -12,13 +14,15 @@ pub(crate) struct Received {
     /// What is left of the length that the head told.
     left: Option<u64>,
     data_done: bool,
+    /// Keeps what the other direction still sends.
+    _upload: Option<oneshot::Sender<()>>,
 }
 
 impl Received {
-    /// The body behind a head that told `length`. That it comes to so much is seen to by `h2`.
-    pub(crate) fn new(stream: RecvStream, length: Option<u64>) -> Self {
+    /// The body behind a head that told `length`. That it comes to so much is seen to by `h2`. `upload` ends with it.
+    pub(crate) fn new(stream: RecvStream, length: Option<u64>, upload: Option<oneshot::Sender<()>>) -> Self {
         let left = length.or_else(|| stream.is_end_stream().then_some(0));
-        Self { stream, left, data_done: false }
+        Self { stream, left, data_done: false, _upload: upload }
     }
 }
 
@@ -46,6 +50,7 @@ impl Body for Received {
             }
         }
         Poll::Ready(match ready!(this.stream.poll_trailers(cx)) {
+            Ok(Some(trailers)) if trailers.len() > FIELDS_MAX => Some(Err(Reason::ENHANCE_YOUR_CALM.into())),
             Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
             Err(error) => ended(error),
         })

@@ -52,7 +52,8 @@ impl Http1Pool {
     }
 
     /// Takes one in, if there is room.
-    pub(super) fn put(&self, connection: Box<Http1>) {
+    pub(super) fn put(&self, mut connection: Box<Http1>) {
+        connection.was_idle = true;
         let mut idle = self.idle.lock();
         if idle.len() < self.idle_max {
             idle.push(connection);

@@ -6,6 +6,7 @@
 
 use crate::http2::connection::{Http2, Stream};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than one that speaks
 /// HTTP/1.1 to a client with this many connections.
@@ -14,12 +15,15 @@ const HTTP2_MAX: usize = 256;
 #[derive(Default)]
 pub(super) struct Http2Pool {
     connections: Mutex<Vec<Http2>>,
+    /// Connections so far.
+    made: AtomicUsize,
     /// Held by whoever dials another.
     pub(super) dialling: tokio::sync::Mutex<()>,
 }
 
 impl Http2Pool {
     pub(super) fn put(&self, connection: Http2) {
+        self.made.fetch_add(1, Ordering::Relaxed);
         let mut connections = self.connections.lock();
         if connections.len() < HTTP2_MAX {
             connections.push(connection);
@@ -37,6 +41,18 @@ impl Http2Pool {
             let last = connections.last().filter(|_| connections.len() >= HTTP2_MAX)?;
             Some(last.reserve())
         })
+    }
+
+    /// Connections so far.
+    pub(super) fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// A place on the newest connection of the caller's worker, if it has room.
+    pub(super) fn open_newest(&self) -> Option<Stream> {
+        let connections = self.connections.lock();
+        let newest = connections.iter().rfind(|connection| connection.is_here())?;
+        (!newest.is_closed()).then(|| newest.try_reserve()).flatten()
     }
 
     /// New requests take another connection than that of `left`, on which others may still run.

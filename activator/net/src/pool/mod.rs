@@ -126,6 +126,17 @@ impl Pool {
         self.dial_http1().await
     }
 
+    /// A new HTTP/1.1 connection, idle ones aside: that the pod accepts one tells that it is there.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn new_http1(&self) -> io::Result<Box<Http1>> {
+        let start = Instant::now();
+        let _permit = self.dialler.permit().await?;
+        self.dialler.answers_since(start)?;
+        self.dial_http1().await
+    }
+
     /// A new HTTP/1.1 connection: for an upgrade, which does not give it back and must not meet a stale one.
     ///
     /// # Errors
@@ -148,6 +159,27 @@ impl Pool {
         if let Some(found) = self.open_http2() {
             return Ok(found);
         }
+        self.dial_http2().await
+    }
+
+    /// A place on an HTTP/2 connection that was made after this was asked for, by whomever: that the pod accepts one
+    /// tells that it is there.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn new_http2(&self) -> io::Result<Stream> {
+        let (start, made) = (Instant::now(), self.http2.made());
+        let _dialling = self.http2.dialling.lock().await;
+        self.dialler.answers_since(start)?;
+        if self.http2.made() != made
+            && let Some(found) = self.http2.open_newest()
+        {
+            return Ok(found);
+        }
+        self.dial_http2().await
+    }
+
+    async fn dial_http2(&self) -> io::Result<Stream> {
         let connection = Http2::new(self.dialler.dial().await?).await.map_err(io::Error::other)?;
         let place = connection.reserve();
         self.put_http2(connection);

@@ -123,7 +123,7 @@ async fn a_connection_that_the_pod_closed_is_not_taken() {
     accepted.shutdown().await.expect("open");
     drop(accepted);
     // The close has arrived once the kernel says that there is something to read.
-    tokio::time::timeout(Duration::from_secs(10), async {
+    tokio::time::timeout(Duration::from_secs(30), async {
         while pool.http1.idle.lock().first_mut().is_some_and(|connection| connection.is_alive()) {
             tokio::task::yield_now().await;
         }

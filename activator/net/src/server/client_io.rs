@@ -1,17 +1,28 @@
 //! A client's connection over HTTP/1, as hyper reads and writes it: every byte that comes passes the check of its
 //! framing first ([`super::framing`]).
+//!
+//! What the check makes longer may have no room where hyper reads it to. The rest waits here for the next read: at most
+//! twice what was read at once.
 
 use super::framing::Framing;
+use super::kept::Kept;
+use super::linger::Linger;
+use super::progress::Progress;
 use crate::client::peer::Peer;
 use crate::tcp::coalesced_write;
+use bytes::Bytes;
 use common_runtime::tls::server::TlsStream;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+/// Most bytes that are read at once where a head begins or goes on. Of a body that waits, no more than that lies in the
+/// parser's buffer, which has grown with the bodies before it.
+const HEAD_PART: usize = 8192;
 
 /// A client's connection, in plain or encrypted.
 pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
@@ -31,57 +42,43 @@ impl ClientStream for TlsStream<TcpStream> {
     }
 }
 
-/// What a connection's reads tell those who serve it. All of a connection happens in one task, one after the other.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    /// How often something was read.
-    reads: AtomicU32,
-    /// Heads that are complete and in order.
-    heads: AtomicU64,
-    /// It is HTTP no longer.
-    tunnel: AtomicBool,
-}
-
-impl Progress {
-    /// How often something was read.
-    pub(super) fn reads(&self) -> u32 {
-        self.reads.load(Ordering::Relaxed)
-    }
-
-    /// Heads that were seen, complete and in order.
-    pub(super) fn heads(&self) -> u64 {
-        self.heads.load(Ordering::Relaxed)
-    }
-
-    /// From now on nobody looks at what is read.
-    pub(super) fn becomes_tunnel(&self) {
-        self.tunnel.store(true, Ordering::Relaxed);
-    }
-}
-
 /// A client's connection whose framing is followed.
 pub(super) struct ClientIo<S> {
     stream: S,
     framing: Framing,
+    /// What the last read had no room for.
+    left: Bytes,
     progress: Arc<Progress>,
     client: Arc<Peer>,
+    linger: Linger,
+    kept: Kept,
 }
 
 impl<S: ClientStream> ClientIo<S> {
     /// The connection of `client`.
     pub(super) fn new(stream: S, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
-        Self { stream, framing: Framing::default(), progress, client }
+        let kept = Kept::new(client.input());
+        let (framing, linger) = (Framing::default(), Linger::default());
+        Self { stream, framing, left: Bytes::new(), progress, client, linger, kept }
     }
 
-    fn follow(&mut self, bytes: &[u8]) {
+    /// What takes the place of these bytes, if anything does.
+    fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.progress.tunnel.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
-        self.framing.follow(bytes);
+        let replaced = self.framing.follow(bytes);
         self.progress.heads.store(self.framing.heads(), Ordering::Relaxed);
         if self.framing.had_body() {
             self.client.share_socket(self.stream.socket());
         }
+        replaced
+    }
+
+    /// Hands on as much of what is left as there is room for.
+    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
+        let fits = self.left.len().min(buffer.remaining());
+        buffer.put_slice(&self.left.split_to(fits));
     }
 }
 
@@ -94,9 +91,27 @@ impl<S> Drop for ClientIo<S> {
 
 impl<S: ClientStream> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        self.follow(&buffer.filled()[before..]);
+        if self.left.is_empty() {
+            let before = buffer.filled().len();
+            let is_http = !self.progress.tunnel.load(Ordering::Relaxed);
+            if buffer.remaining() > HEAD_PART && self.framing.is_in_head() && is_http {
+                let mut part = ReadBuf::new(buffer.initialize_unfilled_to(HEAD_PART));
+                ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+                let read = part.filled().len();
+                buffer.advance(read);
+            } else {
+                ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+            }
+            if let Some(replaced) = self.follow(&buffer.filled()[before..]) {
+                buffer.set_filled(before);
+                self.left = replaced.into();
+                self.hand_on(buffer);
+            }
+            let unfinished = self.framing.unfinished() as u64;
+            self.kept.set(unfinished)?;
+        } else {
+            self.hand_on(buffer);
+        }
         self.progress.reads.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
@@ -112,7 +127,10 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let Self { stream, framing, progress, linger, .. } = &mut *self;
+        // A tunnel only ends one of its directions.
+        let may_send = !framing.is_between() && !progress.tunnel.load(Ordering::Relaxed);
+        linger.poll_shutdown(stream, cx, may_send)
     }
 
     fn is_write_vectored(&self) -> bool {

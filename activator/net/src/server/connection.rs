@@ -1,31 +1,27 @@
 //! One client connection, from its first byte to its end.
 
 use super::HEAD_TIMEOUT;
+use super::bounded_writes::{BoundedWrites, KeepAlive};
 use super::client_io::{ClientIo, ClientStream};
 use super::drain::{Listener, Phase};
 use super::head_timeout::HeadTimer;
+use super::http2_io::Http2Io;
+use super::linger::Lingering;
+use super::protocol::{self, Protocol};
 use super::service::ConnectionService;
 use super::{Chain, ErrorResponder};
 use crate::body::BodyError;
 use crate::client::peer::Peer;
+use crate::limits::{self, FIELDS_MAX};
+use common_runtime::tls;
 use common_runtime::tls::rustls::ServerConfig;
-use common_runtime::tls::{self, server::TlsStream};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
-use tokio::io::AsyncBufRead;
 use tokio::net::TcpStream;
-
-/// How an HTTP/2 connection starts. No HTTP/1 method begins with its first three bytes (RFC 9113, 3.4).
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// The pause before looking again, where only one or two bytes have come and they fit both protocols.
-const SNIFF_PAUSE: Duration = Duration::from_millis(2);
 
 /// Concurrent streams of one HTTP/2 connection, as upstream.
 const STREAMS_MAX: u32 = 250;
@@ -43,9 +39,8 @@ const RESET_UNSEEN_MAX: usize = 20;
 /// Streams that we reset because of a client's own errors; beyond that, its connection ends.
 const RESET_BY_US_MAX: usize = 256;
 
-/// Largest head of an HTTP/1 request (upstream's is 1 MiB + 4096). hyper's buffers grow up to this for bodies too, so
-/// it bounds what a connection occupies.
-const HEAD_MAX: usize = 400 * 1024;
+/// Largest head of an HTTP/1 request, in bytes.
+const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 
 /// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).
 const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
@@ -66,6 +61,7 @@ pub(super) async fn serve<S, R>(
     stream: TcpStream,
     client: Arc<Peer>,
     service: ConnectionService<S, R>,
+    keepalive: Option<KeepAlive>,
     mut drain: Listener,
 ) -> Result<(), BodyError>
 where
@@ -73,8 +69,8 @@ where
     R: ErrorResponder<S::Error>,
 {
     stream.set_nodelay(true)?;
-    match in_time(sniff(&stream), &mut drain).await.transpose()? {
-        Some(protocol) => serve_as(protocol, stream, client, service, drain).await,
+    match in_time(protocol::told(&stream), &mut drain).await.transpose()? {
+        Some(protocol) => serve_as(protocol, BoundedWrites::new(stream, keepalive), client, service, drain).await,
         None => Ok(()),
     }
 }
@@ -85,6 +81,7 @@ pub(super) async fn serve_tls<S, R>(
     config: Arc<ServerConfig>,
     client: Arc<Peer>,
     service: ConnectionService<S, R>,
+    keepalive: Option<KeepAlive>,
     mut drain: Listener,
 ) -> Result<(), BodyError>
 where
@@ -94,10 +91,12 @@ where
     stream.set_nodelay(true)?;
     let shaken = async {
         let mut stream = tls::accept(stream, config).await?;
+        // Waited for also where it was agreed on: who says nothing after that has no more time than others.
+        let told = protocol::told_in(&mut stream).await?;
         let protocol = match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Sniffed::Http2,
-            Some(_) => Sniffed::Http1,
-            None => sniff_tls(&mut stream).await?,
+            Some(b"h2") => Protocol::Http2,
+            Some(_) => Protocol::Http1,
+            None => told,
         };
         Ok::<_, BodyError>((protocol, stream))
     };
@@ -105,7 +104,7 @@ where
     match in_time(Box::pin(shaken), &mut drain).await {
         Some(shaken) => {
             let (protocol, stream) = shaken?;
-            serve_as(protocol, stream, client, service, drain).await
+            serve_as(protocol, BoundedWrites::new(stream, keepalive), client, service, drain).await
         }
         None => Ok(()),
     }
@@ -123,7 +122,7 @@ async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Opti
 }
 
 async fn serve_as<Io, S, R>(
-    protocol: Sniffed,
+    protocol: Protocol,
     stream: Io,
     client: Arc<Peer>,
     service: ConnectionService<S, R>,
@@ -135,17 +134,19 @@ where
     R: ErrorResponder<S::Error>,
 {
     match protocol {
-        Sniffed::Closed => Ok(()),
-        Sniffed::Http1 => {
+        Protocol::Closed => Ok(()),
+        Protocol::Http1 => {
             let progress = service.progress().clone();
             let timer = HeadTimer::new(progress.clone());
             let io = ClientIo::new(stream, client, progress);
             let mut builder = http1::Builder::new();
-            builder.timer(timer).header_read_timeout(HEAD_TIMEOUT).max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX);
+            builder.timer(timer).header_read_timeout(HEAD_TIMEOUT);
+            builder.max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX).max_headers(FIELDS_MAX);
             let connection = pin!(builder.serve_connection(TokioIo::new(io), service).with_upgrades());
             drive(connection, drain, |c| c.graceful_shutdown()).await
         }
-        Sniffed::Http2 => {
+        Protocol::Http2 => {
+            let io = Http2Io::new(Lingering::new(stream), &client, service.progress().clone());
             // Boxed: a connection of HTTP/1 must not carry the room that this one needs.
             let mut connection = Box::pin(
                 http2::Builder::new(InBoxes)
@@ -156,7 +157,7 @@ where
                     .max_header_list_size(HEADER_LIST_MAX)
                     .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
                     .max_local_error_reset_streams(RESET_BY_US_MAX)
-                    .serve_connection(TokioIo::new(stream), service),
+                    .serve_connection(TokioIo::new(io), service),
             );
             drive(connection.as_mut(), drain, |c| c.graceful_shutdown()).await
         }
@@ -188,78 +189,22 @@ where
     .await
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Sniffed {
-    Http1,
-    Http2,
-    Closed,
-}
-
-/// Looks at the first bytes without taking them.
-async fn sniff(stream: &TcpStream) -> io::Result<Sniffed> {
-    let mut first = [0; 3];
-    loop {
-        let n = stream.peek(&mut first).await?;
-        if n == 0 {
-            return Ok(Sniffed::Closed);
-        }
-        if first[..n] != PREFACE[..n] {
-            return Ok(Sniffed::Http1);
-        }
-        if n == first.len() {
-            return Ok(Sniffed::Http2);
-        }
-        tokio::time::sleep(SNIFF_PAUSE).await;
-    }
-}
-
-/// Looks at the first decrypted bytes without taking them. The preface comes in one record.
-async fn sniff_tls(stream: &mut TlsStream<TcpStream>) -> io::Result<Sniffed> {
-    let first =
-        poll_fn(|cx| Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(|bytes| bytes.get(..3).map(<[u8]>::to_vec)));
-    let first = first.await?;
-    Ok(if first.is_some_and(|first| first == PREFACE[..3]) { Sniffed::Http2 } else { Sniffed::Http1 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::Inbound;
+    use crate::client::peer::Trust;
     use crate::error::ProxyError;
     use crate::server::drain::Drain;
     use bytes::Bytes;
+    use common_runtime::tls::rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
     use http::header::{CONNECTION, HeaderValue};
     use http::{Response, StatusCode, Version};
     use http_body_util::Full;
+    use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio_util::task::TaskTracker;
-
-    #[tokio::test]
-    async fn the_protocol_is_told_from_bytes_that_stay_in_the_socket() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let rows: [(&[&[u8]], Sniffed); 5] = [
-            (&[b"GET / HTTP/1.1\r\n"], Sniffed::Http1),
-            (&[b"P", b"OST / HTTP/1.1\r\n"], Sniffed::Http1),
-            (&[b"PR", b"I * HTTP/2.0\r\n\r\nSM\r\n\r\n"], Sniffed::Http2),
-            (&[PREFACE], Sniffed::Http2),
-            (&[], Sniffed::Closed),
-        ];
-        for (parts, expected) in rows {
-            let mut client = TcpStream::connect(address).await.expect("connected");
-            let (server, _) = listener.accept().await.expect("accepted");
-            let sniffing = tokio::spawn(async move { sniff(&server).await });
-            for part in parts {
-                client.write_all(part).await.expect("written");
-                tokio::task::yield_now().await;
-            }
-            if parts.is_empty() {
-                drop(client);
-            }
-            assert_eq!(sniffing.await.expect("no panic").expect("told"), expected);
-        }
-    }
 
     /// Says 400 to whatever goes wrong.
     #[derive(Clone)]
@@ -276,15 +221,23 @@ mod tests {
 
     /// Serves one connection with a service that says hello.
     async fn served() -> TcpStream {
+        served_over(None).await
+    }
+
+    async fn served_over(config: Option<Arc<ServerConfig>>) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
         let (stream, _) = listener.accept().await.expect("accepted");
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
         let drain = Drain::default();
-        let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), false, false));
+        let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), Trust::default(), false));
         let service = ConnectionService::new(chain, peer.clone(), BadRequest, TaskTracker::new(), drain.clone());
-        tokio::spawn(serve(stream, peer, service, drain.listener()));
+        let listener = drain.listener(service.progress().clone());
+        match config {
+            None => tokio::spawn(serve(stream, peer, service, None, listener)),
+            Some(config) => tokio::spawn(serve_tls(stream, config, peer, service, None, listener)),
+        };
         client
     }
 
@@ -307,10 +260,58 @@ mod tests {
         let bounds = HEAD_TIMEOUT..HEAD_TIMEOUT + Duration::from_secs(5);
         assert!(bounds.contains(&start.elapsed()), "a started head: {:?}", start.elapsed());
 
-        let mut silent = served().await;
+        for first in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
+            let mut silent = served().await;
+            silent.write_all(first.as_bytes()).await.expect("open");
+            let start = tokio::time::Instant::now();
+            assert_eq!(silent.read(&mut buffer).await.unwrap_or(0), 0, "{first:?}");
+            assert!(bounds.contains(&start.elapsed()), "{first:?}: {:?}", start.elapsed());
+        }
+    }
+
+    /// Goal: a handshake that stalls has the time of a head, and so has a client that says nothing after it.
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_handshake_has_the_time_of_a_head() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let certificate = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid").self_signed(&key);
+        let chain = vec![certificate.expect("signed").der().clone()];
+        let believing = tls::unverified().expect("TLS 1.3");
+        let mut config = ServerConfig::builder_with_provider(believing.crypto_provider().clone())
+            .with_safe_default_protocol_versions()
+            .expect("TLS 1.3")
+            .with_no_client_auth()
+            .with_single_cert(chain, PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+            .expect("a pair");
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let config = Arc::new(config);
+        let bounds = HEAD_TIMEOUT..HEAD_TIMEOUT + Duration::from_secs(5);
+        let mut buffer = [0; 1024];
+
+        let mut stalled = served_over(Some(config.clone())).await;
+        stalled.write_all(b"\x16\x03\x01").await.expect("open");
         let start = tokio::time::Instant::now();
-        assert_eq!(silent.read(&mut buffer).await.expect("closed"), 0);
-        assert!(bounds.contains(&start.elapsed()), "a silent connection: {:?}", start.elapsed());
+        assert_eq!(stalled.read(&mut buffer).await.unwrap_or(0), 0);
+        assert!(bounds.contains(&start.elapsed()), "in the handshake: {:?}", start.elapsed());
+
+        let mut believing = (*believing).clone();
+        believing.alpn_protocols = vec![b"h2".to_vec()];
+        let connector = tls::TlsConnector::from(Arc::new(believing));
+        let name = ServerName::try_from("a").expect("a name");
+        let mut silent = connector.connect(name, served_over(Some(config)).await).await.expect("shaken");
+        let start = tokio::time::Instant::now();
+        assert_eq!(silent.read(&mut buffer).await.unwrap_or(0), 0);
+        assert!(bounds.contains(&start.elapsed()), "after the handshake: {:?}", start.elapsed());
+    }
+
+    /// Goal: a client that ends its side before its protocol is told is closed at once, not after the bound.
+    #[tokio::test(start_paused = true)]
+    async fn an_undecided_connection_is_closed_at_its_end() {
+        let mut client = served().await;
+        client.write_all(b"P").await.expect("open");
+        client.shutdown().await.expect("open");
+        let start = tokio::time::Instant::now();
+        assert_eq!(client.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        assert!(start.elapsed() < HEAD_TIMEOUT / 10, "{:?}", start.elapsed());
     }
 
     /// Goal: a request that hides behind another in the same bytes is refused, and what follows it is not served.

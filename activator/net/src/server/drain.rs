@@ -1,13 +1,15 @@
-//! Tells every open connection to finish, or to stop, without a cost to those that are not told yet.
+//! Tells every open connection to finish, or to stop, or one of them, without a cost to those that are not told yet.
 //!
-//! Each connection registers the waker of its task once and looks at one flag each time it is polled anyway. A
+//! Each connection registers the waker of its task once and looks at two flags each time it is polled anyway. A
 //! cancellation token in a `select!` would instead take a lock that all connections share, at each poll of each.
 
+use super::crowd::{CrowdBounds, Idle, Order};
+use super::progress::Progress;
 use parking_lot::Mutex;
 use slab::Slab;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::task::{Poll, Waker};
 
 /// What connections are told. Only ever moves on.
@@ -23,6 +25,18 @@ pub(crate) enum Phase {
     Cut,
 }
 
+impl Phase {
+    /// Of its number.
+    pub(super) fn from_order(order: u8) -> Self {
+        match order {
+            0 => Self::Open,
+            1 => Self::Leaving,
+            2 => Self::Finish,
+            _ => Self::Cut,
+        }
+    }
+}
+
 /// The order to all connections.
 #[derive(Clone, Default)]
 pub(crate) struct Drain {
@@ -32,7 +46,18 @@ pub(crate) struct Drain {
 #[derive(Default)]
 struct Shared {
     phase: AtomicU8,
-    wakers: Mutex<Slab<Waker>>,
+    /// Seconds that have been counted.
+    second: AtomicU32,
+    places: Mutex<Slab<Place>>,
+}
+
+/// One that is to be told.
+struct Place {
+    waker: Waker,
+    /// What happens there; none: it is no connection but a tunnel.
+    progress: Option<Arc<Progress>>,
+    /// In which second it was told alone.
+    told: Option<u32>,
 }
 
 /// Room for so many connections is kept when the last has ended.
@@ -41,6 +66,7 @@ const PLACES_KEPT: usize = 64;
 /// One connection's place among those to be told. Dropping it gives the place back.
 pub(crate) struct Listener {
     shared: Arc<Shared>,
+    progress: Option<Arc<Progress>>,
     place: Option<usize>,
 }
 
@@ -48,10 +74,39 @@ impl Drain {
     /// Moves on to `phase` and wakes every listener.
     pub(crate) fn advance(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
-        let wakers: Vec<Waker> = self.shared.wakers.lock().iter().map(|(_, waker)| waker.clone()).collect();
-        for waker in wakers {
-            waker.wake();
+        let wakers: Vec<Waker> = self.shared.places.lock().iter().map(|(_, place)| place.waker.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The second in which it is.
+    pub(super) fn second(&self) -> u32 {
+        self.shared.second.load(Ordering::Relaxed)
+    }
+
+    /// Another second has passed, and so many connections and tunnels are open. Returns what connections were told.
+    pub(super) fn tick(&self, bounds: &CrowdBounds, open: usize) -> Vec<Order> {
+        let second = self.shared.second.fetch_add(1, Ordering::Relaxed) + 1;
+        if !bounds.asks(second, open) {
+            return Vec::new();
         }
+        let mut places = self.shared.places.lock();
+        let idle = places.iter().filter_map(|(at, place)| {
+            let progress = place.progress.as_ref()?;
+            Some(Idle { place: at, since: progress.idle_since()?, was_used: progress.was_used(), told: place.told })
+        });
+        let orders = bounds.orders(second, open, idle.collect());
+        let mut wakers = Vec::with_capacity(orders.len());
+        for (at, order) in &orders {
+            let place = &mut places[*at];
+            place.told.get_or_insert(second);
+            if let Some(progress) = &place.progress {
+                progress.tell(if *order == Order::Cut { Phase::Cut } else { Phase::Finish });
+            }
+            wakers.push(place.waker.clone());
+        }
+        drop(places);
+        wakers.into_iter().for_each(Waker::wake);
+        orders.into_iter().map(|(_, order)| order).collect()
     }
 
     /// What is told now.
@@ -59,26 +114,26 @@ impl Drain {
         self.shared.phase()
     }
 
-    /// A place for one connection.
-    pub(crate) fn listener(&self) -> Listener {
-        Listener { shared: self.shared.clone(), place: None }
+    /// A place for one connection, on which this happens.
+    pub(super) fn listener(&self, progress: Arc<Progress>) -> Listener {
+        Listener { shared: self.shared.clone(), progress: Some(progress), place: None }
+    }
+
+    /// A place for one tunnel.
+    pub(super) fn tunnel(&self) -> Listener {
+        Listener { shared: self.shared.clone(), progress: None, place: None }
     }
 
     /// Connections that listen.
     #[cfg(test)]
     pub(crate) fn listening(&self) -> usize {
-        self.shared.wakers.lock().len()
+        self.shared.places.lock().len()
     }
 }
 
 impl Shared {
     fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Open,
-            1 => Phase::Leaving,
-            2 => Phase::Finish,
-            _ => Phase::Cut,
-        }
+        Phase::from_order(self.phase.load(Ordering::Acquire))
     }
 }
 
@@ -86,10 +141,12 @@ impl Listener {
     /// The phase. `waker` is woken when it changes; it is taken at the first call, so the caller must stay in one task.
     pub(crate) fn phase(&mut self, waker: &Waker) -> Phase {
         if self.place.is_none() {
-            self.place = Some(self.shared.wakers.lock().insert(waker.clone()));
+            let place = Place { waker: waker.clone(), progress: self.progress.clone(), told: None };
+            self.place = Some(self.shared.places.lock().insert(place));
         }
         // Read after the waker is in place: an order given in between either finds the waker or is seen here.
-        self.shared.phase()
+        let alone = self.progress.as_ref().map_or(Phase::Open, |progress| progress.told());
+        self.shared.phase().max(alone)
     }
 
     /// Waits for [`Phase::Cut`].
@@ -101,10 +158,10 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let mut wakers = self.shared.wakers.lock();
-            wakers.remove(place);
-            if wakers.is_empty() && wakers.capacity() > PLACES_KEPT {
-                wakers.shrink_to_fit();
+            let mut places = self.shared.places.lock();
+            places.remove(place);
+            if places.is_empty() && places.capacity() > PLACES_KEPT {
+                places.shrink_to_fit();
             }
         }
     }
@@ -130,7 +187,7 @@ mod tests {
         let drain = Drain::default();
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
-        let (mut staying, mut leaving) = (drain.listener(), drain.listener());
+        let (mut staying, mut leaving) = (drain.listener(Arc::default()), drain.tunnel());
         for listener in [&mut staying, &mut leaving] {
             assert_eq!(listener.phase(&waker), Phase::Open);
             assert_eq!(listener.phase(&waker), Phase::Open);
@@ -146,5 +203,33 @@ mod tests {
         assert_eq!(staying.phase(&waker), Phase::Cut, "there is no way back");
         drop(staying);
         assert_eq!(drain.listening(), 0);
+    }
+
+    /// Goal: of many connections those are told that nothing runs on, and no other is woken.
+    #[test]
+    fn an_idle_connection_is_told_alone() {
+        const BOUNDS: CrowdBounds = CrowdBounds { connections: 1, idle: None };
+        let drain = Drain::default();
+        let woken = [(); 3].map(|()| Arc::new(Woken::default()));
+        let [idle, busy, tunnel] = woken.each_ref().map(|woken| Waker::from(woken.clone()));
+        let progress = Arc::new(Progress::new(0));
+        progress.begins();
+        let mut places = [drain.listener(Arc::default()), drain.listener(progress.clone()), drain.tunnel()];
+        for (place, waker) in places.iter_mut().zip([&idle, &busy, &tunnel]) {
+            assert_eq!(place.phase(waker), Phase::Open);
+        }
+        let counts = || woken.each_ref().map(|woken| woken.0.load(Ordering::Relaxed));
+        assert_eq!((drain.tick(&BOUNDS, 3), drain.second()), (Vec::new(), 1));
+        assert_eq!(drain.tick(&BOUNDS, 3), [Order::MakeRoom]);
+        assert_eq!((counts(), places[0].phase(&idle)), ([1, 0, 0], Phase::Finish));
+        assert_eq!((places[1].phase(&busy), places[2].phase(&tunnel)), (Phase::Open, Phase::Open));
+        // What it runs has ended, in second 2, and it is idle from then on.
+        progress.ended(drain.second());
+        assert_eq!(drain.tick(&BOUNDS, 3), []);
+        assert_eq!(drain.tick(&BOUNDS, 3), [Order::MakeRoom]);
+        assert_eq!(counts(), [1, 1, 0]);
+        let cut: Vec<_> = std::iter::repeat_with(|| drain.tick(&BOUNDS, 3)).take(3).collect();
+        assert_eq!(cut.concat(), [Order::Cut], "five seconds after it was told");
+        assert_eq!((places[0].phase(&idle), drain.phase()), (Phase::Cut, Phase::Open));
     }
 }

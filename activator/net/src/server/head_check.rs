@@ -9,12 +9,16 @@
 //! | a target that is neither a path nor a URI, or one with user information | 400 |
 //! | a transfer coding other than `chunked`, once | 501 |
 //! | an expectation other than `100-continue` | 417 |
+//! | fields of HTTP/2 that repeat one text for many ([`super::references`]) | 431 |
+//! | more fields than [`FIELDS_MAX`] (over HTTP/1 hyper's) | 431 |
 //! | `OPTIONS *` over HTTP/1 | 200, from us |
 //!
 //! After each of these the connection is closed, except after the last. An absolute target's authority counts and
 //! `Host` does not (RFC 9112, 3.2.2), for the choice of the revision and for what the pod sees alike.
 
+use super::references;
 use crate::error::ProxyError;
+use crate::limits::FIELDS_MAX;
 use http::header::{EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
@@ -45,6 +49,10 @@ fn is_http1<B>(request: &Request<B>) -> bool {
 }
 
 fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
+    if request.headers().len() > FIELDS_MAX {
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(ProxyError::Unsupported { status, rule: "a head has 1024 fields at most" });
+    }
     if request.uri().authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(ProxyError::Malformed("user information in the request target"));
     }
@@ -63,6 +71,10 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         (Some(_), Some(_)) => return Err(ProxyError::Malformed("more than one Host header")),
         (Some(host), None) if !is_host(host) => return Err(ProxyError::Malformed("malformed Host header")),
         _ => {}
+    }
+    if !is_http1(request) && references::are_repeated(fields) {
+        let rule = "these fields repeat what they say too often";
+        return Err(ProxyError::Unsupported { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, rule });
     }
     if !is_http1(request) || request.body().is_end_stream() {
         return Ok(());

@@ -6,7 +6,7 @@
 //! something was read. A connection that has said nothing yet is bounded before ([`super::connection`]).
 
 use super::HEAD_TIMEOUT;
-use super::client_io::Progress;
+use super::progress::Progress;
 use hyper::rt::{Sleep, Timer};
 use std::future::Future;
 use std::pin::Pin;

@@ -14,26 +14,47 @@
 //!    GOAWAY; tunnels go on.
 //! 3. Whoever is left when the bound has passed is cut.
 //!
+//! # Clients that take room
+//!
+//! [`Server::bounded`]: vanished ones are found out by the kernel ([`bounded_writes`]), idle ones make room for others
+//! ([`crowd`]), and who comes when there is none is turned away: the connection is closed unread. To leave it in the
+//! listen queue instead would keep everybody waiting behind it, the kubelet's probes among them.
+//!
 //! # Not here
 //!
-//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1), limits on connections.
+//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1). HTTP/2's PING, to ask whether a client
+//! is there: its kernel is asked already, and nothing is written that HTTP does not ask for.
 
+mod bounded_writes;
+mod client_connections;
 mod client_io;
 mod connection;
+mod crowd;
 mod drain;
+mod frames;
 mod framing;
 mod head_check;
 mod head_timeout;
+mod http2_io;
+mod kept;
+mod linger;
+mod progress;
+mod protocol;
+mod references;
 mod service;
 
+pub use bounded_writes::KeepAlive;
+pub use client_connections::ClientConnections;
 pub use connection::STREAM_WINDOW;
+pub use crowd::CrowdBounds;
 
 use crate::body::BodyError;
 use crate::client::Inbound;
 use crate::client::disconnects::Disconnects;
-use crate::client::peer::Peer;
+use crate::client::peer::{Peer, Trust};
 use crate::error::ProxyError;
 use crate::worker::WorkerRuntimes;
+use activator_core::hold::HeldBytes;
 use bytes::Bytes;
 use common_runtime::tls::rustls::ServerConfig;
 use drain::{Drain, Phase};
@@ -80,8 +101,8 @@ pub trait ErrorResponder<E>: Clone + Send + Sync + 'static {
     fn respond(&self, error: &E, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>>;
 }
 
-/// Whether a peer's headers may choose a revision and its internal headers are believed.
-pub type Trust = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+/// Which headers of a peer are believed.
+pub type TrustOf = Arc<dyn Fn(IpAddr) -> Trust + Send + Sync>;
 
 /// Connections and tunnels of all data ports.
 #[derive(Clone)]
@@ -90,28 +111,54 @@ pub struct Server<R> {
     drain: Drain,
     closing: CancellationToken,
     responder: R,
-    trust: Trust,
+    trust: TrustOf,
     disconnects: Arc<Disconnects>,
     workers: Option<WorkerRuntimes>,
+    keepalive: Option<KeepAlive>,
+    /// Most connections.
+    room: usize,
+    connections: ClientConnections,
+    input: Option<Arc<HeldBytes>>,
 }
 
 impl<R: Clone> Server<R> {
     /// No ports yet. `trust` is asked about the address of each connection's peer, IPv4 as such.
-    pub fn new(responder: R, trust: Trust, disconnects: Arc<Disconnects>) -> Self {
+    pub fn new(responder: R, trust: TrustOf, disconnects: Arc<Disconnects>) -> Self {
+        let connections = ClientConnections::default();
         Self {
-            tasks: TaskTracker::new(),
+            tasks: connections.tasks.clone(),
             drain: Drain::default(),
             closing: CancellationToken::new(),
             responder,
             trust,
             disconnects,
             workers: None,
+            keepalive: None,
+            room: usize::MAX,
+            connections,
+            input: None,
         }
+    }
+
+    /// Bounds what clients may occupy, on every port from now on, and looks after it each second until `until`.
+    pub fn bounded(self, keepalive: Option<KeepAlive>, crowd: CrowdBounds, until: CancellationToken) -> Self {
+        tokio::spawn(self.connections.clone().look_after(self.drain.clone(), crowd, until));
+        Self { keepalive, room: crowd.connections, ..self }
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> ClientConnections {
+        self.connections.clone()
     }
 
     /// Has plain connections served on these.
     pub fn with(self, workers: Option<WorkerRuntimes>) -> Self {
         Self { workers, ..self }
+    }
+
+    /// Has clients' connections share `input`: what they may keep that is no request yet, or that nobody reads.
+    pub fn within(self, input: Arc<HeldBytes>) -> Self {
+        Self { input: Some(input), ..self }
     }
 
     /// Serves `listener` with `chain` until [`Server::drain`].
@@ -135,6 +182,10 @@ impl<R: Clone> Server<R> {
         R: ErrorResponder<S::Error>,
     {
         let server = self.clone();
+        if let Some(Err(error)) = self.keepalive.map(|keepalive| keepalive.set(&listener)) {
+            tracing::warn!(%error, "clients that vanish are not noticed: the listener takes no keep-alive");
+        }
+        self.connections.accepts();
         self.tasks.spawn(async move {
             loop {
                 let accepted = tokio::select! {
@@ -143,6 +194,9 @@ impl<R: Clone> Server<R> {
                     accepted = listener.accept() => accepted,
                 };
                 match accepted {
+                    Ok(_) if server.connections.open() >= server.room => {
+                        server.connections.refuse();
+                    }
                     Ok((stream, address)) => server.spawn(stream, address, tls.clone(), chain.clone()),
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
@@ -157,8 +211,8 @@ impl<R: Clone> Server<R> {
     where
         R: ErrorResponder<S::Error>,
     {
-        let trusted = (self.trust)(address.ip().to_canonical());
-        let peer = Peer::new(address, trusted, tls.is_some()).with(self.disconnects.clone());
+        let trust = (self.trust)(address.ip().to_canonical());
+        let peer = Peer::new(address, trust, tls.is_some()).with(self.disconnects.clone()).within(self.input.clone());
         let peer = Arc::new(peer);
         let client = peer.clone();
         let hyper = service::ConnectionService::new(
@@ -168,7 +222,8 @@ impl<R: Clone> Server<R> {
             self.tasks.clone(),
             self.drain.clone(),
         );
-        let listener = self.drain.listener();
+        let listener = self.drain.listener(hyper.progress().clone());
+        let keepalive = self.keepalive;
         let told = move |ended: Result<(), BodyError>| {
             if let Err(error) = ended {
                 tracing::debug!(%address, %error, "connection ended");
@@ -177,14 +232,16 @@ impl<R: Clone> Server<R> {
         match tls {
             // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
             None => match &self.workers {
-                None => self.tasks.spawn(async move { told(connection::serve(stream, client, hyper, listener).await) }),
+                None => self
+                    .tasks
+                    .spawn(async move { told(connection::serve(stream, client, hyper, keepalive, listener).await) }),
                 Some(workers) => {
                     let stream = stream.into_std();
                     // One future: another around it would hold it twice, before it is awaited and meanwhile.
                     let serving = async move {
                         match stream.and_then(TcpStream::from_std) {
                             // From now on the worker waits for its input.
-                            Ok(stream) => told(connection::serve(stream, client, hyper, listener).await),
+                            Ok(stream) => told(connection::serve(stream, client, hyper, keepalive, listener).await),
                             Err(error) => told(Err(error.into())),
                         }
                     };
@@ -192,7 +249,9 @@ impl<R: Clone> Server<R> {
                 }
             },
             Some(config) => {
-                let serving = async move { told(connection::serve_tls(stream, config, client, hyper, listener).await) };
+                let serving = async move {
+                    told(connection::serve_tls(stream, config, client, hyper, keepalive, listener).await)
+                };
                 self.tasks.spawn(serving)
             }
         };

@@ -3,11 +3,11 @@
 //! An error becomes a response by the caller's [`ErrorResponder`]; a 101 becomes a tunnel. While the server leaves, each
 //! answer over HTTP/1 is the last of its connection.
 
-use super::client_io::Progress;
 use super::drain::{Drain, Phase};
 use super::head_check::{self, Checked};
+use super::progress::Progress;
 use super::{Chain, ErrorResponder};
-use crate::body::{BodyError, Reply, RequestBody};
+use crate::body::{BodyError, Guard, Guarded, Reply, RequestBody, UploadUnread};
 use crate::client::Inbound;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
@@ -52,11 +52,11 @@ impl<S, R> ConnectionService<S, R> {
             chain: RefCell::new(chain),
             peer,
             requests: Cell::new(0),
-            own: Arc::new(Own { responder, tunnels, drain, progress: Arc::default() }),
+            own: Arc::new(Own { responder, tunnels, progress: Arc::new(Progress::new(drain.second())), drain }),
         }
     }
 
-    /// What the connection's reads tell.
+    /// What happens on the connection.
     pub(super) fn progress(&self) -> &Arc<Progress> {
         &self.own.progress
     }
@@ -74,15 +74,15 @@ where
     S: Chain,
     R: ErrorResponder<S::Error>,
 {
-    type Response = Response<Reply<S::Body>>;
+    type Response = Response<Guarded<Reply<S::Body>, Running<R>>>;
     type Error = BodyError;
     type Future = Exchange<S::Future, R>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (grpc, version) = (is_grpc(request.headers()), request.version());
         let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
-        let serving =
-            |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, own: self.own.clone() };
+        let running = Some(Running::new(self.own.clone()));
+        let serving = |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, running };
         if version < Version::HTTP_2 && !self.is_in_order() {
             let error = ProxyError::Malformed("it can be read in two ways where this request ends");
             return serving(None, Checked::Refused(error));
@@ -91,10 +91,32 @@ where
             Checked::Pass => {}
             checked => return serving(None, checked),
         }
-        let request = request.map(RequestBody::new);
-        let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now() };
+        let request = request.map(|body| match version {
+            Version::HTTP_2 => RequestBody::over_http2(body, self.peer.unread()),
+            _ => RequestBody::new(body),
+        });
+        let again = self.requests.get() > 1;
+        let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now(), again };
         // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
         serving(Some(self.chain.borrow_mut().call(inbound)), Checked::Pass)
+    }
+}
+
+/// An exchange of a connection, from its head to the end of its answer's body.
+pub(super) struct Running<R>(Arc<Own<R>>);
+
+impl<R> Running<R> {
+    fn new(own: Arc<Own<R>>) -> Self {
+        own.progress.begins();
+        Self(own)
+    }
+}
+
+impl<R> Guard for Running<R> {}
+
+impl<R> Drop for Running<R> {
+    fn drop(&mut self) {
+        self.0.progress.ended(self.0.drain.second());
     }
 }
 
@@ -107,7 +129,8 @@ pin_project! {
         grpc: bool,
         head_only: bool,
         version: Version,
-        own: Arc<Own<R>>,
+        // None once it is answered.
+        running: Option<Running<R>>,
     }
 }
 
@@ -118,17 +141,22 @@ where
     R: ErrorResponder<E>,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
-    type Output = Result<Response<Reply<B>>, BodyError>;
+    type Output = Result<Response<Guarded<Reply<B>, Running<R>>>, BodyError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Without one nobody is there to be answered, and the connection ends.
         let answer = std::task::ready!(self.as_mut().poll_answer(cx));
+        let this = self.project();
+        let running = this.running.take();
         let mut answer = answer.ok_or("the client has gone")?;
-        let is_last = self.version < Version::HTTP_2 && self.own.drain.phase() == Phase::Leaving;
+        let is_leaving = running.as_ref().is_some_and(|running| running.0.drain.phase() == Phase::Leaving);
+        let is_unread = answer.extensions().get::<UploadUnread>().is_some();
+        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread);
         if is_last && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Poll::Ready(Ok(if self.head_only { without_body(answer) } else { answer }))
+        let answer = if *this.head_only { without_body(answer) } else { answer };
+        Poll::Ready(Ok(answer.map(|body| Guarded::new(body, running))))
     }
 }
 
@@ -141,10 +169,13 @@ where
 {
     fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<Reply<B>>>> {
         let this = self.project();
+        let Some(Running(own)) = this.running else {
+            return Poll::Ready(None); // It was answered before.
+        };
         let Some(exchange) = this.exchange.as_pin_mut() else {
             return Poll::Ready(match std::mem::replace(this.checked, Checked::Pass) {
                 Checked::Refused(error) => {
-                    let refused = this.own.responder.respond(&error.into(), *this.grpc, *this.version);
+                    let refused = own.responder.respond(&error.into(), *this.grpc, *this.version);
                     refused.map(|response| response.map(Reply::Left))
                 }
                 Checked::Pass | Checked::ForServer => Some(Response::new(nothing())),
@@ -154,15 +185,15 @@ where
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
-                    this.own.progress.becomes_tunnel();
-                    let mut drain = this.own.drain.listener();
-                    this.own.tunnels.spawn(async move { tunnel.run(body, drain.cut()).await });
+                    own.progress.becomes_tunnel();
+                    let mut drain = own.drain.tunnel();
+                    own.tunnels.spawn(async move { tunnel.run(body, drain.cut()).await });
                 }
                 Some(Response::from_parts(head, nothing()))
             }
             Ok(response) => Some(response.map(Reply::Right)),
             Err(error) => {
-                let failed = this.own.responder.respond(&error, *this.grpc, *this.version);
+                let failed = own.responder.respond(&error, *this.grpc, *this.version);
                 failed.map(|response| response.map(Reply::Left))
             }
         })

@@ -10,7 +10,7 @@ mod watch;
 use super::Event;
 use super::front_end::{AskedFor, FrontEnd, by_headers, host_of};
 use crate::refusal::Refusal;
-use activator_net::ProxyError;
+use activator_net::{ProxyError, Trust};
 use common::config::NetworkConfig;
 use common::golang;
 use common_runtime::config_map::{Refusals, RefusedMap};
@@ -50,8 +50,8 @@ impl FrontEnd for Knative {
         Some(internal.clone())
     }
 
-    fn trusts(&self, _: IpAddr) -> bool {
-        true
+    fn trust(&self, _: IpAddr) -> Trust {
+        Trust { revision: true, forwarded: true }
     }
 
     fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, _: bool) -> AskedFor<'a> {
@@ -66,7 +66,7 @@ impl FrontEnd for Knative {
                 let name = golang::quote(name.as_bytes());
                 format!("Error getting active endpoint: revision.serving.knative.dev {name} not found\n")
             }
-            Refusal::Timeout(_) => "activator request timeout".to_owned(),
+            Refusal::Timeout(_) | Refusal::Unwoken { .. } => "activator request timeout".to_owned(),
             Refusal::QueueFull { .. } => "pending request queue full\n".to_owned(),
             Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("{cause}\n"),
             refusal => refusal.text(),

@@ -54,7 +54,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         backend: Backend {
             service: name.clone(),
             revision: name,
-            hosts: Vec::new(),
+            host_network: false,
             protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
             container_concurrency: revision
                 .spec
@@ -68,6 +68,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
             idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
             max_held: MAX_HELD,
             failing: None,
+            wake_refused: None,
         },
     };
     (spec, trusts_probe)

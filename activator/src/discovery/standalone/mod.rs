@@ -3,12 +3,14 @@
 //! A request is for the revision that both headers name, if a trusted peer sent them; else for that of its host. The
 //! activator starts whatever its config maps say; pods have no certificates, so requests to them are not encrypted.
 
+mod proof;
 mod watch;
 
 use super::front_end::{AskedFor, FrontEnd, by_headers, host_of};
 use super::{Event, Outbound, Spec};
 use activator_core::backends::{Proof, Rules};
 use activator_core::contract::Contract;
+use activator_net::Trust;
 use common::RevisionKey;
 use common::backend::{Backend, Probe};
 use common::config::NetworkConfig;
@@ -25,8 +27,12 @@ use tokio::sync::mpsc;
 
 /// Decisions of an install of our own.
 pub(crate) struct Standalone {
-    /// Peers whose headers are believed.
-    pub(crate) trusted: Vec<Cidr>,
+    /// Where the ledger of hosts is.
+    pub(crate) system_namespace: String,
+    /// Peers whose headers may choose a revision.
+    pub(crate) routers: Vec<Cidr>,
+    /// Peers that are believed whom a request has passed.
+    pub(crate) proxies: Vec<Cidr>,
 }
 
 impl FrontEnd for Standalone {
@@ -36,7 +42,8 @@ impl FrontEnd for Standalone {
         _: tokio::sync::watch::Receiver<Arc<NetworkConfig>>,
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()> {
-        watch::run(client, events).boxed()
+        let system_namespace = self.system_namespace.clone();
+        async move { watch::run(client, &system_namespace, events).await }.boxed()
     }
 
     fn check(&self, _: &Refusals) -> Result<(), RefusedMap> {
@@ -47,8 +54,11 @@ impl FrontEnd for Standalone {
         None
     }
 
-    fn trusts(&self, peer: IpAddr) -> bool {
-        self.trusted.iter().any(|network| network.contains(&peer))
+    /// Whoever may choose a revision is believed in the rest as well.
+    fn trust(&self, peer: IpAddr) -> Trust {
+        let among = |networks: &[Cidr]| networks.iter().any(|network| network.contains(&peer));
+        let revision = among(&self.routers);
+        Trust { revision, forwarded: revision || among(&self.proxies) }
     }
 
     fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, trusted: bool) -> AskedFor<'a> {

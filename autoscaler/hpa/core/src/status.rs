@@ -1,7 +1,8 @@
 //! The `status` of an autoscaler, and the events beside it.
 //!
-//! Each write rebuilds the status: `observedGeneration` is never set. A metric that failed leaves an empty entry in its
-//! place.
+//! A pass that has read the scale rebuilds the status; one that could not changes a condition of it and nothing else.
+//! Either is written only if it says something else than what is stored. A metric that failed leaves an empty entry in
+//! its place.
 
 use common::time::Timestamp;
 
@@ -22,6 +23,8 @@ pub struct Status {
     pub current_metrics: Vec<MetricStatus>,
     /// In the order in which they were first set.
     pub conditions: Vec<Condition>,
+    /// Never set by this controller. What others have put there goes when the status is rebuilt.
+    pub observed_generation: Option<i64>,
 }
 
 /// What a metric measured.

@@ -372,3 +372,33 @@ async fn events_of_both_objects_wake_their_owner() {
     f.cx.serverless.apply(&f.key, "20", Some(serde_json::from_value(sks).expect("a ServerlessService")));
     assert_eq!(*f.cx.queue.next().await.key(), f.key);
 }
+
+/// Goal: a pass that fails as the one before did writes no status.
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
+    let (target, sks) = ("hello-deployment", |uid| Some(serverless(true, uid, "hello-deployment")));
+    let refusing = |f: Fixture, line: String| {
+        f.mock.refuses(&line, 500, "inducing failure");
+        f
+    };
+    let new = |sks, horizontal| Fixture::new(autoscaler(&[], Value::Null), sks, horizontal);
+    let edited = Fixture::new(autoscaler(&[("target", "1")], Value::Null), sks("pa"), Some(horizontal("pa", 0, 0)));
+    for (case, f) in [
+        ("no HPA can be made", refusing(new(None, None), format!("POST {HPAS}"))),
+        ("the HPA cannot be put right", refusing(edited, format!("PUT {HPAS}/hello"))),
+        ("somebody else's HPA", new(sks("pa"), Some(horizontal("theirs", 0, 0)))),
+        ("no SKS can be made", refusing(new(None, Some(horizontal("pa", 0, 0))), format!("POST {SKSS}"))),
+        ("somebody else's SKS", new(sks("theirs"), Some(horizontal("pa", 0, 0)))),
+        ("an SKS that is not ready", new(Some(serverless(false, "pa", target)), Some(horizontal("pa", 0, 0)))),
+    ] {
+        let (first, asked) = f.pass().await;
+        let stored = sent(&asked, STATUS).clone();
+        assert!(stored.is_object(), "{case}: {asked:?}");
+        f.cx.autoscalers.apply(&f.key, "11", Some(serde_json::from_value(stored).expect("a PodAutoscaler")));
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            let (again, asked) = f.pass().await;
+            assert_eq!((&again, sent(&asked, STATUS)), (&first, &Value::Null), "{case}: {asked:?}");
+        }
+    }
+}

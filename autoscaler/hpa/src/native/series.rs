@@ -3,7 +3,7 @@
 //! `desired_replicas` ends with its object; upstream's never does. Not here: the series of a work queue.
 
 use common::RevisionKey as Key;
-use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::{self, Metrics};
 use hpa_core::reconcile::{Action, Conclusion, ErrorLabel};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -50,8 +50,8 @@ pub(crate) struct Series {
     computations: Family<ComputationLabels, Counter>,
     computation_seconds: Durations<ComputationLabels>,
     objects: Gauge,
-    desired: Family<ObjectLabels, Gauge>,
-    foreign: Family<ObjectLabels, Gauge>,
+    desired: telemetry::Family<ObjectLabels, Gauge>,
+    foreign: telemetry::Family<ObjectLabels, Gauge>,
     panics: Counter,
 }
 
@@ -85,11 +85,17 @@ impl Series {
                 "HorizontalPodAutoscalers",
                 Gauge::default(),
             ),
-            desired: metrics.register(&name("desired_replicas"), "Replicas decided on", Family::default()),
-            foreign: metrics.register(
+            desired: metrics.family(
+                &name("desired_replicas"),
+                "Replicas decided on",
+                None,
+                telemetry::Family::default(),
+            ),
+            foreign: metrics.family(
                 "zeroscale_hpa_foreign_manager",
                 "1 where nothing is done because another manager writes the status",
-                Family::default(),
+                None,
+                telemetry::Family::default(),
             ),
             panics: metrics.register(
                 "zeroscale_hpa_panics",

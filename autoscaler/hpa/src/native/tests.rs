@@ -349,3 +349,64 @@ async fn a_target_at_zero_is_left_asleep_without_the_gate() {
     assert_eq!(reasons(&sent(&asked, STATUS)["status"]), ["SucceededGetScale", "ScalingDisabled"]);
     assert!(!lines(&asked).contains(&PUT));
 }
+
+/// Goal: a pass that fails as the one before did writes no status, whatever it failed at, once the first one's is
+/// stored as the API server stores it. But where the scale is refused, `AbleToScale` was True on the way, and its time
+/// moves, as upstream's does. Method: how a pass can fail, and the reason that its status gives.
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
+    type Break = fn(&Fixture, &mut Value);
+    let rows: [(&str, Break); 10] = [
+        ("FailedGetScale", |f, _| {
+            f.mock.refuses(GET, 404, "deployments.apps \"web\" not found");
+        }),
+        ("FailedGetScale", |f, _| {
+            f.mock.on(GET, 503, json!("upstream connect error"));
+        }),
+        ("FailedGetScale", |_, object| object["spec"]["scaleTargetRef"]["kind"] = json!("Widget")),
+        ("FailedGetScale", |_, object| object["spec"]["scaleTargetRef"]["apiVersion"] = json!("example.com/v1")),
+        ("FailedGetScale", |_, object| object["spec"]["scaleTargetRef"]["apiVersion"] = json!("a/b/c")),
+        ("InvalidSelector", |f, _| {
+            let mut unselective = scale(2);
+            unselective["status"]["selector"] = json!("");
+            f.mock.on(GET, 200, unselective);
+        }),
+        ("FailedGetResourceMetric", |f, _| {
+            f.mock.on(GET, 200, scale(2)).now(USAGE, 503, json!(""));
+        }),
+        ("FailedGetResourceMetric", |f, _| {
+            f.mock.on(GET, 200, scale(2)).now(USAGE, 200, json!({"items": []}));
+        }),
+        ("FailedUpdateScale", |f, _| {
+            f.mock.on(GET, 200, scale(2)).refuses(PUT, 403, "exceeded quota");
+        }),
+        ("FailedUpdateScale", |f, _| {
+            f.mock.on(GET, 200, scale(2)).refuses(PUT, 409, "modified");
+        }),
+    ];
+    for (row, (reason, break_it)) in rows.into_iter().enumerate() {
+        let f = Fixture::new(1);
+        f.using(&["600m", "600m"]).mock.on(EVENTS, 201, json!({}));
+        let mut object = web();
+        break_it(&f, &mut object);
+        f.mock.on(STATUS, 200, object.clone());
+        f.put(object.clone());
+        let mut first = f.after(15).await;
+        first.extend(f.after(1).await); // A write that meets conflicts is tried again after some milliseconds.
+        let status = sent(&first, STATUS)["status"].clone();
+        assert!(reasons(&status).contains(&reason), "row {row}: {first:?}");
+        let mut kept = object;
+        kept["apiVersion"] = json!("autoscaling/v2");
+        kept["kind"] = json!("HorizontalPodAutoscaler");
+        kept["metadata"]["resourceVersion"] = json!("11");
+        kept["status"] = status;
+        f.mock.now(STATUS, 200, kept.clone());
+        f.put(kept);
+        for turn in 0..3 {
+            let asked = f.after(15).await;
+            let writes = !sent(&asked, STATUS).is_null();
+            assert_eq!(writes, reason == "FailedUpdateScale", "row {row}, turn {turn}: {asked:?}");
+            assert!(sent(&asked, EVENTS)["type"] == "Warning", "row {row}, turn {turn}: it is said again: {asked:?}");
+        }
+    }
+}

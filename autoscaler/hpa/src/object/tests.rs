@@ -63,7 +63,7 @@ fn a_quantity_that_cannot_be_read_is_named() {
 #[test]
 fn a_status_comes_back_as_it_was_written() {
     let stored = json!({
-        "currentReplicas": 3, "desiredReplicas": 4, "lastScaleTime": "2023-11-14T22:13:20Z",
+        "currentReplicas": 3, "desiredReplicas": 4, "lastScaleTime": "2023-11-14T22:13:20Z", "observedGeneration": 2,
         "currentMetrics": [
             {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": "128Mi", "averageUtilization": 50}}},
             {"type": ""},

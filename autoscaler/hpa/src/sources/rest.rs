@@ -52,7 +52,8 @@ impl Rest {
     ) -> Result<T, Failure> {
         let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
         let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), Asked { verb: "put", resource, name });
-        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent(format!("no answer within {within:?}"))))
+        // How long that was differs from pass to pass, with what is left of the lease; a condition says it or does not.
+        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no answer in time")))
     }
 
     async fn send<T: DeserializeOwned>(

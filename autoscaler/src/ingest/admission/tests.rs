@@ -84,9 +84,13 @@ fn user(name: &str, pod: Option<&str>) -> UserInfo {
 
 /// What a handshake with this token comes to.
 async fn admit(gate: &Gate, token: &str) -> Result<Peer, TokenError> {
+    admit_from(gate, token, [127, 0, 0, 1].into()).await
+}
+
+async fn admit_from(gate: &Gate, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
     let bearer = HeaderValue::try_from(format!("Bearer {token}")).expect("a header");
     let headers = [(header::AUTHORIZATION, bearer)].into_iter().collect();
-    gate.admit(&headers, false, [127, 0, 0, 1].into()).await
+    gate.admit(&headers, false, from).await
 }
 
 #[test]
@@ -156,4 +160,46 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
     }
     reviews.say("token", Answer::Activator("a-1"));
     assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-1".into())), "at the next handshake");
+}
+
+/// Goal: who makes up tokens, one after the other, costs the API server a bounded number of reviews, and is told so;
+/// good tokens are let in all the while, known or not, from another address and, once they are known, from the same.
+#[tokio::test(start_paused = true)]
+async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
+    let (reviews, stranger) = (Reviews::default(), IpAddr::from([10, 0, 0, 66]));
+    let gate = reviews.gate();
+    reviews.say("early", Answer::Activator("a-0"));
+    admit_from(&gate, "early", stranger).await.expect("good");
+    let begun = Instant::now();
+    let mut refusals = HashMap::new();
+    for n in 0..6000 {
+        let refused = admit_from(&gate, &format!("made-up-{n}"), stranger).await.expect_err("made up");
+        *refusals.entry(refused.status().as_u16()).or_insert(0) += 1;
+        if n % 100 == 0 {
+            let peer = format!("10.0.1.{}", n / 100).parse().expect("an address");
+            let token = ["t0", "t1", "t2"][n / 100 % 3];
+            reviews.say(token, Answer::Activator("a-1"));
+            admit_from(&gate, token, peer).await.expect("another address");
+            admit_from(&gate, "early", stranger).await.expect("known to be good, for a minute");
+        }
+        tokio::time::advance(Duration::from_millis(5)).await;
+    }
+    assert_eq!(begun.elapsed(), Duration::from_secs(30));
+    let asked = reviews.asked.lock().iter().filter(|token| token.starts_with("made-up")).count();
+    assert!((10..=17).contains(&asked), "a burst of ten and one in five seconds: {asked}");
+    assert_eq!(refusals, HashMap::from([(401, asked), (429, 6000 - asked)]));
+    assert!(gate.reviewed.lock().iter().all(|known| known.len() <= REVIEWED_MAX));
+}
+
+/// Goal: who takes turns at being refused, for one reason and another and with good ones between, does not fill the log.
+#[tokio::test(start_paused = true)]
+async fn a_reason_is_said_once_a_minute() {
+    let gate = Reviews::default().gate();
+    let reasons = [TokenError::NoToken, TokenError::Stranger("a".into()), TokenError::Stranger("b".into())];
+    let mut said = 0;
+    for _ in 0..120 {
+        said += reasons.iter().filter(|reason| gate.is_worth_saying(reason, Instant::now())).count();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(said, 4, "two sorts, twice");
 }

@@ -2,12 +2,12 @@
 
 use super::parameters::Parameters;
 use super::scaling;
-use super::workload::{NotReady, Workload};
+use super::workload::{LostHost, NotReady, Workload};
 use autoscaler_core::active::{self, ActiveCondition};
 use common::time::Timestamp;
 use common_api::condition::{Condition, FALSE, READY};
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{HOST_CONFLICT, Inactive, NO_PRIVATE_SERVICE_NAME};
+use common_api::podautoscaler_status::{HOST_CONFLICT, HOST_REFUSED, Inactive, NO_PRIVATE_SERVICE_NAME};
 use common_api::{PodAutoscalerStatus, ServerlessService};
 
 /// Condition that only informs: an annotation has no effect.
@@ -16,6 +16,9 @@ const SETTINGS_HONORED: &str = "SettingsHonored";
 const METRICS_MEASURED: &str = "MetricsMeasured";
 /// Condition that only informs: every host is ours.
 const HOSTS_OWNED: &str = "HostsOwned";
+
+/// Condition that only informs, in the words of HorizontalPodAutoscalers: the replicas can be changed.
+const ABLE_TO_SCALE: &str = "AbleToScale";
 
 /// Takes over what the ServerlessService says. `just_written`: its spec was changed a moment ago, by us.
 pub(super) fn read_serverless(
@@ -71,7 +74,7 @@ pub(super) fn tell_scale(
     }
 }
 
-/// Notices: hosts that belong to others, and a metric that fails.
+/// Notices: hosts that it does not have, and a metric that fails.
 pub(super) fn notify(
     status: &mut PodAutoscalerStatus,
     workload: &Workload,
@@ -79,15 +82,32 @@ pub(super) fn notify(
     now: Timestamp,
 ) {
     let mut manager = status.manage(now);
-    let belongs = |(host, owner): &_| format!("{host} belongs to the older PodAutoscaler {owner}");
-    let lost: Vec<_> = workload.lost_hosts.iter().map(belongs).collect();
+    let (mut reason, mut lost) = (HOST_REFUSED, Vec::new());
+    for host in &workload.lost_hosts {
+        lost.push(match host {
+            LostHost::Taken { host, owner } => {
+                reason = HOST_CONFLICT;
+                format!("{host} belongs to PodAutoscaler {owner}, which had it first")
+            }
+            LostHost::Refused { host, why } => format!("{host} cannot be had: {why}"),
+        });
+    }
     match &lost[..] {
         [] => manager.clear(HOSTS_OWNED),
-        lost => manager.set(HOSTS_OWNED, FALSE, HOST_CONFLICT, &lost.join("; ")),
+        lost => manager.set(HOSTS_OWNED, FALSE, reason, &lost.join("; ")),
     }
     match failure {
         Some((reason, why)) => manager.set(METRICS_MEASURED, FALSE, reason, &why),
         None => manager.clear(METRICS_MEASURED),
+    }
+}
+
+/// What the API server says to a patch that adds pods, if it refuses one.
+pub(super) fn tell_refusal(status: &mut PodAutoscalerStatus, refused: Option<&str>, now: Timestamp) {
+    let mut manager = status.manage(now);
+    match refused {
+        Some(why) => manager.set(ABLE_TO_SCALE, FALSE, "FailedUpdateScale", why),
+        None => manager.clear(ABLE_TO_SCALE),
     }
 }
 

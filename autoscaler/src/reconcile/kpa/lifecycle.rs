@@ -55,6 +55,9 @@ pub(crate) trait Lifecycle: Send + Sync + 'static {
     /// The API server's.
     fn let_go<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>>;
 
+    /// Whether a status tells of a patch that is refused, which Knative's does not.
+    fn tells_refusals(&self) -> bool;
+
     /// Forgets a revision that is gone, or somebody else's.
     fn forget(&self, key: &Key);
 

@@ -33,6 +33,7 @@ mod metrics;
 pub(crate) mod objects;
 pub(crate) mod parameters;
 pub(crate) mod probe;
+pub(crate) mod refusals;
 pub(crate) mod scaler;
 mod scaling;
 pub(crate) mod workload;
@@ -195,6 +196,7 @@ impl Pass<'_> {
             Reading::AwaitServices(unserved) => return self.ask_for_services(*unserved).await,
             Reading::Refuse(not_ready, afterwards) => {
                 controller.ports.deciders.acted(key, Action::refused(not_ready.obstacle));
+                controller.scaling.scaler.is_over(key);
                 conditions::refuse(&mut self.status, &not_ready, self.now);
                 return match afterwards {
                     Afterwards::Stay => Ok(()),
@@ -213,8 +215,12 @@ impl Pass<'_> {
         let failure = controller.scaling.wishes.failure(key, &workload);
         conditions::notify(&mut self.status, &workload, failure, self.now);
         self.status.metrics_service_name.clone_from(&workload.private_service);
-        let decided = controller.scaling.decide(key, &self.object, &self.status, self.now, &workload).await?;
-        self.carry_out(&workload, &decided).await?;
+        let decided = controller.scaling.decide(key, &self.object, &self.status, self.now, &workload).await;
+        if lifecycle.tells_refusals() {
+            let refused = controller.scaling.scaler.refusals.told(key);
+            conditions::tell_refusal(&mut self.status, refused.as_deref(), self.now);
+        }
+        self.carry_out(&workload, &decided?).await?;
         if let Some(broken) = &workload.broken {
             conditions::refuse(&mut self.status, broken, self.now);
         }

@@ -1,10 +1,11 @@
 //! The replicas patch, and who hears of it.
 
 use super::leaving::Leaving;
+use super::refusals::Refusals;
 use crate::reconcile::error::Error;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
-use crate::reconcile::stores::targets::TargetKey;
+use crate::reconcile::stores::target_key::TargetKey;
 use crate::reconcile::writes::Writes;
 use crate::scale::{OnScale, ScaleEvent};
 use common::RevisionKey as Key;
@@ -17,6 +18,7 @@ use kube::Resource;
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, Request};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Who speaks in Kubernetes Events.
@@ -27,6 +29,7 @@ pub(crate) struct Scaler {
     pub(crate) writes: Writes,
     pub(crate) stores: Arc<Stores>,
     pub(crate) leaving: Arc<Leaving>,
+    pub(crate) refusals: Arc<Refusals>,
     /// Told of every patch that was answered.
     pub(crate) on_scale: Option<OnScale>,
 }
@@ -46,10 +49,12 @@ impl Scaler {
         why: &str,
     ) -> Result<(), Error> {
         let from = target.current();
-        let class = if from == 0 { WriteClass::Wake } else { WriteClass::Scale };
+        // One that was refused a moment ago does not go before those that may be accepted.
+        let wakes = from == 0 && !self.refusals.is_refused(key);
+        let class = if wakes { WriteClass::Wake } else { WriteClass::Scale };
         let name = target_key.object.name();
         let doing = format!("failed to apply scale {to} to scale target {name}");
-        let path = DynamicObject::url_path(&target_key.resource(), Some(key.namespace()));
+        let path = DynamicObject::url_path(&target_key.resource.resource(), Some(key.namespace()));
         let patch = async |api: BoundedApi| {
             if to == 0 {
                 self.leaving.begin(key, api.within);
@@ -63,6 +68,11 @@ impl Scaler {
         {
             self.stores.look_at_path_after(key, over);
         }
+        match &sent {
+            Err(error) if to > from => self.look_if(key, self.refusals.refused(key, error)),
+            Err(_) => {}
+            Ok(_) => self.is_over(key),
+        }
         let scaled: DynamicObject = sent?;
         let at = Instant::now();
         let version = scaled.metadata.resource_version.unwrap_or_default();
@@ -71,9 +81,24 @@ impl Scaler {
         if let Some(tell) = &self.on_scale {
             tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
         }
-        let message = format!("Scaled {} {name} from {from} to {to}: {why}", target_key.kind);
+        let kind = object.spec.scale_target_ref.kind.as_deref().unwrap_or_default();
+        let message = format!("Scaled {kind} {name} from {from} to {to}: {why}");
         self.writes.recorder.say(COMPONENT, object, Severity::Normal, "Scaled", message);
         Ok(())
+    }
+}
+
+impl Scaler {
+    /// No pods are to be added any more: whatever was told of a refusal is not so now.
+    pub(crate) fn is_over(&self, key: &Key) {
+        self.look_if(key, self.refusals.over(key));
+    }
+
+    /// Has activators told, if there is something to be told.
+    fn look_if(&self, key: &Key, news: bool) {
+        if news {
+            self.stores.look_at_path_after(key, Duration::ZERO);
+        }
     }
 }
 

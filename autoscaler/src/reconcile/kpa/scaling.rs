@@ -3,6 +3,7 @@
 use super::conflicts::Conflicts;
 use super::metrics::Wishes;
 use super::probe::Prober;
+use super::refusals::RetrySoon;
 use super::scaler::Scaler;
 use super::workload::Workload;
 use crate::reconcile::error::Error;
@@ -95,7 +96,10 @@ impl Scaling {
         let reason = answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer));
         let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
         match outcome.patch {
-            None => self.acted(key, planned),
+            None => {
+                self.scaler.is_over(key);
+                self.acted(key, planned);
+            }
             Some(_) if !workload.may_scale => {
                 self.acted(key, Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
             }
@@ -104,6 +108,8 @@ impl Scaling {
             }
             Some(to) => {
                 let why = reason.explain();
+                // Somebody waits for more pods. Whatever becomes of this pass, another try follows soon.
+                let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
                 let patched = self.scaler.patch(key, object, &workload.target_key, target, to, why).await;
                 self.acted(
                     key,
@@ -113,6 +119,9 @@ impl Scaling {
                     },
                 );
                 patched.map_err(Error::during("error scaling target"))?;
+                if let Some(soon) = soon {
+                    soon.disarm();
+                }
                 self.conflicts.written(key, to);
                 self.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
                 self.wishes.scaled(key, workload, current, to);
@@ -159,6 +168,7 @@ impl Scaling {
         self.pods.untrack(key);
         self.conflicts.forget(key);
         self.scaler.leaving.forget(key);
+        self.scaler.is_over(key);
     }
 }
 

@@ -5,11 +5,12 @@
 use super::parameters::Parameters;
 use super::probe::ProbeTarget;
 use crate::reconcile::stores::facts::Target;
-use crate::reconcile::stores::targets::TargetKey;
+use crate::reconcile::stores::target_key::TargetKey;
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
+use common::hosts::claims::Refusal;
 use common_api::{PodAutoscaler, ServerlessService};
 use std::sync::Arc;
 
@@ -41,8 +42,17 @@ pub(crate) struct Workload {
     pub(crate) metrics: Option<Arc<Plan>>,
     /// What is wrong with the present version, if a former one is in force.
     pub(crate) broken: Option<NotReady>,
-    /// Hosts that belong to an older PodAutoscaler, with its name.
-    pub(crate) lost_hosts: Vec<(String, Key)>,
+    /// Hosts that it asks for and does not have.
+    pub(crate) lost_hosts: Vec<LostHost>,
+}
+
+/// A host that a PodAutoscaler asks for and does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LostHost {
+    /// Somebody else has it.
+    Taken { host: String, owner: Key },
+    /// Its namespace may not have it.
+    Refused { host: String, why: Refusal },
 }
 
 /// What there is to do about a PodAutoscaler.

@@ -17,6 +17,8 @@ pub(crate) struct Target {
     pub(crate) replicas: Option<i32>,
     /// Which pods are its own.
     pub(crate) selector: Selector,
+    /// Whether its pods have their node's address.
+    pub(crate) host_network: bool,
     /// The containers of its pod template, as far as requests and probes are concerned.
     pub(crate) containers: Vec<Container>,
 }
@@ -55,6 +57,7 @@ impl Target {
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
                 _ => Selector::Missing,
             },
+            host_network: template.host_network == Some(true),
             containers: template.containers.into_iter().map(facts).collect(),
         }
     }
@@ -81,12 +84,12 @@ mod tests {
         };
         let target = Target::from_object(&object(json!({
             "replicas": 0, "selector": {"matchLabels": {"app": "a"}},
-            "template": {"spec": {"containers": [{
+            "template": {"spec": {"hostNetwork": true, "containers": [{
                 "name": "app", "ports": [{"containerPort": 8080}], "env": [{"name": "A", "value": "b"}],
                 "readinessProbe": {"tcpSocket": {"port": 8080}},
             }]}},
         })));
-        assert_eq!(target.replicas, Some(0));
+        assert_eq!((target.replicas, target.host_network), (Some(0), true));
         let [container] = &target.containers[..] else { panic!("one container") };
         assert!(container.ports.is_some() && container.readiness_probe.is_some() && container.env.is_none());
         assert_eq!(target.selector, Selector::Labels([("app".into(), "a".into())].into()));
@@ -94,7 +97,7 @@ mod tests {
         let rows = [(expressions, Selector::Expressions), (json!({}), Selector::Missing)];
         for (selector, expected) in rows {
             let target = Target::from_object(&object(json!({"selector": selector})));
-            assert_eq!((target.selector.clone(), target.current()), (expected, 1));
+            assert_eq!((target.selector.clone(), target.current(), target.host_network), (expected, 1, false));
         }
     }
 }

@@ -15,6 +15,7 @@
 
 pub(crate) mod facts;
 pub(crate) mod links;
+pub(crate) mod target_key;
 pub(crate) mod targets;
 pub(crate) mod watches;
 
@@ -29,7 +30,8 @@ use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use targets::{News, TargetKey, Targets};
+use target_key::{TargetKey, TargetResource};
+use targets::{Audience, News, Targets};
 use tokio_util::sync::CancellationToken;
 use watches::Watches;
 
@@ -68,12 +70,12 @@ impl Stores {
         let (links, autoscalers) = (Links::default(), RwLock::default());
         let routes = Arc::new(Routes { queues, watches, links, autoscalers });
         let r = || routes.clone();
-        let (a, s, m, t) = (r(), r(), r(), r());
+        let (a, s, m) = (r(), r(), r());
         Self {
             autoscalers: Arc::new(Store::packing(move |key, old, new| a.autoscaler(key, old, new))),
             serverless: Arc::new(Store::packing(move |key, old, new| s.serverless(key, old, new))),
             metrics: Arc::new(Store::packing(move |key, old, new| m.metric(key, old, new))),
-            targets: Targets::new(client, shutdown, move |news| t.target(news)),
+            targets: Targets::new(client, shutdown, routes.clone()),
             routes,
         }
     }
@@ -121,7 +123,7 @@ impl Stores {
     /// As if a watch of targets had told it.
     #[cfg(test)]
     pub(crate) fn tell_of_target(&self, news: News<'_>) {
-        self.routes.target(news);
+        self.routes.told(news);
     }
 
     /// The keys that wait to be reconciled.
@@ -139,14 +141,19 @@ impl Routes {
 
     fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
         match new {
-            Some(_) => self.autoscalers.write().insert(key.clone()),
-            None => self.autoscalers.write().remove(key),
-        };
-        let reference = new.map(|autoscaler| &autoscaler.spec.scale_target_ref);
-        self.links.apply(key, reference.and_then(|reference| TargetKey::of(key.namespace(), reference).ok()));
-        for other in self.watches.autoscaler(key, old, new) {
-            self.revision(&other, Priority::Normal);
+            Some(autoscaler) => {
+                self.autoscalers.write().insert(key.clone());
+                // Of an edit that cannot be used the former version stays in force, and so does its target.
+                if let Ok(target) = TargetKey::of(key.namespace(), &autoscaler.spec.scale_target_ref) {
+                    self.links.apply(key, Some(target));
+                }
+            }
+            None => {
+                self.autoscalers.write().remove(key);
+                self.links.apply(key, None);
+            }
         }
+        self.watches.autoscaler(key, old, new);
         self.queues.autoscalers.add(key.clone(), Priority::Normal);
     }
 
@@ -166,19 +173,20 @@ impl Routes {
             self.queues.autoscalers.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
         }
     }
+}
 
-    fn target(&self, news: News<'_>) {
-        match news {
-            News::Changed(target) => {
-                for autoscaler in self.links.of_target(target) {
-                    self.revision(&autoscaler, Priority::Normal);
-                }
-            }
-            News::Listed => {
-                for key in self.autoscalers.read().iter() {
-                    self.revision(key, Priority::Normal);
-                }
-            }
+impl Audience for Routes {
+    fn is_named(&self, resource: &TargetResource) -> bool {
+        self.links.is_named(resource)
+    }
+
+    fn told(&self, news: News<'_>) {
+        let concerned = match news {
+            News::Changed(target) => self.links.of_target(target),
+            News::Listed(resource) => self.links.of_resource(resource),
+        };
+        for autoscaler in concerned {
+            self.revision(&autoscaler, Priority::Normal);
         }
     }
 }

@@ -1,245 +1,204 @@
-//! Scale targets of any kind, watched from the first PodAutoscaler that names the kind.
+//! Scale targets of any kind: one watch for each resource, shared by all PodAutoscalers that name it.
 //!
-//! Deployments are watched like everything else that has `/scale`: as objects of which a few facts are read. A kind is
-//! watched in all namespaces, by the plural that upstream derives from its name (lower case, `s` or `es`).
+//! Deployments are watched like everything else that has `/scale`: in all namespaces, as objects of which a few facts
+//! are read.
+//!
+//! # How long a watch lasts
+//!
+//! It begins with the first look at a target of its resource. It ends [`LINGER`] after the last PodAutoscaler that
+//! names the resource has gone, and nobody has looked at a target of it since, whether it ever worked or not. Whoever
+//! looks again begins another.
+//!
+//! A resource that the API server refuses (it does not exist, cannot be watched, or is for want of a right) is asked
+//! for again after pauses that double, up to [`PAUSE_MAX`]: it may come to exist, and nobody tells when.
+
+#[cfg(test)]
+mod tests;
 
 use super::facts::Target;
+use super::target_key::{TargetError, TargetKey, TargetResource};
 use common::RevisionKey as Key;
-use common_api::ObjectReference;
 use common_controller::Store;
-use kube::core::{ApiResource, DynamicObject};
+use common_runtime::watching;
+use futures::StreamExt;
+use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Group, version, kind, namespace and name of one target.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct TargetKey {
-    /// Group and version, such as `apps/v1`.
-    pub(crate) api_version: String,
-    /// Kind, such as `Deployment`.
-    pub(crate) kind: String,
-    /// Namespace and name.
-    pub(crate) object: Key,
-}
-
-/// Why a reference leads nowhere.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TargetError {
-    /// The reference itself cannot be used.
-    #[error("spec.scaleTargetRef.{field}: {value:?}: {rule}")]
-    Reference {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// The rule it broke.
-        rule: &'static str,
-    },
-    /// There is no such object.
-    #[error("{kind} {name:?} does not exist in namespace {namespace:?}")]
-    Missing {
-        /// Its kind.
-        kind: String,
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-    /// The kind cannot be watched, so nothing is known of the object.
-    #[error("{kind} objects of {api_version} cannot be watched: {error}")]
-    Unwatchable {
-        /// The kind.
-        kind: String,
-        /// Its group and version.
-        api_version: String,
-        /// What the API server said.
-        error: String,
-    },
-    /// The first list of the kind is not complete yet; its end leads to another reconcile.
-    #[error("{kind} objects of {api_version} are still being listed")]
-    NotListed {
-        /// The kind.
-        kind: String,
-        /// Its group and version.
-        api_version: String,
-    },
-}
-
-impl TargetKey {
-    /// What a reference in `namespace` names.
-    ///
-    /// # Errors
-    /// A field is missing, or the group and version have another form than `v1` or `apps/v1`.
-    pub(crate) fn of(namespace: &str, reference: &ObjectReference) -> Result<Self, TargetError> {
-        let field = |field: &'static str, value: &Option<String>| match value.as_deref() {
-            Some(value) if !value.is_empty() => Ok(value.to_owned()),
-            _ => Err(TargetError::Reference { field, value: String::new(), rule: "must be set" }),
-        };
-        let api_version = field("apiVersion", &reference.api_version)?;
-        if api_version.split('/').count() > 2 || api_version.split('/').any(str::is_empty) {
-            let rule = "must be VERSION or GROUP/VERSION";
-            return Err(TargetError::Reference { field: "apiVersion", value: api_version, rule });
-        }
-        let name = field("name", &reference.name)?;
-        Ok(Self { api_version, kind: field("kind", &reference.kind)?, object: Key::new(namespace, name) })
-    }
-
-    /// How the API names this kind.
-    pub(crate) fn resource(&self) -> ApiResource {
-        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
-        let kind = self.kind.to_lowercase();
-        let ending = if kind.ends_with('s') { "es" } else { "s" };
-        ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: self.api_version.clone(),
-            kind: self.kind.clone(),
-            plural: format!("{kind}{ending}"),
-        }
-    }
-}
+/// How long a watch outlasts its last use: who edits a kind back and forth does not have everything listed each time.
+const LINGER: Duration = Duration::from_secs(10);
+/// First pause before a resource that was refused is asked for again.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest one.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// What becomes known of targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum News<'a> {
     /// A target came, changed in one of its facts, or went.
     Changed(&'a TargetKey),
-    /// A kind has been listed for the first time: what is not known now does not exist.
-    Listed,
+    /// A resource has been listed for the first time: what is not known now does not exist.
+    Listed(&'a TargetResource),
 }
 
-type Listener = Arc<dyn Fn(News<'_>) + Send + Sync>;
+/// Whom targets concern.
+pub(crate) trait Audience: Send + Sync + 'static {
+    /// Whether some PodAutoscaler names a target of this resource.
+    fn is_named(&self, resource: &TargetResource) -> bool;
 
-/// Group and version, and kind.
-type ApiVersionKind = (String, String);
+    /// Hears what becomes known.
+    fn told(&self, news: News<'_>);
+}
 
-/// All kinds that some PodAutoscaler has named.
+/// All resources that somebody looks at.
 pub(crate) struct Targets {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     client: Client,
     shutdown: CancellationToken,
-    kinds: Mutex<HashMap<ApiVersionKind, Arc<Store<Target>>>>,
-    listener: Listener,
+    watched: Mutex<HashMap<TargetResource, Watched>>,
+    audience: Arc<dyn Audience>,
+}
+
+struct Watched {
+    store: Arc<Store<Target>>,
+    /// When somebody last looked.
+    used: Instant,
 }
 
 impl Targets {
     /// Nothing watched yet.
-    pub(crate) fn new(
-        client: Client,
-        shutdown: CancellationToken,
-        listener: impl Fn(News<'_>) + Send + Sync + 'static,
-    ) -> Self {
-        Self { client, shutdown, kinds: Mutex::default(), listener: Arc::new(listener) }
+    pub(crate) fn new(client: Client, shutdown: CancellationToken, audience: Arc<dyn Audience>) -> Self {
+        Self { shared: Arc::new(Shared { client, shutdown, watched: Mutex::default(), audience }) }
     }
 
-    /// The facts of a target. The first look at a kind starts its watch.
+    /// The facts of a target. The first look at a resource starts its watch.
     ///
     /// # Errors
     /// It does not exist, or nothing can be said about it yet.
     pub(crate) fn get(&self, key: &TargetKey) -> Result<Arc<Target>, TargetError> {
-        let store = self.store(key);
-        let (kind, api_version) = (key.kind.clone(), key.api_version.clone());
+        let store = self.store(&key.resource);
         match store.get(&key.object) {
             Some(target) => Ok(target),
-            None if store.is_synced() => Err(TargetError::Missing {
-                kind,
-                namespace: key.object.namespace().to_owned(),
-                name: key.object.name().to_owned(),
-            }),
+            None if store.is_synced() => Err(TargetError::Missing(key.clone())),
             None => match store.failure() {
-                Some(error) => Err(TargetError::Unwatchable { kind, api_version, error }),
-                None => Err(TargetError::NotListed { kind, api_version }),
+                Some(error) => Err(TargetError::Unwatchable { resource: key.resource.clone(), error }),
+                None => Err(TargetError::NotListed(key.resource.clone())),
             },
         }
     }
 
     /// Shows the outcome of our own patch until the watch has caught up.
     pub(crate) fn offer(&self, key: &TargetKey, version: &str, target: Target) {
-        self.store(key).offer(&key.object, version, target);
+        self.store(&key.resource).offer(&key.object, version, target);
     }
 
     /// Makes a target known without a watch.
     #[cfg(test)]
     pub(crate) fn put(&self, key: &TargetKey, version: &str, target: Option<Target>) {
-        let mut kinds = self.kinds.lock();
-        let kind = (key.api_version.clone(), key.kind.clone());
-        let store = kinds.entry(kind).or_insert_with(|| {
+        let mut watched = self.shared.watched.lock();
+        let known = watched.entry(key.resource.clone()).or_insert_with(|| {
             let store = Arc::new(Store::new(|_: &Key, _: Option<&Arc<Target>>, _: Option<&Arc<Target>>| {}));
             store.take(watcher::Event::InitDone, |object: DynamicObject| Target::from_object(&object));
-            store
+            Watched { store, used: Instant::now() }
         });
-        store.apply(&key.object, version, target);
+        known.store.apply(&key.object, version, target);
     }
 
-    fn store(&self, key: &TargetKey) -> Arc<Store<Target>> {
-        let mut kinds = self.kinds.lock();
-        let kind = (key.api_version.clone(), key.kind.clone());
-        kinds.entry(kind).or_insert_with(|| self.watch(key)).clone()
-    }
-
-    fn watch(&self, key: &TargetKey) -> Arc<Store<Target>> {
-        let (api_version, kind, changed) = (key.api_version.clone(), key.kind.clone(), self.listener.clone());
-        let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
-            if old != new {
-                let (api_version, kind) = (api_version.clone(), kind.clone());
-                changed(News::Changed(&TargetKey { api_version, kind, object: object.clone() }));
-            }
-        };
-        let store = Arc::new(Store::packing(told));
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &key.resource());
-        let (following, shutdown, listener) = (store.clone(), self.shutdown.clone(), self.listener.clone());
-        tokio::spawn(async move {
-            let follow = following.follow(api, watcher::Config::default(), |object| Target::from_object(&object));
-            let listed = async {
-                following.synced().await;
-                listener(News::Listed);
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = follow => {}
-                () = listed => {}
-                () = shutdown.cancelled() => {}
-            }
-        });
+    fn store(&self, resource: &TargetResource) -> Arc<Store<Target>> {
+        let mut watched = self.shared.watched.lock();
+        if let Some(known) = watched.get_mut(resource) {
+            known.used = Instant::now();
+            return known.store.clone();
+        }
+        let store = self.shared.watch(resource);
+        watched.insert(resource.clone(), Watched { store: store.clone(), used: Instant::now() });
         store
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reference(api_version: &str, kind: &str, name: &str) -> ObjectReference {
-        let some = |s: &str| Some(s.to_owned());
-        ObjectReference { api_version: some(api_version), kind: some(kind), name: some(name) }
+impl Shared {
+    fn watch(self: &Arc<Self>, resource: &TargetResource) -> Arc<Store<Target>> {
+        let (audience, of) = (self.audience.clone(), resource.clone());
+        let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
+            if old != new {
+                audience.told(News::Changed(&TargetKey { resource: of.clone(), object: object.clone() }));
+            }
+        };
+        let store = Arc::new(Store::packing(told));
+        let (shared, resource, following) = (self.clone(), resource.clone(), store.clone());
+        tokio::spawn(async move {
+            let listed = async {
+                following.synced().await;
+                shared.audience.told(News::Listed(&resource));
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = shared.follow(&resource, &following) => {}
+                () = listed => {}
+                () = shared.unused(&resource) => {}
+                () = shared.shutdown.cancelled() => {}
+            }
+        });
+        store
     }
 
-    #[test]
-    fn a_kind_is_asked_for_by_upstreams_plural() {
-        let rows = [
-            ("apps/v1", "Deployment", "apps", "v1", "deployments"),
-            ("v1", "ReplicationController", "", "v1", "replicationcontrollers"),
-            ("example.com/v1beta1", "Canvas", "example.com", "v1beta1", "canvases"),
-        ];
-        for (api_version, kind, group, version, plural) in rows {
-            let resource = TargetKey::of("ns", &reference(api_version, kind, "a")).expect("usable").resource();
-            assert_eq!((&*resource.group, &*resource.version, &*resource.plural), (group, version, plural));
+    /// Fills a store for ever.
+    async fn follow(&self, resource: &TargetResource, store: &Store<Target>) {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource.resource());
+        let mut pause = PAUSE_MIN;
+        loop {
+            let began = Instant::now();
+            let mut events = watching::attempts(api.clone(), watcher::Config::default());
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => store.take(event, |object| Target::from_object(&object)),
+                    Err(error) => {
+                        store.failed(error.to_string());
+                        if is_refused(&error) {
+                            break;
+                        }
+                    }
+                }
+            }
+            drop(events);
+            if began.elapsed() > PAUSE_MAX {
+                pause = PAUSE_MIN; // It has worked for a while.
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    #[test]
-    fn a_reference_that_cannot_be_used_is_refused_by_field() {
-        let rows = [
-            (reference("apps///v1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"apps///v1\""),
-            (reference("apps/v1", "", "a"), "spec.scaleTargetRef.kind: \"\": must be set"),
-            (ObjectReference { name: None, ..reference("apps/v1", "Deployment", "") }, "spec.scaleTargetRef.name"),
-        ];
-        for (reference, message) in rows {
-            let error = TargetKey::of("ns", &reference).expect_err(message).to_string();
-            assert!(error.contains(message), "{error}");
+    /// Ends when nobody uses a resource any more, which is unknown from then on.
+    async fn unused(&self, resource: &TargetResource) {
+        loop {
+            sleep(LINGER).await;
+            let mut watched = self.watched.lock();
+            let idle = watched.get(resource).is_none_or(|known| known.used.elapsed() >= LINGER);
+            if idle && !self.audience.is_named(resource) {
+                watched.remove(resource);
+                return;
+            }
         }
+    }
+}
+
+/// Whether the API server will not serve this resource to us, however often it is asked.
+fn is_refused(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            matches!(status.code, 400 | 403..=407 | 415 | 422)
+        }
+        _ => false,
     }
 }

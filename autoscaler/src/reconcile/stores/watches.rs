@@ -5,7 +5,6 @@ use common_api::{PodAutoscaler, ServerlessService};
 use common_controller::Priority;
 use futures::future::BoxFuture;
 use kube::Client;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -15,13 +14,8 @@ pub(crate) trait Watches: Send + Sync + 'static {
     /// Starts its own watches, which end with `shutdown`, and waits until each kind has been listed once.
     fn follow<'a>(&'a self, client: &'a Client, shutdown: &'a CancellationToken) -> BoxFuture<'a, ()>;
 
-    /// A PodAutoscaler came, changed or went. Returns the others that it concerns.
-    fn autoscaler(
-        &self,
-        key: &Key,
-        old: Option<&Arc<PodAutoscaler>>,
-        new: Option<&Arc<PodAutoscaler>>,
-    ) -> BTreeSet<Key>;
+    /// A PodAutoscaler came, changed or went.
+    fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>);
 
     /// A ServerlessService came or changed; or went, if there is none any more.
     fn serverless(&self, key: &Key, new: Option<&Arc<ServerlessService>>);

@@ -6,7 +6,7 @@ use super::super::kpa::objects;
 use super::super::kpa::probe::{ProbeTarget, Prober};
 use super::super::parts::Parts;
 use super::super::stores::facts::Target;
-use super::super::stores::targets::TargetKey;
+use super::super::stores::target_key::{TargetKey, TargetResource};
 use super::super::stores::watches::Watches;
 use super::super::stores::{Queues, Stores};
 use super::super::{Wiring, kpa, metric};
@@ -20,26 +20,29 @@ use crate::scale::{
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
 use crate::standalone::validation::Validation;
-use crate::standalone::{Hpa, serverless};
+use crate::standalone::{Hpa, ledger, serverless};
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::config::{AutoscalerConfig, DeploymentConfig};
+use common::hosts::claims::Confinement;
 use common::time::Timestamp;
 use common::write_rate::Rate;
 use common_api::{Metric, PodAutoscaler, ServerlessService};
-use common_controller::{Leadership, Recorder, WriteLimiter};
+use common_controller::{Leadership, Recorder, Workers, WriteLimiter};
 use common_runtime::clock::Clock;
 use common_runtime::lease::WriteGuard;
 use common_runtime::resolve::Resolve;
 use futures::future::BoxFuture;
 use hpa::fixture::Mock;
 use http::{Request, Response};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
 use kube::core::DynamicObject;
+use kube::runtime::watcher;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::io;
@@ -47,6 +50,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_test::mock::{self, Handle};
 
@@ -165,6 +169,7 @@ struct Standalone {
     cluster: Arc<Cluster>,
     autoscalers: Arc<Autoscalers>,
     serverless: serverless::Controller,
+    ledger: ledger::Controller,
 }
 
 impl Controllers {
@@ -174,6 +179,10 @@ impl Controllers {
 
     pub(super) fn serverless(&self) -> &serverless::Controller {
         &self.standalone().serverless
+    }
+
+    pub(super) fn ledger(&self) -> &ledger::Controller {
+        &self.standalone().ledger
     }
 
     pub(super) fn cluster(&self) -> &Cluster {
@@ -219,12 +228,13 @@ impl Fixture {
 
     fn standalone_with(hpa: Hpa, public: SocketAddr) -> Self {
         let queues = Queues::default();
-        let cluster = Arc::new(Cluster::new(hpa, "system", queues.autoscalers.clone()));
+        let cluster = Arc::new(Cluster::new(hpa, "system", "cluster.local", queues.autoscalers.clone()));
         Self::with(public, queues, cluster.clone(), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone()));
             let autoscalers = Arc::new(Autoscalers::new(parts, hpa, validation.clone(), cluster.clone()));
             let serverless = serverless::Controller::new(parts, hpa, validation, cluster.clone());
-            (autoscalers.clone(), Some(Standalone { cluster, autoscalers, serverless }))
+            let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone() };
+            (autoscalers.clone(), Some(Standalone { cluster, autoscalers, serverless, ledger }))
         })
     }
 
@@ -338,7 +348,7 @@ impl Fixture {
                     assert!(left.is_empty(), "never asked for: {left:?}");
                     return outcome;
                 }
-                () = tokio::time::sleep(Duration::from_secs(5)) => panic!("neither a request nor an end"),
+                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("neither a request nor an end"),
             };
             let (head, body) = request.into_parts();
             let line = format!("{} {}", head.method, head.uri.path());
@@ -351,6 +361,57 @@ impl Fixture {
             let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
             respond.send_response(response.expect("a response"));
         }
+    }
+
+    /// Lets one worker work off the PodAutoscalers' queue for `time`, beside an API server that refuses what begins with
+    /// a text, and accepts all else as it is sent. Returns what was asked for, and how long after the beginning.
+    pub(super) async fn work_for(&mut self, time: Duration, refused: Option<(&str, u16, &str)>) -> Vec<Asked> {
+        self.beside(refused, async |cx, _| {
+            let queue = cx.stores.queues().autoscalers.clone();
+            let workers = Workers { kind: "PodAutoscaler", queue, only: None };
+            let working =
+                workers.work(CancellationToken::new(), |key, priority| async move { cx.kpa.work(key, priority).await });
+            let _ = tokio::time::timeout(time, working).await;
+        })
+        .await
+    }
+
+    /// One pass over the ServerlessService, beside an API server that accepts everything.
+    pub(super) async fn look_at_path(&mut self) -> Vec<Asked> {
+        self.beside(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
+    }
+
+    async fn beside(
+        &mut self,
+        refused: Option<(&str, u16, &str)>,
+        work: impl AsyncFnOnce(&Controllers, &Key),
+    ) -> Vec<Asked> {
+        let (cx, key, server) = (&self.cx, &self.key, &mut self.server);
+        let (begun, mut asked) = (Instant::now(), Vec::new());
+        let answering = async {
+            loop {
+                let (request, respond) = server.next_request().await.expect("the client lives");
+                let (head, body) = request.into_parts();
+                let line = format!("{} {}", head.method, head.uri.path());
+                let bytes = body.collect_bytes().await.expect("a body");
+                let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+                asked.push((begun.elapsed(), line.clone(), body.clone()));
+                let scaled = json!({"metadata": {"name": "hello", "resourceVersion": "100"}});
+                let exchange = match refused.filter(|(prefix, ..)| line.starts_with(prefix)) {
+                    Some((_, code, message)) => expect(&line).refused(code, message),
+                    None if body.is_array() => expect(&line).answered(200, scaled),
+                    None => expect(&line),
+                };
+                let (code, answer) = (exchange.answer)(body);
+                let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+                respond.send_response(response.expect("a response"));
+            }
+        };
+        tokio::select! {
+            () = work(cx, key) => {}
+            () = answering => {}
+        }
+        asked
     }
 
     pub(super) fn put_autoscaler(&self, value: Value) {
@@ -372,7 +433,7 @@ impl Fixture {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), proven).await.expect("a proof");
+        tokio::time::timeout(Duration::from_secs(30), proven).await.expect("a proof");
     }
 
     /// A ServerlessService with this value; without labels and annotations, with those that it was created with.
@@ -411,6 +472,19 @@ impl Fixture {
         self.cx.cluster().services.apply(&key, "40", Some(object));
     }
 
+    /// A namespace, with its annotation.
+    pub(super) fn put_namespace(&self, name: &str, hosts: Option<&str>) {
+        let store = &self.cx.cluster().hosts.namespaces;
+        store.apply(&Key::new("", name), "70", Some(Confinement::read(hosts)));
+    }
+
+    /// Namespaces and ledger have been listed.
+    pub(super) fn hosts_listed(&self) {
+        let hosts = &self.cx.cluster().hosts;
+        hosts.namespaces.take(watcher::Event::<Namespace>::InitDone, |_| Confinement::Free);
+        hosts.ledger.take(watcher::Event::<ConfigMap>::InitDone, |map| map);
+    }
+
     pub(super) fn put_slice(&self, value: Value) {
         let object: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(value).expect("a slice");
         let key = common_controller::key_of(&object);
@@ -438,8 +512,16 @@ impl Fixture {
             },
         }))
         .expect("a Deployment");
-        let key = TargetKey { api_version: "apps/v1".into(), kind: "Deployment".into(), object: self.key.clone() };
-        self.cx.stores.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
+        self.cx.stores.targets.put(&self.target_key(), &version.to_string(), Some(Target::from_object(&object)));
+    }
+
+    /// The Deployment is no more.
+    pub(super) fn remove_target(&self) {
+        self.cx.stores.targets.put(&self.target_key(), "", None);
+    }
+
+    fn target_key(&self) -> TargetKey {
+        TargetKey { resource: TargetResource::of("apps/v1", "Deployment"), object: self.key.clone() }
     }
 
     pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {
@@ -456,6 +538,9 @@ fn as_created(meta: &mut ObjectMeta, created: ObjectMeta) {
     meta.labels = meta.labels.take().or(created.labels);
     meta.annotations = meta.annotations.take().or(created.annotations);
 }
+
+/// After how long, `METHOD PATH`, and the body.
+pub(super) type Asked = (Duration, String, Value);
 
 type Check = Box<dyn Fn(&Value)>;
 type Answer = Box<dyn Fn(Value) -> (u16, Value)>;

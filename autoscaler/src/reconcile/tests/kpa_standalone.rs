@@ -373,12 +373,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     let mut f = Fixture::standalone();
     f.put_autoscaler(newborn());
     f.put_target(0);
-    let key = super::super::stores::targets::TargetKey {
-        api_version: "apps/v1".into(),
-        kind: "Deployment".into(),
-        object: f.key.clone(),
-    };
-    f.cx.stores.targets.put(&key, "", None);
+    f.remove_target();
     let script = vec![put_status().with(|body| assert_condition(body, "Ready", "False", "TargetNotFound"))];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::TargetNotFound)));
@@ -462,24 +457,6 @@ async fn a_failed_patch_is_told_and_tried_again() {
     let expected = "error scaling target: failed to apply scale 4 to scale target hello: ";
     assert!(error.starts_with(expected), "{error}");
     assert_eq!(acted(&f), (Some(4), false, Cause::Obstacle(Obstacle::NotAccepted)));
-}
-
-#[tokio::test]
-async fn a_host_of_an_older_one_is_told_and_changes_nothing_else() {
-    let mut f = Fixture::standalone();
-    let annotations = json!({"zeroscale.dev/hosts": "x.example.com"});
-    settled(&f, annotations.clone(), status("False", "NoTraffic", 3600, 0, 0), 0);
-    let mut older = autoscaler(annotations, Value::Null);
-    older["metadata"]["name"] = json!("older");
-    older["metadata"]["creationTimestamp"] = json!("2022-01-01T00:00:00Z");
-    let older = serde_json::from_value(older).expect("a PodAutoscaler");
-    f.cx.stores.autoscalers.apply(&common::RevisionKey::new("ns", "older"), "11", Some(older));
-    f.decides(Some(0), -1);
-    let script = vec![put_status().with(|body| {
-        assert_condition(body, "HostsOwned", "False", "HostConflict");
-        assert!(condition(body, "HostsOwned").2.contains("x.example.com belongs to the older PodAutoscaler ns/older"));
-    })];
-    pass(&mut f, script).await.expect("a pass");
 }
 
 const CLASS: &str = "autoscaling.knative.dev/class";

@@ -3,10 +3,12 @@
 mod collection;
 mod drift;
 mod fixture;
+mod hosts;
 mod kpa_knative;
 mod kpa_rows;
 mod kpa_standalone;
 mod metrics;
+mod refusals;
 mod retire;
 mod sks;
 mod sks_rows;

@@ -47,7 +47,7 @@ fn endpoints(body: &Value) -> (Value, Value) {
 
 #[tokio::test]
 async fn born_asleep_it_leads_to_the_activators() {
-    let mut f = fixture(json!({"zeroscale.dev/hosts": "x.example.com"}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy");
     let script = vec![
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello-private");
@@ -58,7 +58,7 @@ async fn born_asleep_it_leads_to_the_activators() {
             assert_eq!(labels["serving.knative.dev/revision"], "hello");
             let backend = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");
             let backend: Backend = serde_json::from_str(backend).expect("readable");
-            assert_eq!((backend.hosts, backend.probe), (vec!["x.example.com".to_owned()], Probe::Tcp { port: None }));
+            assert_eq!((backend.service.as_str(), backend.probe), ("hello", Probe::Tcp { port: None }));
         }),
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello");

@@ -175,7 +175,7 @@ async fn without_a_deployment_nothing_is_made() {
     sks["spec"]["objectRef"]["name"] = json!("blah");
     f.put_serverless(sks);
     let error = pass(&mut f, vec![]).await.expect_err("there is no such Deployment").to_string();
-    assert_eq!(error, "failed to get scale target: Deployment \"blah\" does not exist in namespace \"ns\"");
+    assert_eq!(error, "failed to get scale target: deployments.apps \"blah\" does not exist in namespace \"ns\"");
 }
 
 /// What the status says of the Services by then: (private, public).

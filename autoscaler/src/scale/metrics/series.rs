@@ -3,22 +3,13 @@
 use super::{COLD_START_BOUNDS, Durations, Table, Values};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use common_runtime::telemetry::FamilyText;
+use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Writes what the table holds.
-pub(super) struct Series(pub(super) Table);
-
-impl fmt::Debug for Series {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Series").finish_non_exhaustive()
-    }
-}
 
 /// A number of one revision; none: it has no such series.
 enum Number {
@@ -72,43 +63,49 @@ fn of(values: &Values, metric: ScalingMetric, number: f64) -> Number {
     if values.metric == metric { Number::Real(number) } else { Number::None }
 }
 
-impl Collector for Series {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let mut all: Vec<(RevisionKey, Arc<Values>)> =
-            self.0.read().iter().map(|(key, values)| (key.clone(), values.clone())).collect();
-        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        for (name, help, number) in GAUGES {
-            let name = format!("kn_revision_{name}");
-            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-            for (key, values) in &all {
-                // As upstream renders its attributes.
-                let labels = [
-                    ("k8s_namespace_name", key.namespace()),
-                    ("kn_service_name", &*values.service),
-                    ("kn_configuration_name", &*values.configuration),
-                    ("kn_revision_name", key.name()),
-                ];
-                match number(values) {
-                    Number::Whole(number) => family.encode_family(&labels)?.encode_gauge(&i64::from(number))?,
-                    Number::Real(number) => family.encode_family(&labels)?.encode_gauge(&number)?,
-                    Number::None => {}
-                }
-            }
-        }
-        cold_starts(&all, &mut encoder)
-    }
+/// Every family of what `table` holds now.
+pub(super) fn families(table: &Table) -> Vec<FamilyText> {
+    let mut all: Vec<(RevisionKey, Arc<Values>)> =
+        table.read().iter().map(|(key, values)| (key.clone(), values.clone())).collect();
+    all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let all: Arc<[(RevisionKey, Arc<Values>)]> = all.into();
+    GAUGES.map(|gauge| numbers(gauge, all.clone())).into_iter().chain([cold_starts(all)]).collect()
 }
 
-fn cold_starts(all: &[(RevisionKey, Arc<Values>)], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let (name, help) = ("zeroscale_cold_start_phase", "Phases of cold starts.");
-    let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-    for (key, values) in all {
+fn numbers((name, help, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+    let series = (0..all.len()).filter_map(move |at| {
+        let (key, values) = &all[at];
+        match number(values) {
+            Number::None => None,
+            number => Some((key.clone(), values.clone(), number)),
+        }
+    });
+    let head = (format!("kn_revision_{name}"), help, None);
+    FamilyText::new(head, MetricType::Gauge, series, |(key, values, number), encoder| {
+        // As upstream renders its attributes.
+        let labels = [
+            ("k8s_namespace_name", key.namespace()),
+            ("kn_service_name", &*values.service),
+            ("kn_configuration_name", &*values.configuration),
+            ("kn_revision_name", key.name()),
+        ];
+        match number {
+            Number::Whole(number) => encoder.encode_family(&labels)?.encode_gauge(&i64::from(number)),
+            Number::Real(number) => encoder.encode_family(&labels)?.encode_gauge(&number),
+            Number::None => Ok(()),
+        }
+    })
+}
+
+fn cold_starts(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+    let head = ("zeroscale_cold_start_phase", "Phases of cold starts.", Some(Unit::Seconds));
+    let series = (0..all.len()).map(move |at| all[at].clone());
+    FamilyText::new(head, MetricType::Histogram, series, |(key, values), encoder| {
         // As the activator's.
         let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name()), ("phase", "scale")];
         let durations = values.scale_phase.lock().as_deref().copied().unwrap_or_default();
-        histogram(&durations, family.encode_family(&labels)?)?;
-    }
-    Ok(())
+        histogram(&durations, encoder.encode_family(&labels)?)
+    })
 }
 
 fn histogram(durations: &Durations, mut encoder: MetricEncoder<'_>) -> fmt::Result {

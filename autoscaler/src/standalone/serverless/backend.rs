@@ -118,8 +118,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) revision: &'a str,
     /// Name of the public Service.
     pub(crate) service: &'a str,
-    /// Hosts that are its own, conflicts settled.
-    pub(crate) hosts: Vec<String>,
     /// What the pods speak.
     pub(crate) protocol: Protocol,
     /// Requests that one pod may run at once; 0: no limit.
@@ -130,6 +128,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) target: &'a Target,
     /// Why the pods crash-loop, if they do.
     pub(crate) failing: Option<String>,
+    /// What the API server says to the patch that would wake it, if it refuses it.
+    pub(crate) wake_refused: Option<String>,
 }
 
 /// The backend that reaches `port`.
@@ -139,16 +139,17 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
     Backend {
         revision: inputs.revision.to_owned(),
         service: inputs.service.to_owned(),
-        hosts: inputs.hosts,
         protocol: inputs.protocol,
         container_concurrency: u32::try_from(inputs.container_concurrency).unwrap_or(0),
         queue_proxy,
+        host_network: inputs.target.host_network,
         probe: if queue_proxy { Probe::QueueProxy } else { probe(inputs.target, settings, port) },
         timeout_ms: millis(settings.timeout),
         response_start_timeout_ms: settings.response_start_timeout.map_or(0, millis),
         idle_timeout_ms: settings.idle_timeout.map_or(0, millis),
         max_held: settings.max_held,
         failing: inputs.failing,
+        wake_refused: inputs.wake_refused,
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 fn target(containers: Value) -> Target {
     let containers = serde_json::from_value(containers).expect("containers");
-    Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, containers }
+    Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, host_network: false, containers }
 }
 
 fn settings(pairs: &[(&str, &str)]) -> Settings {
@@ -99,31 +99,33 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
 #[test]
 fn a_backend_says_all_that_an_activator_needs() {
     let target = target(json!([{"name": "app", "ports": [{"containerPort": 8080}]}]));
+    let target = Target { host_network: true, ..target };
     let settings = settings(&[("timeout", "10s"), ("idle-timeout", "2s"), ("max-held", "50")]);
     let port = port(&target, &settings, Protocol::H2c).expect("a port");
     let inputs = Inputs {
         revision: "hello",
         service: "web",
-        hosts: vec!["x.example.com".into()],
         protocol: Protocol::H2c,
         container_concurrency: 3,
         settings: &settings,
         target: &target,
         failing: Some("CrashLoopBackOff".into()),
+        wake_refused: Some("exceeded quota".into()),
     };
     let expected = Backend {
         revision: "hello".into(),
         service: "web".into(),
-        hosts: vec!["x.example.com".into()],
         protocol: Protocol::H2c,
         container_concurrency: 3,
         queue_proxy: false,
+        host_network: true,
         probe: Probe::Tcp { port: None },
         timeout_ms: 10_000,
         response_start_timeout_ms: 0,
         idle_timeout_ms: 2_000,
         max_held: 50,
         failing: Some("CrashLoopBackOff".into()),
+        wake_refused: Some("exceeded quota".into()),
     };
     assert_eq!(backend(inputs, &port), expected);
 }

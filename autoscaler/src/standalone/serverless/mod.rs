@@ -12,8 +12,8 @@
 //! 5. Status. `ActivatorEndpointsPopulated` says what was written, not what was asked for: it is the clock of the grace
 //!    period, which must not run while pods have the traffic (upstream's does where no activator is ready).
 //!
-//! Every cause comes as an event: mode, pods, activators, an edit, a Service or slice that somebody touched. There is
-//! no timer.
+//! Every cause comes as an event: mode, pods, activators, an edit, a Service or slice that somebody touched, a wake that
+//! the API server refuses. There is no timer.
 //!
 //! # Giving back
 //!
@@ -38,10 +38,11 @@ use super::lifecycle;
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::leaving::Leaving;
+use crate::reconcile::kpa::refusals::Refusals;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Labels, Selector, Target};
-use crate::reconcile::stores::targets::{TargetError, TargetKey};
+use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use adopt::{ADOPTED_BY, Standing, standing};
@@ -71,6 +72,7 @@ pub(crate) struct Controller {
     writes: Writes,
     validation: Arc<Validation>,
     leaving: Arc<Leaving>,
+    refusals: Arc<Refusals>,
 }
 
 impl Controller {
@@ -83,6 +85,7 @@ impl Controller {
             writes: parts.writes.clone(),
             validation,
             leaving: parts.leaving.clone(),
+            refusals: parts.refusals.clone(),
         }
     }
 
@@ -141,7 +144,7 @@ impl Pass<'_> {
     async fn run(&mut self) -> Result<(), Error> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
-            Err(TargetError::Missing { .. }) if self.is_retiring() => return self.give_back_only().await,
+            Err(TargetError::Missing(_)) if self.is_retiring() => return self.give_back_only().await,
             Err(error) => return Err(error.into()),
         };
         let protocol = self.accepted.object.spec.protocol_type;
@@ -166,12 +169,12 @@ impl Pass<'_> {
             backend::Inputs {
                 revision: self.key.name(),
                 service: &name,
-                hosts: self.hosts(),
                 protocol,
                 container_concurrency: self.accepted.object.spec.container_concurrency,
                 settings: &self.accepted.settings,
                 target: &target,
                 failing: self.controller.pods.failure_reason(self.key),
+                wake_refused: self.controller.refusals.told(self.key).map(|words| words.to_string()),
             },
             &port,
         );
@@ -223,14 +226,6 @@ impl Pass<'_> {
     fn standing(&self, service: Option<&Service>) -> Standing {
         let adopt = self.accepted.settings.adopt_service;
         standing(service, claimant(self.key.name(), self.uid(), Some(&self.object), adopt))
-    }
-
-    /// Hosts that are not an older PodAutoscaler's.
-    fn hosts(&self) -> Vec<String> {
-        let hosts = self.accepted.settings.hosts.iter().map(ToString::to_string);
-        hosts
-            .filter(|host| self.controller.cluster.owner_of_host(host).is_none_or(|owner| owner == *self.key))
-            .collect()
     }
 
     /// Whether what was borrowed is to be given back now.

@@ -232,7 +232,7 @@ mod tests {
             {"name": "web", "containerPort": 8080}, {"name": "metrics", "containerPort": 9100},
         ]}]);
         let containers = serde_json::from_value(containers).expect("containers");
-        Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, containers }
+        Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, host_network: false, containers }
     }
 
     fn web() -> BackendPort {

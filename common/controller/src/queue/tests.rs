@@ -174,3 +174,24 @@ async fn every_waiting_worker_gets_one_of_the_keys() {
     keys.sort_unstable();
     assert_eq!(keys, ["a", "b", "c"]);
 }
+
+/// Goal: a key that fails again and again is told of when it has for a while, and then ever more seldom; after a success
+/// it begins anew.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_keeps_failing_is_told_of_ever_more_seldom() {
+    let queue = Names::with_backoff_max(Duration::from_secs(1));
+    let begun = Instant::now();
+    let mut told = Vec::new();
+    queue.add("a", Priority::Normal);
+    while begun.elapsed() < Duration::from_secs(100) {
+        let item = queue.next().await;
+        if item.is_worth_telling(Duration::from_secs(5)) {
+            told.push(begun.elapsed().as_secs());
+        }
+        item.retry();
+    }
+    assert!(told.len() == 5 && told[0] == 5 && told.windows(2).all(|pair| pair[1] >= 2 * pair[0]), "{told:?}");
+    drop(queue.next().await);
+    queue.add("a", Priority::Normal);
+    assert!(!queue.next().await.is_worth_telling(Duration::from_secs(5)));
+}

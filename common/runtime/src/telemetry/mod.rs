@@ -3,16 +3,21 @@
 //! Metrics live in one [`Metrics`] registry for each plane (never a global: two planes may share a process), handles
 //! are registered once and held by whoever counts.
 
+mod exposition;
+mod family;
 mod logs;
 mod names;
 pub mod otlp;
 pub mod traces;
 
+pub use exposition::{Exposition, FamilyText};
+pub use family::Family;
 pub use logs::{Format, LogControl, init_logs};
 
+use exposition::Source;
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use std::sync::Arc;
@@ -20,39 +25,63 @@ use std::sync::Arc;
 /// One plane's metrics. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Metrics {
-    registry: Arc<Mutex<Registry>>,
+    sources: Arc<Mutex<Vec<Arc<Source>>>>,
 }
 
 impl Metrics {
-    /// Registers a metric under `name`; the returned handle counts.
+    /// Registers a metric of few series under `name`; the returned handle counts.
     pub fn register<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
-        self.registry.lock().register(name, help, metric.clone());
+        let mut registry = Registry::default();
+        registry.register(name, help, metric.clone());
+        self.add(Source::Metric(registry));
         metric
     }
 
-    /// Registers a metric whose name gets the unit as a suffix.
+    /// Registers a metric of few series whose name gets the unit as a suffix.
     pub fn register_with_unit<M: Metric + Clone>(&self, name: &str, help: &str, unit: Unit, metric: M) -> M {
-        self.registry.lock().register_with_unit(name, help, unit, metric.clone());
+        let mut registry = Registry::default();
+        registry.register_with_unit(name, help, unit, metric.clone());
+        self.add(Source::Metric(registry));
         metric
     }
 
-    /// Has `collector` write metrics that it keeps itself, each time somebody asks.
-    pub fn collect(&self, collector: impl Collector) {
-        self.registry.lock().register_collector(Box::new(collector));
+    /// Registers a family of many series; `name` gets the unit as a suffix.
+    pub fn family<S, M>(&self, name: &str, help: &str, unit: Option<Unit>, family: Family<S, M>) -> Family<S, M>
+    where
+        S: EncodeLabelSet + Send + Sync + 'static,
+        M: EncodeMetric + TypedMetric + Clone + Send + Sync + 'static,
+    {
+        let (name, help, shown) = (name.to_owned(), help.to_owned(), family.clone());
+        self.collect(move || vec![shown.text(&name, &help, unit.clone())]);
+        family
+    }
+
+    /// Has `collect` list families that it keeps itself, each time somebody asks.
+    pub fn collect(&self, collect: impl Fn() -> Vec<FamilyText> + Send + Sync + 'static) {
+        self.add(Source::Families(Box::new(collect)));
     }
 
     /// Shows what the process is, as `target_info`.
     pub fn describe(&self, target: Vec<(String, String)>) {
-        self.registry.lock().register("target", "The process", Info::new(target));
+        let mut registry = Registry::default();
+        registry.register("target", "The process", Info::new(target));
+        self.add(Source::Metric(registry));
     }
 
-    /// The Prometheus (OpenMetrics) text of everything registered.
+    /// The Prometheus (OpenMetrics) text of everything registered, part by part.
+    pub fn exposition(&self) -> Exposition {
+        Exposition::new(self.sources.lock().clone())
+    }
+
+    /// The whole text in one piece, which may be large.
     ///
     /// # Errors
-    /// A collector failed to write itself.
+    /// A metric failed to write itself.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.registry.lock())?;
-        Ok(text)
+        self.exposition().collect()
+    }
+
+    fn add(&self, source: Source) {
+        self.sources.lock().push(Arc::new(source));
     }
 }

@@ -1,6 +1,7 @@
 //! One request, one answer: who asks, what the path means, and everything that is not about a resource. What is goes on
 //! to [`super::call`].
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,18 +32,26 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let line = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{} {}", request.method(), request.uri()));
-    let response = answer(api, request).await.unwrap_or_else(Response::from);
+    let response = read_and_answer(api, request).await.unwrap_or_else(Response::from);
     if let Some(line) = line {
         tracing::trace!(request = line, status = response.status().as_u16(), "answered");
     }
     response
 }
 
-async fn answer<B>(api: Arc<Api>, request: Request<B>) -> Result<Response<Body>>
+/// The body is read before anything else: a refusal that leaves it unread would reset the connection of a client that
+/// still sends, and might be lost with it.
+async fn read_and_answer<B>(api: Arc<Api>, request: Request<B>) -> Result<Response<Body>>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let (parts, body) = request.into_parts();
+    let body = if parts.method == Method::GET { Bytes::new() } else { read(body).await? };
+    answer(api, Request::from_parts(parts, body)).await
+}
+
+async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>> {
     let caller = guard::admit(&request, &api.tokens, &api.store)?;
     let registry = api.registry.load_full();
     let path = request.uri().path().to_string();
@@ -116,17 +125,13 @@ fn health(name: &str, query: &Query) -> Response<Body> {
     media::text(200, body)
 }
 
-async fn resource<B>(
+async fn resource(
     api: Arc<Api>,
     caller: Caller,
     info: RequestInfo,
     query: Query,
-    request: Request<B>,
-) -> Result<Response<Body>>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+    request: Request<Bytes>,
+) -> Result<Response<Body>> {
     let (parts, body) = request.into_parts();
     let verb = verb(&parts.method, info.name.is_some(), query.flag("watch"));
     check_verb(&info, verb)?;
@@ -139,7 +144,6 @@ where
     };
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_string();
-    let body = if matches!(parts.method, Method::GET) { Bytes::new() } else { read(body).await? };
     let call = Call { api, caller, info, query, accept, include, content_type, body };
     if call.info.subresource.is_some() {
         return call.subresource(verb).await;
@@ -152,9 +156,13 @@ where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match Limited::new(body, BODY_LIMIT).collect().await {
+    let mut body = pin!(body);
+    match Limited::new(body.as_mut(), BODY_LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(BODY_LIMIT)),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            while let Some(Ok(_)) = body.frame().await {}
+            Err(ApiError::too_large(BODY_LIMIT))
+        }
         Err(error) => Err(ApiError::bad_request(format!("cannot read the body: {error}"))),
     }
 }

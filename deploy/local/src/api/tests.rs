@@ -252,3 +252,16 @@ async fn kubectls_protobuf_is_taken() {
     let kube::Error::Api(status) = refused else { panic!("{refused}") };
     assert_eq!((status.code, status.message.contains("v1 Pod")), (415, true), "{}", status.message);
 }
+
+/// Goal: a client that sends all of its body before it reads has its refusal, and no reset.
+#[tokio::test]
+async fn a_refusal_reaches_a_client_that_sends_on() {
+    let (server, _) = start(options()).await;
+    for (length, status) in [(2 << 20, 403), (16 << 20, 413)] {
+        let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: a\r\nconnection: close\r\n";
+        let request = format!("{head}content-length: {length}\r\n\r\n{}", "x".repeat(length));
+        let answer = exchange(&server, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+    server.shutdown().await;
+}

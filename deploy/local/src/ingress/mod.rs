@@ -25,10 +25,17 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves on `listener` until `shutdown`, following the Services and EndpointSlices that `client` sees.
-pub async fn run(listener: TcpListener, client: Client, cluster_domain: String, shutdown: CancellationToken) {
+/// Serves on `listener` until `shutdown`, following the Services and EndpointSlices that `client` sees, and the ledger of
+/// hosts in `system_namespace`.
+pub async fn run(
+    listener: TcpListener,
+    client: Client,
+    cluster_domain: String,
+    system_namespace: &'static str,
+    shutdown: CancellationToken,
+) {
     let table = Arc::new(Table::new(cluster_domain));
-    let following = tokio::spawn(table::follow(table.clone(), client, shutdown.clone()));
+    let following = tokio::spawn(table::follow(table.clone(), client, system_namespace, shutdown.clone()));
     let proxy = Arc::new(Proxy::new(table));
     loop {
         let (stream, peer) = tokio::select! {
@@ -63,5 +70,29 @@ async fn connection(stream: tokio::net::TcpStream, peer: SocketAddr, proxy: Arc<
             connection.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(Duration::from_secs(5), connection).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    /// Goal: a client that sends all of its body before it reads has our refusal, and no reset.
+    #[tokio::test]
+    async fn a_refusal_reaches_a_client_that_sends_on() {
+        const LENGTH: usize = 16 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connected");
+        let (stream, peer) = listener.accept().await.expect("accepted");
+        let proxy = Arc::new(Proxy::new(Arc::new(Table::new("cluster.local".into()))));
+        tokio::spawn(connection(stream, peer, proxy, CancellationToken::new()));
+        let head = format!("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {LENGTH}\r\n\r\n");
+        client.write_all(head.as_bytes()).await.expect("open");
+        client.write_all(&vec![b'x'; LENGTH]).await.expect("read to its end");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("an end, and no reset");
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
     }
 }

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -54,36 +55,49 @@ impl Proxy {
 
     /// Answers one request; failures become 404, 502 or 503 that say what was looked for.
     pub(super) async fn forward(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
-        let host = host(&request);
+        let inbound = upgrade_of(request.headers()).map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
+        let (head, body) = request.into_parts();
+        let body = Unsent(Arc::new(Mutex::new(body)));
+        match self.answered(&head, &body, inbound, peer).await {
+            Ok(response) => response,
+            Err((status, text)) => {
+                read_over(body);
+                refusal(status, text)
+            }
+        }
+    }
+
+    async fn answered(
+        &self,
+        head: &http::request::Parts,
+        body: &Unsent,
+        inbound: Option<(HeaderValue, OnUpgrade)>,
+        peer: SocketAddr,
+    ) -> Result<Response<Body>, (StatusCode, String)> {
+        let host = host(head);
         let Some((namespace, name)) = self.table.service(&host) else {
-            return refusal(StatusCode::NOT_FOUND, format!("ingress: no Service for host {host:?}\n"));
+            return Err((StatusCode::NOT_FOUND, format!("ingress: no Service for host {host:?}\n")));
         };
         let target = match self.table.target(&namespace, &name) {
             Some(target) if !target.addresses.is_empty() => target,
             Some(_) => {
                 let text = format!("ingress: Service {namespace}/{name} has no ready endpoints\n");
-                return refusal(StatusCode::SERVICE_UNAVAILABLE, text);
+                return Err((StatusCode::SERVICE_UNAVAILABLE, text));
             }
             None => {
-                return refusal(
-                    StatusCode::NOT_FOUND,
-                    format!("ingress: no endpoints for Service {namespace}/{name}\n"),
-                );
+                return Err((StatusCode::NOT_FOUND, format!("ingress: no endpoints for Service {namespace}/{name}\n")));
             }
         };
-        let upgrade = upgrade_of(request.headers());
-        let inbound = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-        let (head, body) = request.into_parts();
-        let body = Unsent(Arc::new(Mutex::new(body)));
-        let outgoing = Outgoing { head: &head, host: &host, peer, upgrade, h2c: target.h2c };
+        let (upgrade, inbound) = inbound.unzip();
+        let outgoing = Outgoing { head, host: &host, peer, upgrade, h2c: target.h2c };
         let client = if target.h2c { &self.h2c } else { &self.http1 };
         let mut failed = format!("ingress: {namespace}/{name}: no endpoint\n");
         for address in target.addresses.iter().take(ENDPOINTS_TRIED_MAX) {
             let Some(request) = outgoing.to(*address, body.clone()) else {
-                return refusal(StatusCode::BAD_REQUEST, format!("ingress: {:?} is no path\n", head.uri));
+                return Err((StatusCode::BAD_REQUEST, format!("ingress: {:?} is no path\n", head.uri)));
             };
             match client.request(request).await {
-                Ok(response) => return answer(response, inbound),
+                Ok(response) => return Ok(answer(response, inbound)),
                 Err(error) => {
                     failed = format!("ingress: {namespace}/{name} at {address}: {}\n", chain(&error));
                     if !error.is_connect() {
@@ -92,7 +106,7 @@ impl Proxy {
                 }
             }
         }
-        refusal(StatusCode::BAD_GATEWAY, failed)
+        Err((StatusCode::BAD_GATEWAY, failed))
     }
 }
 
@@ -134,7 +148,7 @@ impl Outgoing<'_> {
     }
 }
 
-fn answer(mut response: Response<Incoming>, inbound: Option<hyper::upgrade::OnUpgrade>) -> Response<Body> {
+fn answer(mut response: Response<Incoming>, inbound: Option<OnUpgrade>) -> Response<Body> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         if let Some(inbound) = inbound {
             tunnel(inbound, hyper::upgrade::on(&mut response));
@@ -167,7 +181,7 @@ impl http_body::Body for Unsent {
 }
 
 /// Copies both ways until either side ends.
-fn tunnel(inbound: hyper::upgrade::OnUpgrade, outbound: hyper::upgrade::OnUpgrade) {
+fn tunnel(inbound: OnUpgrade, outbound: OnUpgrade) {
     tokio::spawn(async move {
         if let (Ok(inbound), Ok(outbound)) = tokio::join!(inbound, outbound) {
             let (mut inbound, mut outbound) = (TokioIo::new(inbound), TokioIo::new(outbound));
@@ -176,9 +190,17 @@ fn tunnel(inbound: hyper::upgrade::OnUpgrade, outbound: hyper::upgrade::OnUpgrad
     });
 }
 
-fn host(request: &Request<Incoming>) -> String {
-    let authority = request.uri().authority().map(|a| a.as_str().to_owned());
-    let header = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).map(str::to_owned);
+/// Reads what is left of a refused request: an end with bytes unread would reset the connection of a client that still
+/// sends, and take the refusal from it.
+fn read_over(mut body: Unsent) {
+    if !body.is_end_stream() {
+        tokio::spawn(async move { while let Some(Ok(_)) = body.frame().await {} });
+    }
+}
+
+fn host(head: &http::request::Parts) -> String {
+    let authority = head.uri.authority().map(|a| a.as_str().to_owned());
+    let header = head.headers.get(header::HOST).and_then(|h| h.to_str().ok()).map(str::to_owned);
     authority.or(header).unwrap_or_default()
 }
 

@@ -1,14 +1,16 @@
-//! Which endpoints a host leads to, kept current by two watches.
+//! Which endpoints a host leads to, kept current by three watches.
 //!
-//! A host is either a Service's own name (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`) or one that a
-//! PodAutoscaler asks for, which the ServerlessService controller publishes in the backend annotation of the private
-//! Service.
+//! A host is either a Service's own name (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`) or one that the ledger of hosts
+//! gives to a PodAutoscaler, whose public Service stands in the backend annotation of its private one.
 
 use common::backend::Backend;
-use common::names;
+use common::hosts::ledger;
+use common::{host, names};
+use common_controller::changes::{self, Change};
+use common_controller::key_of;
 use common_runtime::watching::watch;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -41,10 +43,10 @@ type Name = (String, String); // Namespace, name.
 
 #[derive(Default)]
 struct State {
-    /// By host, lower case; wildcards as `*.domain`.
+    /// PodAutoscalers by host, lower case; wildcards as `*.domain`.
     hosts: HashMap<String, Name>,
-    /// By private Service: the hosts it contributed.
-    contributed: HashMap<Name, (Name, Vec<String>)>,
+    /// Public Services, by private ones.
+    public: HashMap<Name, Name>,
     /// By Service, then by slice name.
     slices: HashMap<Name, BTreeMap<String, Slice>>,
 }
@@ -65,26 +67,16 @@ impl Table {
 
     /// The Service that `host` (as in a Host header) leads to, if any.
     pub fn service(&self, host: &str) -> Option<(String, String)> {
-        let host = bare(host);
+        let host = host::normalize(host)?;
         let state = self.state.read();
-        if let Some(name) = state.hosts.get(&host) {
-            return Some(name.clone());
+        let own = host::service_name(&host, &self.domain);
+        let own = own.and_then(|service| Some((service.namespace?.to_owned(), service.name.to_owned())));
+        // Two labels may be a host of the world as well.
+        let is_own = |name: &Name| state.slices.contains_key(name) || host.matches('.').count() > 1;
+        if own.as_ref().is_some_and(is_own) {
+            return own;
         }
-        let mut rest = host.as_str();
-        while let Some((_, parent)) = rest.split_once('.') {
-            if let Some(name) = state.hosts.get(&format!("*.{parent}")) {
-                return Some(name.clone());
-            }
-            rest = parent;
-        }
-        let mut parts = host.splitn(4, '.');
-        let (name, namespace) = (parts.next()?, parts.next()?);
-        let known_suffix = match (parts.next(), parts.next()) {
-            (None, _) | (Some("svc"), None) => true,
-            (Some("svc"), Some(domain)) => domain == self.domain,
-            _ => false,
-        };
-        known_suffix.then(|| (namespace.to_owned(), name.to_owned()))
+        host::lookup_keys(&host).find_map(|key| state.claimed(&key)).or(own)
     }
 
     /// The current ready endpoints of a Service, rotated by one with each call; `None` if it has no slices.
@@ -101,25 +93,35 @@ impl Table {
         Some(Target { addresses, h2c })
     }
 
-    fn service_applied(&self, service: &Service) {
-        let Some(namespace) = service.namespace() else { return };
-        let name = (namespace.clone(), service.name_any());
-        let backend =
-            service.annotations().get(names::BACKEND).and_then(|json| serde_json::from_str::<Backend>(json).ok());
+    fn service_changed(&self, change: Change<Service>) {
         let mut state = self.state.write();
-        state.forget_hosts(&name);
-        if let Some(backend) = backend {
-            let public = (namespace, backend.service);
-            for host in &backend.hosts {
-                state.hosts.insert(host.clone(), public.clone());
+        match change {
+            Change::Applied(service) => {
+                let name = (service.namespace().unwrap_or_default(), service.name_any());
+                let backend = service.annotations().get(names::BACKEND);
+                match backend.and_then(|json| serde_json::from_str::<Backend>(json).ok()) {
+                    Some(backend) => state.public.insert(name.clone(), (name.0, backend.service)),
+                    None => state.public.remove(&name),
+                };
             }
-            state.contributed.insert(name, (public, backend.hosts));
+            Change::Gone(key) => {
+                state.public.remove(&(key.namespace().to_owned(), key.name().to_owned()));
+            }
+            Change::Listed => {}
         }
     }
 
-    fn service_deleted(&self, service: &Service) {
-        if let Some(namespace) = service.namespace() {
-            self.state.write().forget_hosts(&(namespace, service.name_any()));
+    fn ledger_changed(&self, change: &Change<ConfigMap>) {
+        let (key, data) = match change {
+            Change::Applied(map) => (key_of(map), map.data.as_ref()),
+            Change::Gone(key) => (key.clone(), None),
+            Change::Listed => return,
+        };
+        let (Some(namespace), Ok(grants)) = (ledger::namespace_of(key.name()), ledger::grants(data)) else { return };
+        let mut state = self.state.write();
+        state.hosts.retain(|_, (owner, _)| owner != namespace);
+        for (host, name) in ledger::hosts(&grants) {
+            state.hosts.insert(host.to_string(), (namespace.to_owned(), name.to_owned()));
         }
     }
 
@@ -136,14 +138,10 @@ impl Table {
 }
 
 impl State {
-    fn forget_hosts(&mut self, private: &Name) {
-        if let Some((public, hosts)) = self.contributed.remove(private) {
-            for host in hosts {
-                if self.hosts.get(&host) == Some(&public) {
-                    self.hosts.remove(&host);
-                }
-            }
-        }
+    /// The public Service of whoever has this host.
+    fn claimed(&self, host: &str) -> Option<Name> {
+        let (namespace, name) = self.hosts.get(host)?;
+        self.public.get(&(namespace.clone(), names::private_service(name))).cloned()
     }
 
     fn forget_slice(&mut self, service: &Name, name: &str) {
@@ -154,15 +152,6 @@ impl State {
             }
         }
     }
-}
-
-/// Host without port and trailing dot, lower case.
-fn bare(host: &str) -> String {
-    let without_port = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    without_port.trim_end_matches('.').to_ascii_lowercase()
 }
 
 fn owner(slice: &EndpointSlice) -> Option<(Name, String)> {
@@ -188,36 +177,24 @@ fn read(slice: &EndpointSlice) -> Option<Slice> {
 }
 
 /// Keeps `table` current until `shutdown`; survives an absent API server with the last known state.
-pub(super) async fn follow(table: std::sync::Arc<Table>, client: Client, shutdown: CancellationToken) {
+pub(super) async fn follow(
+    table: std::sync::Arc<Table>,
+    client: Client,
+    system_namespace: &str,
+    shutdown: CancellationToken,
+) {
     let config = watcher::Config::default;
-    let mut services = watch(Api::<Service>::all(client.clone()), config());
+    let mut services = changes::watch(Api::<Service>::all(client.clone()), config());
+    let labelled = config().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_HOSTS));
+    let mut ledger = changes::watch(Api::<ConfigMap>::namespaced(client.clone(), system_namespace), labelled);
     let mut slices = watch(Api::<EndpointSlice>::all(client), config());
     // What the present list has not shown by its end is gone.
-    let mut unseen_services: Option<Vec<Service>> = None;
     let mut listed: BTreeMap<Name, Vec<String>> = BTreeMap::new();
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
-            Some(event) = services.next() => match event {
-                watcher::Event::Init => unseen_services = Some(Vec::new()),
-                watcher::Event::InitApply(service) => {
-                    table.service_applied(&service);
-                    if let Some(seen) = &mut unseen_services {
-                        seen.push(service);
-                    }
-                }
-                watcher::Event::Apply(service) => table.service_applied(&service),
-                watcher::Event::InitDone => {
-                    let seen: Vec<Name> = unseen_services.take().unwrap_or_default().iter()
-                        .filter_map(|s| Some((s.namespace()?, s.name_any()))).collect();
-                    let mut state = table.state.write();
-                    let gone: Vec<Name> = state.contributed.keys().filter(|k| !seen.contains(k)).cloned().collect();
-                    for name in gone {
-                        state.forget_hosts(&name);
-                    }
-                }
-                watcher::Event::Delete(service) => table.service_deleted(&service),
-            },
+            Some(change) = services.next() => table.service_changed(change),
+            Some(change) = ledger.next() => table.ledger_changed(&change),
             Some(event) = slices.next() => match event {
                 watcher::Event::Init => listed.clear(),
                 watcher::Event::InitApply(slice) => {
@@ -246,11 +223,14 @@ mod tests {
 
     fn table() -> Table {
         let table = Table::new("cluster.local".into());
-        let backend = json!({"revision": "hello", "service": "hello", "hosts": ["hello.example.com", "*.wild.io"],
-            "probe": {"type": "tcp"}, "timeoutMs": 1, "maxHeld": 1});
+        let backend = Backend { service: "web".into(), ..Backend::plain("hello") };
         let private = json!({"metadata": {"name": "hello-private", "namespace": "default",
-            "annotations": {names::BACKEND: backend.to_string()}}});
-        table.service_applied(&serde_json::from_value(private).expect("a Service"));
+            "annotations": {names::BACKEND: serde_json::to_string(&backend).expect("serializable")}}});
+        table.service_changed(Change::Applied(serde_json::from_value(private).expect("a Service")));
+        let hosts = ["hello.example.com", "*.wild.io", "wild.org", "hello.default", "*.default", "*.default.svc"];
+        let grants = json!({"hello": {"uid": "u", "hosts": hosts}});
+        let map = json!({"metadata": {"name": "hosts.default", "namespace": "system"}, "data": {"hosts": grants.to_string()}});
+        table.ledger_changed(&Change::Applied(serde_json::from_value(map).expect("a ConfigMap")));
         table
     }
 
@@ -264,13 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn a_host_leads_to_a_service_by_its_name_or_by_a_published_host() {
+    fn a_host_leads_to_a_service_by_its_name_or_by_the_ledger() {
         let table = table();
+        table.slice_applied(&slice(true));
         let hello = Some(("default".to_owned(), "hello".to_owned()));
+        let web = Some(("default".to_owned(), "web".to_owned()));
         let rows = [
-            ("hello.example.com", hello.clone()),
-            ("HELLO.example.com.:8080", hello.clone()),
-            ("a.b.wild.io", hello.clone()),
+            ("hello.example.com", web.clone()),
+            ("HELLO.example.com.:8080", web.clone()),
+            ("a.b.wild.io", web.clone()),
+            ("wild.org", web),
             ("wild.io", Some(("io".into(), "wild".into()))), // Two labels are a Service's name.
             ("hello.default", hello.clone()),
             ("hello.default.svc", hello.clone()),
@@ -282,6 +265,8 @@ mod tests {
         for (host, expected) in rows {
             assert_eq!(table.service(host), expected, "{host}");
         }
+        table.ledger_changed(&Change::Gone(common::RevisionKey::new("system", "hosts.default")));
+        assert_eq!(table.service("hello.example.com"), None, "given up");
     }
 
     #[test]

@@ -266,6 +266,6 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), met).await.expect("it never came to pass");
+        tokio::time::timeout(Duration::from_secs(30), met).await.expect("it never came to pass");
     }
 }

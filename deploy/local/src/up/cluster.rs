@@ -18,12 +18,12 @@ use crate::{controllers, ingress};
 use anyhow::Context;
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
-use common_runtime::environment::Mode;
+use common_runtime::environment::{Cidr, Mode};
 use common_runtime::resolve::Resolve;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +157,13 @@ impl Cluster {
         let resolver: Arc<dyn Resolve> =
             Arc::new(ServiceResolver::new(options_of_node.services.clone(), system::DOMAIN));
         tasks.spawn(log_failure("the node", node::run(options_of_node, client.clone(), shutdown.clone())));
-        tasks.spawn(ingress::run(listener, client.clone(), system::DOMAIN.to_owned(), shutdown.clone()));
+        tasks.spawn(ingress::run(
+            listener,
+            client.clone(),
+            system::DOMAIN.to_owned(),
+            system::NAMESPACE,
+            shutdown.clone(),
+        ));
 
         // 3. The planes.
         let kube_url = kube.cluster_url.to_string();
@@ -363,6 +369,8 @@ impl Shared {
         options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
         options.linger = self.linger;
         options.drain = DRAIN;
+        // This machine's own ingress says who its clients are.
+        options.trusted_proxies = vec![Cidr::from(IpAddr::from(Ipv4Addr::LOCALHOST))];
         let shared = Arc::downgrade(self);
         options.on_cold_start = Some(Arc::new(move |cold| {
             if let Some(shared) = shared.upgrade() {

@@ -4,6 +4,7 @@ use super::cluster::{Cluster, container, pod, waiting};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
 use serde_json::json;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 async fn expect_collision(cluster: &Cluster, loser: &str, words: &[&str]) {
     let reported = |pods: &[Pod]| {
@@ -25,7 +26,7 @@ async fn expect_collision(cluster: &Cluster, loser: &str, words: &[&str]) {
 async fn a_program_that_listens_everywhere_is_named_by_the_next_pod() {
     let cluster = Cluster::start().await;
     // A port of its own, since tests run side by side and this one is taken on all addresses.
-    let port = free_port();
+    let port = own_port();
     let ports = json!({"ports": [{"containerPort": port}]});
     cluster.create::<Pod>(pod("greedy", container("everywhere", ports.clone()))).await;
     let warned = |events: &[Event]| events.iter().any(|e| e.reason.as_deref() == Some("ListensOnEveryAddress"));
@@ -38,7 +39,7 @@ async fn a_program_that_listens_everywhere_is_named_by_the_next_pod() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ignores_port_is_told_so() {
     let cluster = Cluster::start().await;
-    let stubborn = format!("127.0.0.1:{}", free_port());
+    let stubborn = format!("127.0.0.1:{}", own_port());
     let container = container("stubborn", json!({"env": [{"name": "STUBBORN", "value": stubborn}]}));
     cluster.create::<Pod>(pod("first", container.clone())).await;
     cluster.until_pods_ready(1).await;
@@ -51,6 +52,10 @@ async fn a_program_that_ignores_port_is_told_so() {
     cluster.stop().await;
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+/// A port that no other test takes, below those that the kernel gives out. One that is bound to be found may live on for
+/// a moment in a process that another test is just starting.
+fn own_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let process = u16::try_from(std::process::id() % 5_000).expect("small");
+    20_000 + 2 * process + NEXT.fetch_add(1, Ordering::Relaxed)
 }

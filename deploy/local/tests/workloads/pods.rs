@@ -180,6 +180,7 @@ async fn a_grace_period_is_kept_and_ends() {
     manifest["spec"]["terminationGracePeriodSeconds"] = json!(1);
     cluster.create::<Pod>(manifest).await;
     let process = pid(&cluster.until_pods_ready(1).await[0]).expect("a process");
+    eventually("the script has come to its trap", || ignores_sigterm(process)).await;
     let begun = tokio::time::Instant::now();
     cluster.api::<Pod>().delete("p", &DeleteParams::default()).await.expect("deleted");
     cluster.until("no pod", |pods: &[Pod]| pods.is_empty()).await;
@@ -208,4 +209,11 @@ async fn the_node_takes_its_processes_with_it() {
     assert_eq!(processes.len(), 2);
     cluster.stop().await;
     assert!(!processes.into_iter().any(is_alive));
+}
+
+/// Whether it is set to pass over SIGTERM, the fifteenth signal.
+fn ignores_sigterm(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 << 14 != 0)
 }

@@ -2,10 +2,10 @@
 
 use crate::knobs::Knobs;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, request};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -86,19 +86,33 @@ async fn serve(knobs: Knobs, stop: impl Future<Output = ()>) -> Result<(), Strin
 }
 
 async fn answer(knobs: &Knobs, request: Request<Incoming>) -> Response<Body> {
-    let mut response = match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/headers" => headers(&request),
-        "/echo" => Response::new(request.into_body().boxed()),
-        _ => match knobs.request.with_query(request.uri().query().unwrap_or_default()) {
-            Ok(wanted) => work(knobs, wanted).await,
-            Err(error) => text(StatusCode::BAD_REQUEST, format!("{error}\n")),
-        },
+    let (head, body) = request.into_parts();
+    let mut response = match head.uri.path() {
+        "/echo" => Response::new(body.boxed()),
+        path => {
+            read_over(body);
+            match path {
+                "/healthz" => text(StatusCode::OK, "ok\n"),
+                "/headers" => headers(&head),
+                _ => match knobs.request.with_query(head.uri.query().unwrap_or_default()) {
+                    Ok(wanted) => work(knobs, wanted).await,
+                    Err(error) => text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+                },
+            }
+        }
     };
     if let Ok(pod) = HeaderValue::from_str(&knobs.pod) {
         response.headers_mut().insert("x-pod", pod);
     }
     response
+}
+
+/// Reads a body that nobody wants. To close a connection on unread bytes would reset it, and take an answer away from a
+/// client that still sends.
+fn read_over(mut body: Incoming) {
+    if !body.is_end_stream() {
+        tokio::spawn(async move { while let Some(Ok(_)) = body.frame().await {} });
+    }
 }
 
 async fn work(knobs: &Knobs, wanted: crate::knobs::Request) -> Response<Body> {
@@ -128,16 +142,16 @@ fn burn(time: Duration) {
     }
 }
 
-fn headers(request: &Request<Incoming>) -> Response<Body> {
-    let headers: Vec<(String, String)> = request
-        .headers()
+fn headers(head: &request::Parts) -> Response<Body> {
+    let headers: Vec<(String, String)> = head
+        .headers
         .iter()
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     let seen = serde_json::json!({
-        "method": request.method().as_str(),
-        "uri": request.uri().to_string(),
-        "version": format!("{:?}", request.version()),
+        "method": head.method.as_str(),
+        "uri": head.uri.to_string(),
+        "version": format!("{:?}", head.version),
         "headers": headers,
     });
     let mut response = text(StatusCode::OK, seen.to_string());

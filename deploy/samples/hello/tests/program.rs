@@ -1,8 +1,9 @@
 //! The program as its users meet it: a process with an environment.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
 
 struct Running(Child);
@@ -14,28 +15,38 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+/// An address of loopback that nobody else takes. A free port would have to be bound to be found, and then a process that
+/// another test is just starting may hold it open for a moment: it would take our connection, and reset it.
+fn own_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [low, middle, high, _] = std::process::id().to_le_bytes();
+    let ip = Ipv4Addr::new(127, 32 + high % 32, middle, low);
+    (ip, 18_000 + u16::from(NEXT.fetch_add(1, Ordering::Relaxed))).into()
 }
 
-fn start(port: u16, env: &[(&str, &str)]) -> Running {
+fn start(address: SocketAddr, env: &[(&str, &str)]) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hello"));
-    command.env("HOST", "127.0.0.1").env("PORT", port.to_string()).env("POD_NAME", "pod-1");
+    command.env("HOST", address.ip().to_string()).env("PORT", address.port().to_string()).env("POD_NAME", "pod-1");
     command.envs(env.iter().copied());
     Running(command.spawn().expect("the program starts"))
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test without a runtime waits by the wall clock")]
-fn get(port: u16, path: &str) -> String {
-    let patience = SystemTime::now() + Duration::from_secs(10);
-    let mut stream = loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => break stream,
+fn connect(address: SocketAddr) -> TcpStream {
+    let patience = SystemTime::now() + Duration::from_secs(30);
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => return stream,
             Err(error) => assert!(SystemTime::now() < patience, "not listening: {error}"),
         }
         std::thread::sleep(Duration::from_millis(5));
-    };
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = connect(address);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
@@ -43,13 +54,29 @@ fn get(port: u16, path: &str) -> String {
 
 #[test]
 fn it_answers_with_its_pod_and_obeys_the_query() {
-    let port = free_port();
-    let _running = start(port, &[("HELLO_TEXT", "abc")]);
-    let answer = get(port, "/?bytes=7&status=404");
+    let address = own_address();
+    let _running = start(address, &[("HELLO_TEXT", "abc")]);
+    let answer = get(address, "/?bytes=7&status=404");
     assert!(answer.starts_with("HTTP/1.1 404") && answer.ends_with("\r\n\r\nabcabca"), "{answer}");
     assert!(answer.contains("x-pod: pod-1"), "{answer}");
-    assert!(get(port, "/headers").contains(r#"["host","a"]"#));
-    assert!(get(port, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get(address, "/headers").contains(r#"["host","a"]"#));
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));
+}
+
+/// Goal: a client that sends all of its body before it reads has its answer, also where nobody wants that body.
+/// Method: far more than the kernel takes for a program that does not read.
+#[test]
+fn a_body_that_nobody_wants_does_not_cost_the_answer() {
+    const BODY: usize = 32 << 20;
+    let address = own_address();
+    let _running = start(address, &[]);
+    let mut stream = connect(address);
+    let head = format!("POST /?status=404 HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {BODY}\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    stream.write_all(&vec![b'x'; BODY]).expect("read to its end");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod scenario;
 mod template;
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::{Client, Config};
@@ -61,6 +62,11 @@ pub(crate) fn open(target: &Target) -> anyhow::Result<Box<dyn Suite>> {
     let exchange = exchange::Exchange::new(&url, token)?;
     drop(guard);
     Ok(Box::new(Session { runtime, exchange, embedded, shutdown, run: rand::random() }))
+}
+
+/// How long a scenario may take, whatever the server does.
+pub(crate) fn bound(case: &Value) -> Duration {
+    scenario::bound_of(case)
 }
 
 impl Suite for Session {

@@ -82,6 +82,14 @@ fn bound(step: &Value) -> Duration {
     ANSWER + waits + patience.sum::<Duration>()
 }
 
+/// How long a scenario may take: its steps, its namespace, and its cleanup. Each of these ends in time by itself; this
+/// is for a runtime that does not come back.
+pub(super) fn bound_of(case: &Value) -> Duration {
+    let list = |field: &str| case[field].as_array().map(Vec::as_slice).unwrap_or_default();
+    let cleanup = u32::try_from(list("cleanup").len()).unwrap_or(u32::MAX);
+    list("steps").iter().map(bound).sum::<Duration>() + ANSWER.saturating_mul(cleanup.saturating_add(3))
+}
+
 /// Why a step failed: what it asks for, what came of it, and what it wanted.
 fn describe(step: &Value, why: &str) -> String {
     let kinds = ["watch_open", "watch_events", "watch_want_end"];
@@ -264,6 +272,14 @@ mod tests {
         assert!(begun.elapsed() < 3 * ANSWER, "{:?}", begun.elapsed());
         let wanted = "step 0: GET /version: no end within 35s; wanted {\"status\":200}";
         assert!(failure.ends_with(wanted), "{failure}");
+    }
+
+    #[test]
+    fn a_scenario_may_take_what_its_steps_may() {
+        let step = json!({"method": "GET", "wait_s": 2});
+        let case = json!({"steps": [step, step], "cleanup": ["/a"]});
+        assert_eq!(bound_of(&case), ANSWER * 6 + Duration::from_secs(4));
+        assert_eq!(bound_of(&json!({})), ANSWER * 3);
     }
 
     #[test]

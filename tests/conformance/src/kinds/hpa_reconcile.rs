@@ -8,6 +8,7 @@ use hpa_core::options::{Gates, Options};
 use hpa_core::reconcile::{Autoscaler, Finish, Scale, ScaleError, Step, WriteResult, start};
 use hpa_core::request::{Reading, Request};
 use hpa_core::selectors::Selectors;
+use hpa_core::spec::ObjectReference;
 use hpa_core::validate::validate;
 use serde::Deserialize;
 use serde_json::Value;
@@ -137,6 +138,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
         let mut answers = RecordedAnswers {
             target_known: case.target_known,
             namespace: &namespace,
+            target: &spec.scale_target,
             step,
             writes: Vec::new(),
             scaled_to: None,
@@ -167,10 +169,24 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     Ok(())
 }
 
+/// An API server's words for a scale that it does not give: a pass that fails with the words that are stored already
+/// writes no status.
+fn refusal(target: &ObjectReference, error: &str) -> String {
+    let group = target.group().ok().filter(|group| !group.is_empty()).map(|group| format!(".{group}"));
+    let resource = format!("{}s{}", target.kind.to_lowercase(), group.unwrap_or_default());
+    let why = match error {
+        "not_found" => "not found",
+        "forbidden" => "is forbidden: not allowed",
+        other => other,
+    };
+    format!("{resource} {:?} {why}", target.name)
+}
+
 /// Answers a pass from one step of a case.
 struct RecordedAnswers<'a> {
     target_known: bool,
     namespace: &'a str,
+    target: &'a ObjectReference,
     step: StepCase,
     writes: Vec<i32>,
     scaled_to: Option<i32>,
@@ -197,10 +213,12 @@ impl RecordedAnswers<'_> {
 
     fn scale(&self) -> Result<Scale, ScaleError> {
         if !self.target_known {
-            return Err(ScaleError::Kind("no matches for the target's kind".into()));
+            let ObjectReference { kind, .. } = self.target;
+            let group = self.target.group().unwrap_or_default();
+            return Err(ScaleError::Kind(format!("no matches for kind {kind:?} in group {group:?}")));
         }
         match self.step.scale.clone() {
-            ScaleCase::Error { error } => Err(ScaleError::Read(error)),
+            ScaleCase::Error { error } => Err(ScaleError::Read(refusal(self.target, &error))),
             ScaleCase::Scale { spec_replicas, status_replicas, selector } => {
                 Ok(Scale { spec_replicas, status_replicas, selector })
             }
@@ -241,6 +259,48 @@ impl RecordedAnswers<'_> {
             "conflict" => Ok(WriteResult::Conflict("object was modified".into())),
             "error" => Ok(WriteResult::Failed("Internal error occurred: boom".into())),
             other => Err(Mismatch::Broken(format!("no such result of an update: {other:?}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: a scale that cannot be read, in the words that are stored already, leads to no write; in any other words,
+    /// and where upstream writes, it does.
+    #[test]
+    fn a_scale_that_fails_as_before_writes_no_status() {
+        let text = include_str!("../../tests/data/hpa_reconcile.json");
+        let whole: Value = serde_json::from_str(text).expect("a case");
+        let get = "the HPA controller was unable to get the target's current scale: ";
+        for (kind, api_version, error, known, words) in [
+            ("Deployment", "apps/v1", "not_found", true, "deployments.apps \"web\" not found"),
+            ("StatefulSet", "apps/v1", "forbidden", true, "statefulsets.apps \"web\" is forbidden: not allowed"),
+            ("ReplicationController", "v1", "not_found", true, "replicationcontrollers \"web\" not found"),
+            ("Widget", "example.com/v1", "not_found", false, "no matches for kind \"Widget\" in group \"example.com\""),
+            ("Deployment", "apps/v1/beta", "not_found", false, "unexpected GroupVersion string: apps/v1/beta"),
+        ] {
+            let condition = |message: &str| {
+                json!([{"type": "AbleToScale", "status": "False", "reason": "FailedGetScale", "message": message,
+                        "last_transition_time": "1699999100000000000"}])
+            };
+            let mut case = whole.clone();
+            case["hpa"]["scale_target"] = json!({"api_version": api_version, "kind": kind, "name": "web"});
+            case["target_known"] = json!(known);
+            case["status"]["conditions"] = condition(&format!("{get}{words}"));
+            let mut step = case["steps"][0].clone();
+            step["scale"] = json!({"error": error});
+            let label = if api_version.ends_with("beta") { "spec" } else { "internal" };
+            step["want"] = json!({
+                "error": true, "scale_updates": [], "scaled_to": null, "status": null, "action": "none",
+                "events": [{"type": "Warning", "reason": "FailedGetScale"}], "error_label": label, "state": case["state"],
+            });
+            case["steps"] = json!([step.clone(), step]);
+            assert_eq!(check(&case), Ok(()), "{kind}: {words}");
+            case["status"]["conditions"] = condition("of another day");
+            assert!(check(&case).is_err(), "{kind}: other words are written");
         }
     }
 }

@@ -75,6 +75,7 @@ impl StatusCase {
             last_scale_time: self.last_scale_time.map(|time| time.0),
             current_metrics: Vec::new(),
             conditions: self.conditions.iter().map(condition).collect(),
+            observed_generation: None,
         })
     }
 

@@ -8,7 +8,7 @@ use crate::manifests::{folder, objects};
 use anyhow::{Context, ensure};
 use common_api::{Metric, PodAutoscaler, ServerlessService};
 use e2e::space::SOON;
-use e2e::{Entry, TestEnv, Workload};
+use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -206,6 +206,7 @@ async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     env.deploy(&Workload::new("adopt").replicas(1).annotate("zeroscale.dev/adopt-service", "true")).await?;
     let cpu = "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 1}}}";
     let plain = Workload::new("plain").annotate("zeroscale.dev/metrics", cpu).annotate("zeroscale.dev/period", "1s");
+    let plain = plain.annotate("zeroscale.dev/hosts", "plain.example.com");
     env.deploy(&plain).await?;
     for name in ["adopt", "plain"] {
         let load = env.load(Entry::Activator, name);
@@ -215,9 +216,12 @@ async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     conflict::<PodAutoscaler>(env, record, "plain", "podautoscalers").await?;
     conflict::<ServerlessService>(env, record, "plain", "serverlessservices").await?;
     conflict::<Metric>(env, record, "plain", "metrics").await?;
-    // Another window, another public Service.
+    let plain = Load::new(env.entry(Entry::Activator), "plain.example.com");
+    env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
+    // Another window, another public Service, one host more.
     let edits = json!({"metadata": {"annotations": {
-        "autoscaling.knative.dev/window": "7s", "zeroscale.dev/service": "renamed"}}});
+        "autoscaling.knative.dev/window": "7s", "zeroscale.dev/service": "renamed",
+        "zeroscale.dev/hosts": "plain.example.com, *.plain.example.com"}}});
     env.api::<PodAutoscaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
     env.until(SOON, "the former public Service to go", async || {
         Ok(env.api::<Service>().get_opt("plain").await?.is_none())
@@ -237,6 +241,8 @@ async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
         })
         .await?;
     }
+    env.until(SOON, "its hosts to be taken back", async || Ok(record.asked("autoscaler", "delete", "configmaps")))
+        .await?;
     contend(env, record).await?;
     Ok(())
 }

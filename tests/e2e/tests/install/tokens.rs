@@ -109,14 +109,16 @@ async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<(
 
 async fn strangers_are_refused(env: &TestEnv) -> anyhow::Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(env.client.clone(), SYSTEM);
-    let stranger = serde_json::from_value(json!({"metadata": {"name": "stranger"}}))?;
-    accounts.create(&PostParams::default(), &stranger).await?;
+    let stranger = &format!("stranger-{}", env.namespace);
+    let object = serde_json::from_value(json!({"metadata": {"name": stranger}}))?;
+    accounts.create(&PostParams::default(), &object).await?;
     let pods: Api<Pod> = Api::namespaced(env.client.clone(), SYSTEM);
-    let gone: Value = json!({"metadata": {"name": "gone"}, "spec": {
+    let gone = &format!("gone-{}", env.namespace);
+    let object: Value = json!({"metadata": {"name": gone}, "spec": {
         "serviceAccountName": "activator", "schedulerName": "none", "containers": [{"name": "a", "image": "a"}]}});
-    pods.create(&PostParams::default(), &serde_json::from_value(gone)?).await?;
-    let of_gone = token(env, "activator", Some(STATS), Some("gone")).await?;
-    pods.delete("gone", &DeleteParams::default().grace_period(0)).await?;
+    pods.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let of_gone = token(env, "activator", Some(STATS), Some(gone)).await?;
+    pods.delete(gone, &DeleteParams::default().grace_period(0)).await?;
 
     let own = Some("activator-0");
     let rows = [
@@ -125,7 +127,7 @@ async fn strangers_are_refused(env: &TestEnv) -> anyhow::Result<()> {
         ("for the API server", Some(token(env, "activator", None, own).await?), false, 401),
         ("for somebody else", Some(token(env, "activator", Some("vault"), own).await?), false, 401),
         ("of a pod that has gone", Some(of_gone), false, 401),
-        ("a stranger's", Some(token(env, "stranger", Some(STATS), None).await?), false, 403),
+        ("a stranger's", Some(token(env, stranger, Some(STATS), None).await?), false, 403),
         ("bound to no pod", Some(token(env, "activator", Some(STATS), None).await?), false, 403),
         ("an activator that forwards", Some(token(env, "activator", Some(STATS), own).await?), true, 403),
         ("an autoscaler that forwards", Some(token(env, "autoscaler", Some(STATS), None).await?), true, 101),
@@ -137,6 +139,7 @@ async fn strangers_are_refused(env: &TestEnv) -> anyhow::Result<()> {
         ensure!(status == *expected, "{what}: {status} instead of {expected}");
     }
     let refused = rows.iter().filter(|(_, _, _, expected)| *expected != 101).count();
+    accounts.delete(stranger, &DeleteParams::default()).await?;
     let counted = total(env, "zeroscale_stat_refusals_total", "").await?;
     let expected = f64::from(u32::try_from(refused)?);
     ensure!(counted == expected || counted > expected && is_late(env), "{counted} refusals instead of {expected}");

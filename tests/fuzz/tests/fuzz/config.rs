@@ -128,7 +128,10 @@ fn any_config_map() {
     bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Pairs>().for_each(|pairs| {
         let data = map(pairs);
         named(NetworkConfig::from_map(&data), &data);
-        named(LeaderElectionConfig::from_map(&data), &data);
+        if let Some(election) = named(LeaderElectionConfig::from_map(&data), &data) {
+            assert_eq!(election.lease_duration.subsec_nanos(), 0, "a Lease holds whole seconds: {data:?}");
+            assert!(election.renew_deadline < election.lease_duration, "{data:?}");
+        }
         named(DeploymentConfig::from_map(&data), &data);
         named(LogLevel::from_map(&data, "activator"), &data);
         let Some(config) = named(AutoscalerConfig::from_map(&data), &data) else { return };

@@ -1,6 +1,8 @@
-//! Which revision a `Host` means: any text, and the rules that hold between the functions that read it.
+//! Which revision a `Host` means: any text, and the rules that hold between the functions that read it; and that no claim
+//! of another namespace takes a name of a Service.
 
 use common::host::{self, HostPattern};
+use common::hosts::table::{Claimed, HostTable, Named};
 use fuzz::{INPUTS, Piece, TIME, render_text};
 
 const FRAGMENTS: [&str; 22] = [
@@ -53,7 +55,18 @@ fn any_host_means_one_thing() {
                 assert_eq!(pattern.matches(&normal), keys.contains(&pattern.to_string()), "{pattern} {normal:?}");
                 assert_eq!(host::best_match(&normal, [pattern]).is_some(), pattern.matches(&normal));
             }
+            let app = Named { namespace: "ns", service: "app", means: "ns" };
+            let claim = pattern.as_ref().map(|host| Claimed { namespace: "example", host, means: "example" });
+            let table: HostTable<&str> = HostTable::new("cluster.local", [app], claim);
+            let meant = table.get(&text, || Some("ns")).copied();
             if let Some(service) = host::service_name(&normal, "cluster.local") {
+                let whole = (service.name, service.namespace.unwrap_or("ns"));
+                let is_reserved = service.namespace.is_none() || normal.matches('.').count() > 1;
+                if whole == ("app", "ns") {
+                    assert_eq!(meant, Some("ns"), "{normal:?}");
+                } else if is_reserved && whole.1 != "example" {
+                    assert_eq!(meant, None, "{normal:?} by {pattern:?}");
+                }
                 assert!(!service.name.is_empty() && !service.name.contains('.'), "{normal:?}");
                 assert!(service.namespace.is_none_or(|ns| !ns.is_empty() && !ns.contains('.')), "{normal:?}");
             }

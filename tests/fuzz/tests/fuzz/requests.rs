@@ -4,14 +4,15 @@
 //!
 //! - Nothing panics.
 //! - Whatever reaches the pod is a whole request to a revision that exists: its host is one that leads there,
-//!   hop-by-hop fields are gone, and there is one `X-Forwarded-For`, with the peer's address at its end.
+//!   hop-by-hop fields are gone, and whom it has passed is the peer alone, whatever the peer says.
 //! - The client is answered `200` no more often than the pod was asked.
 //! - The next client is served.
 
 use activator::discovery::{Event, Listing, Spec};
 use activator::{Activator, Configs, Options};
 use common::RevisionKey;
-use common::backend::{Backend, Probe, Protocol};
+use common::backend::Backend;
+use common::host::HostPattern;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use fuzz::{INPUTS, Piece, TIME, render};
@@ -32,7 +33,7 @@ use tokio::sync::mpsc;
 /// How long nothing has come when nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(10);
 
-const FRAGMENTS: [&str; 64] = [
+const FRAGMENTS: [&str; 68] = [
     "GET / HTTP/1.1\r\n",
     "POST /p?q=%zz HTTP/1.1\r\n",
     "HEAD / HTTP/1.1\r\n",
@@ -43,6 +44,9 @@ const FRAGMENTS: [&str; 64] = [
     "GET http://other.ns/ HTTP/1.1\r\n",
     "GET //a/../b HTTP/1.1\r\n",
     "get / HTTP/1.1\r\n",
+    "GET /<a>{b}#c?q={\"d\":\u{e9}}#e HTTP/1.1\r\n",
+    "POST http://app.ns/`?\" HTTP/1.1\r\n",
+    "PUT /",
     "Host: app.ns\r\n",
     "Host: APP.ns:80\r\n",
     "host: app.ns.svc.cluster.local\r\n",
@@ -74,6 +78,7 @@ const FRAGMENTS: [&str; 64] = [
     "X-Sum: 7\r\n",
     "X-Forwarded-For: 1.2.3.4\r\n",
     "Forwarded: for=x\r\n",
+    "X-Forwarded-Proto: https\r\n",
     "K-Network-Probe: probe\r\n",
     "K-Network-Probe: activator\r\n",
     "K-Network-Hash: h\r\n",
@@ -100,11 +105,11 @@ const FRAGMENTS: [&str; 64] = [
 ];
 
 /// An activator, a pod behind it, and what became of requests.
-struct Target {
+pub(crate) struct Target {
     _runtime: Runtime,
-    _activator: Activator,
+    pub(crate) activator: Activator,
     _events: mpsc::Sender<Event>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     seen: Arc<AtomicUsize>,
     wrong: Arc<Mutex<Vec<String>>>,
 }
@@ -123,10 +128,10 @@ fn fault(request: &Request<Incoming>) -> Option<&'static str> {
     if !(HOSTS.contains(&host) || host.ends_with(".b.example.com")) {
         return Some("its host leads elsewhere");
     }
-    let forwarded: Vec<_> = request.headers().get_all("x-forwarded-for").iter().collect();
-    match forwarded[..] {
-        [one] if one.as_bytes().ends_with(b"127.0.0.1") => {}
-        _ => return Some("it does not say whence it comes"),
+    let passed =
+        [("x-forwarded-for", "127.0.0.1"), ("x-forwarded-proto", "http"), ("forwarded", "for=127.0.0.1;proto=http")];
+    if passed.iter().any(|(name, value)| !request.headers().get_all(*name).iter().eq([value])) {
+        return Some("it does not say whence it comes, or believes a stranger");
     }
     let stray = |name: &&str| request.headers().contains_key(*name);
     if ["keep-alive", "proxy-connection", "k-proxy-request", "k-network-hash", "knative-serving-revision"]
@@ -139,7 +144,7 @@ fn fault(request: &Request<Incoming>) -> Option<&'static str> {
     (!path.starts_with('/') && path != "*").then_some("its path is none")
 }
 
-fn start() -> Target {
+pub(crate) fn start(memory_limit: Option<u64>) -> Target {
     let runtime = Runtime::new().expect("a runtime");
     let (seen, wrong) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (counting, finding) = (seen.clone(), wrong.clone());
@@ -168,28 +173,24 @@ fn start() -> Target {
         let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
         (options.http1, options.h2c, options.linger) = (loopback(), loopback(), Duration::ZERO);
         options.stat_url = "ws://127.0.0.1:9".into();
+        options.memory_limit = memory_limit;
         let (events, receiver) = mpsc::channel(16);
         let activator =
             activator::start(options, receiver, Arc::new(Dns), Configs::default()).await.expect("free ports");
-        let backend = Backend {
-            revision: "app".into(),
-            service: "app".into(),
-            hosts: vec!["www.example.com".into(), "*.b.example.com".into()],
-            protocol: Protocol::Http1,
-            container_concurrency: 0,
-            queue_proxy: false,
-            probe: Probe::Tcp { port: None },
-            timeout_ms: 5_000,
-            response_start_timeout_ms: 0,
-            idle_timeout_ms: 0,
-            max_held: 100,
-            failing: None,
-        };
+        let backend = Backend { timeout_ms: 5_000, max_held: 100, ..Backend::plain("app") };
         let key = RevisionKey::new("ns", "app");
         let listing = Listing { not_ready: [pod_address.into()].into(), ..Listing::default() };
+        // The last three are nobody's to have.
+        let hosts = ["www.example.com", "*.b.example.com", "nobody", "*.svc", "other.prod.svc"];
+        let hosts = hosts.iter().filter_map(|host| Some((HostPattern::parse(host)?, "app".to_owned())));
         for event in [
+            Event::Hosts { namespace: "ns".into(), hosts: hosts.collect() },
             Event::Revision(Box::new(Spec::standalone("ns", backend))),
             Event::Pods { key: key.clone(), listing },
+            Event::Revision(Box::new(Spec::standalone(
+                "ns",
+                Backend { timeout_ms: 5_000, ..Backend::plain("asleep") },
+            ))),
             Event::Synced,
         ] {
             events.send(event).await.expect("the activator listens");
@@ -197,13 +198,13 @@ fn start() -> Target {
         (activator, events)
     });
     let address = activator.http1;
-    Target { _runtime: runtime, _activator: activator, _events: events, address, seen, wrong }
+    Target { _runtime: runtime, activator, _events: events, address, seen, wrong }
 }
 
 impl Target {
     /// Sends `bytes`, reads what comes back, and unless there may be more says after a silence that there is none: at
     /// once it would be taken for the client's going.
-    fn exchange(&self, bytes: &[u8], more: bool) -> Vec<u8> {
+    pub(crate) fn exchange(&self, bytes: &[u8], more: bool) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
@@ -243,6 +244,15 @@ impl Target {
 #[test]
 fn any_bytes_from_a_client() {
     let panicked = Arc::new(AtomicBool::new(false));
+    watch_tasks(&panicked);
+    let target = std::panic::AssertUnwindSafe(start(None));
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Piece>>().for_each(move |pieces| {
+        target.check(&render(pieces, &FRAGMENTS), &panicked);
+    });
+}
+
+/// Takes note of panics in the activator's tasks.
+pub(crate) fn watch_tasks(panicked: &Arc<AtomicBool>) {
     let told = panicked.clone();
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -252,8 +262,4 @@ fn any_bytes_from_a_client() {
         }
         usual(panic);
     }));
-    let target = std::panic::AssertUnwindSafe(start());
-    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Piece>>().for_each(move |pieces| {
-        target.check(&render(pieces, &FRAGMENTS), &panicked);
-    });
 }

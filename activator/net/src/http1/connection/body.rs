@@ -27,7 +27,7 @@ pub(super) enum Source<P> {
         connection: Box<Http1>,
         pool: Arc<P>,
     },
-    /// One side of it: the request is not complete yet.
+    /// One side of it: the request is not complete yet. It ends with this.
     Half(Box<Half>),
 }
 
@@ -35,16 +35,8 @@ pub(super) enum Source<P> {
 pub(super) struct Half {
     pub(super) read: ReadHalf<PodIo>,
     pub(super) input: Input,
-    /// Who writes to the other side: told when the response is complete, or given up, by what it gets.
-    pub(super) over: oneshot::Sender<ReadHalf<PodIo>>,
-}
-
-impl Half {
-    /// The response is complete: whoever writes to the other side looks for the connection's end.
-    pub(super) fn complete<P>(self) -> Source<P> {
-        drop(self.over.send(self.read)); // It may have written all before.
-        Source::None
-    }
+    /// Whoever writes to the other side is told, by the loss of this, when the response is complete or given up.
+    pub(super) _over: oneshot::Sender<()>,
 }
 
 impl<P: ReturnIdle> Http1Body<P> {
@@ -91,9 +83,8 @@ impl<P: ReturnIdle> Http1Body<P> {
 
     fn finish(&mut self) {
         match std::mem::replace(&mut self.source, Source::None) {
-            Source::None => {}
+            Source::None | Source::Half(_) => {}
             Source::Own { connection, pool } => connection.idle_again(&*pool),
-            Source::Half(half) => self.source = half.complete(),
         }
     }
 }

@@ -3,16 +3,14 @@
 use super::body::{Half, Http1Body, Source};
 use super::expected::Expected;
 use super::{Failed, Http1, Http1Error, ReturnIdle};
-use crate::body::RequestBody;
-use crate::http1::{Answer, Head, Malformed, Sending, Stopped, read_head};
-use crate::pod::tls::PodIo;
+use crate::body::{RequestBody, UploadUnread};
+use crate::http1::{Answer, HEAD_MAX, Head, Malformed, Sending, Stopped, read_head};
 use http::{Method, Response, StatusCode, request};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::sync::oneshot;
 
 /// Most bytes that may come before an answer's head is complete, answers on the way (1xx) included.
@@ -75,7 +73,10 @@ impl<P: ReturnIdle> Future for Exchange<'_, P> {
         let Some(under_way) = self.under_way.take() else { return Poll::Pending };
         Poll::Ready(match answered {
             Ok(answer) => Ok(under_way.answered(answer)),
-            Err(error) => Err(Failed { unsent: !under_way.sending.has_begun() && error.is_of_connection(), error }),
+            Err(error) => {
+                let unsent = !under_way.sending.has_begun() && error.is_of_connection();
+                Err(Failed { unsent, begun: under_way.received > 0, error })
+            }
         })
     }
 }
@@ -83,7 +84,7 @@ impl<P: ReturnIdle> Future for Exchange<'_, P> {
 impl<P: ReturnIdle> UnderWay<'_, P> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Http1Error>> {
         // What comes before a request is not its answer. Where the connection was idle, it has just been looked at.
-        let was_idle = self.connection.reused && !std::mem::replace(&mut self.polled, true);
+        let was_idle = self.connection.was_idle && !std::mem::replace(&mut self.polled, true);
         if !self.sending.has_begun() && !was_idle && !self.connection.is_alive() {
             return Poll::Ready(Err(Http1Error::Closed));
         }
@@ -138,7 +139,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
     fn head(&mut self) -> Result<Option<Head>, Malformed> {
         let input = &mut self.connection.input.bytes;
         let news = &input[self.looked_at.saturating_sub(2).min(input.len())..];
-        let may_be_whole = self.looked_at == 0 || input.len() > crate::http1::HEAD_MAX || has_empty_line(news);
+        let may_be_whole = self.looked_at == 0 || input.len() > HEAD_MAX || has_empty_line(news);
         let head = if may_be_whole && !input.is_empty() { read_head(input, self.method)? } else { None };
         self.looked_at = if head.is_some() { 0 } else { input.len() };
         Ok(head)
@@ -147,16 +148,24 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
     /// Who reads on, and who writes on, from the response's head on.
     fn answered(self, answer: Answer) -> Response<Http1Body<P>> {
         let Self { mut connection, body, sending, stopped, expected, pool, .. } = self;
-        let Answer { head, body: mut decoder, keep_alive } = answer;
+        let Answer { mut head, body: mut decoder, keep_alive } = answer;
         let uploads = !sending.is_over();
-        let writes_on = uploads && stopped.is_none() && !expected.is_some_and(|expected| expected.is_waiting());
         connection.spent |= uploads || !keep_alive || head.status() == StatusCode::SWITCHING_PROTOCOLS;
         let whole = decoder.take_whole(&mut connection.input.bytes);
+        // Nothing is to be sent of a body that waits for a 100.
+        let left = (uploads && !expected.is_some_and(|expected| expected.is_waiting()))
+            .then(|| std::mem::replace(body, RequestBody::Empty));
         let source = if head.status() == StatusCode::SWITCHING_PROTOCOLS {
             Source::Own { connection, pool: pool.clone() }
-        } else if writes_on {
-            let half = upload_on(*connection, sending, std::mem::replace(body, RequestBody::Empty));
-            if decoder.is_done() { half.complete() } else { Source::Half(Box::new(half)) }
+        } else if let Some(body) = left {
+            match (decoder.is_done(), stopped) {
+                (false, None) => Source::Half(Box::new(upload_on(*connection, sending, body))),
+                (false, Some(_)) => Source::Own { connection, pool: pool.clone() },
+                (true, _) => {
+                    head.extensions_mut().insert(UploadUnread);
+                    Source::None
+                }
+            }
         } else if decoder.is_done() {
             connection.idle_again(&**pool);
             Source::None
@@ -168,26 +177,21 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
 }
 
 /// Gives the rest of an upload a task of its own, which needs nobody to read the response. Returns the part that is
-/// read. The upload ends with a response that is given up, and when the pod closes after one that is complete.
+/// read, with which the upload ends.
 fn upload_on(connection: Http1, mut sending: Sending, mut body: RequestBody) -> Half {
     let (read, mut write) = tokio::io::split(connection.io);
-    let (over, response) = oneshot::channel::<ReadHalf<PodIo>>();
+    let (over, response) = oneshot::channel::<()>();
     tokio::spawn(async move {
-        let given_up = async move {
-            if let Ok(mut read) = response.await {
-                let _ = read.read_u8().await; // Nothing more is to come but the end.
-            }
-        };
         tokio::select! {
             sent = poll_fn(|cx| sending.poll(cx, &mut body, &mut write)) => {
                 if let Err(error) = sent {
                     tracing::debug!(?error, "an upload ended after its answer had begun");
                 }
             }
-            () = given_up => tracing::debug!("an upload ended with its answer"),
+            _ = response => tracing::debug!("an upload ended with its answer"),
         }
     });
-    Half { read, input: connection.input, over }
+    Half { read, input: connection.input, _over: over }
 }
 
 /// Whether the pod, or the kernel for it, has ended the connection: whoever reads is told so too, after what came

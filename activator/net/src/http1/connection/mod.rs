@@ -10,7 +10,8 @@
 //! # Odd cases
 //!
 //! - A pod that answers before the upload is complete: the rest of the upload gets a task, because response and upload
-//!   must make progress independently of each other.
+//!   must make progress independently of each other. It ends with the response, and the connection with both: else it
+//!   would run on where nobody counts or bounds it.
 //! - A pod that takes no more of an upload may have said why: its answer is looked for before the upload's failure
 //!   counts.
 //! - `Expect: 100-continue`: the upload stays with the client until the pod says 100, or a second has passed, so that a
@@ -51,6 +52,8 @@ pub(crate) struct Http1 {
     input: Input,
     /// Whether a response came through it before.
     pub(crate) reused: bool,
+    /// Whether it was kept for a request to come: the pod may have closed it meanwhile.
+    pub(crate) was_idle: bool,
     /// Since when it is there, and since when idle.
     pub(crate) made: Instant,
     pub(crate) idle_since: Instant,
@@ -93,6 +96,8 @@ pub(crate) struct Failed {
     pub(crate) error: Http1Error,
     /// Whether the request is as it was, and the pod has seen nothing of it.
     pub(crate) unsent: bool,
+    /// Whether something of an answer came.
+    pub(crate) begun: bool,
 }
 
 impl Http1 {
@@ -103,7 +108,8 @@ impl Http1 {
         stream.takes_until_told();
         let tracked = stream.tracked();
         let (input, made, worker) = (Input::default(), Instant::now(), worker::current());
-        Box::new(Self { io, input, reused: false, made, idle_since: made, worker, tracked, spent: false })
+        let (reused, was_idle, spent) = (false, false, false);
+        Box::new(Self { io, input, reused, was_idle, made, idle_since: made, worker, tracked, spent })
     }
 
     /// Whether it was used where the caller runs.

@@ -1,8 +1,11 @@
-//! A head's lines, as far as they say where its body ends.
+//! A head's lines, as far as they say where its body ends, and where its target stands.
+
+use super::target::Target;
 
 /// Names, in lower case, with their colons.
 const LENGTH: &[u8] = b"content-length:";
 const CODING: &[u8] = b"transfer-encoding:";
+const UPGRADE: &[u8] = b"upgrade:";
 
 /// As many bytes of a line as tell one of the names.
 const PREFIX: usize = CODING.len();
@@ -23,6 +26,9 @@ pub(super) struct Head {
     value: Length,
     has_length: bool,
     has_coding: bool,
+    has_upgrade: bool,
+    /// Of the first line that is not empty.
+    target: Target,
 }
 
 /// What follows a line.
@@ -41,6 +47,31 @@ pub(super) enum Body {
 }
 
 impl Head {
+    /// Whether nothing of it has come.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.begun && self.line_length == 0
+    }
+
+    /// Shows `replace` where in a part of a line bytes of the target stand that no URI has. To be called before
+    /// [`Head::line`].
+    pub(super) fn target(&mut self, part: &[u8], mut replace: impl FnMut(usize)) {
+        if self.begun {
+            return;
+        }
+        for (at, byte) in part.iter().enumerate() {
+            let (next, is_replaced) = self.target.next(*byte);
+            self.target = next;
+            if is_replaced {
+                replace(at);
+            }
+        }
+    }
+
+    /// Whether it asks for an upgrade.
+    pub(super) fn has_upgrade(&self) -> bool {
+        self.has_upgrade
+    }
+
     /// A line or a part of one, without its LF.
     pub(super) fn line(&mut self, part: &[u8]) {
         for byte in part.iter().take(PREFIX - self.seen) {
@@ -68,6 +99,7 @@ impl Head {
             }
         }
         self.has_coding |= prefix.starts_with(CODING);
+        self.has_upgrade |= prefix.starts_with(UPGRADE);
         (self.seen, self.line_length, self.before) = (0, 0, 0);
         match (ends_well, is_empty) {
             (false, _) => AfterLine::Refused,

@@ -16,11 +16,20 @@
 //!
 //! A head is looked at line by line. Of a body only its length matters; chunks are followed as hyper's decoder follows
 //! them. Where a message is malformed in a way that hyper refuses as well, the count merely stops.
+//!
+//! # What the parser gets
+//!
+//! The same bytes, but for those of a target that no URI has ([`target`]): hyper refuses them, where Knative's activator
+//! sends them on. One byte becomes three there, and no line, no length and no end of a message moves against another.
+//! Nothing is replaced behind a request that asks for an upgrade: it may be a tunnel's.
 
 mod chunk;
+mod escaped;
 mod head;
+mod target;
 
 use chunk::{After, Chunk};
+use escaped::Escaped;
 use head::{AfterLine, Body, Head};
 
 /// Where a connection's bytes have come to.
@@ -32,6 +41,10 @@ pub(super) struct Framing {
     heads: u64,
     /// One of them had a body.
     had_body: bool,
+    /// Bytes of the one that has not ended.
+    unfinished: usize,
+    /// One of them asks for an upgrade.
+    may_be_tunnel: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,15 +63,17 @@ enum State {
 }
 
 impl Framing {
-    /// Takes note of bytes that were read.
-    pub(super) fn follow(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
+    /// Takes note of bytes that were read, and returns what the parser is to have in their place, if not the same.
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut escaped = Escaped::of(bytes);
+        let mut at = 0;
+        while let rest @ [first, ..] = &bytes[at..] {
             let (state, taken) = match self.state {
-                State::Head => self.head(bytes),
-                State::Body(left) => skip(left, bytes, State::Body, State::Head),
-                State::Data(left) => skip(left, bytes, State::Data, State::Chunk(Chunk::DataCr)),
+                State::Head => self.head(rest, |byte| escaped.replace(at + byte)),
+                State::Body(left) => skip(left, rest, State::Body, State::Head),
+                State::Data(left) => skip(left, rest, State::Data, State::Chunk(Chunk::DataCr)),
                 State::Chunk(chunk) => {
-                    let next = match chunk.next(bytes[0]) {
+                    let next = match chunk.next(*first) {
                         After::Chunk(next) => State::Chunk(next),
                         After::Data(length) => State::Data(length),
                         After::Message => State::Head,
@@ -66,11 +81,12 @@ impl Framing {
                     };
                     (next, 1)
                 }
-                State::Lost => return,
+                State::Lost => break,
             };
             self.state = state;
-            bytes = &bytes[taken..];
+            at += taken;
         }
+        escaped.end()
     }
 
     /// Heads that were complete and in order so far.
@@ -83,18 +99,42 @@ impl Framing {
         self.had_body
     }
 
-    /// At most one line of a head.
-    fn head(&mut self, bytes: &[u8]) -> (State, usize) {
-        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-            self.head.line(bytes);
-            return (State::Head, bytes.len());
-        };
-        self.head.line(&bytes[..end]);
+    /// Whether nothing but whole requests has come.
+    pub(super) fn is_between(&self) -> bool {
+        self.state == State::Head && self.head.is_empty()
+    }
+
+    /// Whether what comes next belongs to a head.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.state == State::Head
+    }
+
+    /// The length so far of a head that has not ended.
+    pub(super) fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// At most one line of a head. `replace` is told of bytes that are no target's, by where they stand.
+    fn head(&mut self, bytes: &[u8], mut replace: impl FnMut(usize)) -> (State, usize) {
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let line = &bytes[..end.unwrap_or(bytes.len())];
+        self.unfinished += line.len() + usize::from(end.is_some());
+        if !self.may_be_tunnel {
+            let more = &mut self.unfinished;
+            self.head.target(line, |at| {
+                *more += 2;
+                replace(at);
+            });
+        }
+        self.head.line(line);
+        let Some(end) = end else { return (State::Head, bytes.len()) };
         let state = match self.head.line_end() {
             AfterLine::More => State::Head,
             AfterLine::Refused => State::Lost,
             AfterLine::Last => {
                 self.heads += 1;
+                self.unfinished = 0;
+                self.may_be_tunnel |= self.head.has_upgrade();
                 let next = match std::mem::take(&mut self.head).body() {
                     Body::None => State::Head,
                     Body::Length(length) => State::Body(length),
@@ -123,7 +163,7 @@ mod tests {
     /// Heads that count in what comes in pieces of `size` bytes.
     fn heads(bytes: &[u8], size: usize) -> u64 {
         let mut framing = Framing::default();
-        bytes.chunks(size).for_each(|piece| framing.follow(piece));
+        bytes.chunks(size).for_each(|piece| drop(framing.follow(piece)));
         framing.heads()
     }
 
@@ -175,6 +215,45 @@ mod tests {
             let end = if first.is_empty() { "\r\n" } else { "" };
             let bytes = format!("POST / HTTP/1.1\r\n{first}{end}{GET}");
             assert_heads(&[(bytes.as_bytes(), expected)]);
+        }
+    }
+
+    #[test]
+    fn a_request_without_its_end_is_told_from_whole_ones() {
+        let rows: [(&[u8], bool); 9] = [
+            (b"", true),
+            (b"\r\n", true),
+            (b"G", false),
+            (b"GET / HTTP/1.1\r\n", false),
+            (b"GET / HTTP/1.1\r\n\r\n", true),
+            (b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\na", false),
+            (b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nab", true),
+            (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", false),
+            (b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n", false),
+        ];
+        for (bytes, expected) in rows {
+            let mut framing = Framing::default();
+            framing.follow(bytes);
+            assert_eq!(framing.is_between(), expected, "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn a_head_is_unfinished_until_its_last_line() {
+        let rows: [(&[u8], usize); 6] = [
+            (b"", 0),
+            (b"GET /", 5),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n", 25),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0),
+            (b"GET / HTTP/1.1\r\n\r\nGET", 3),
+            (b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc", 0),
+        ];
+        for (bytes, expected) in rows {
+            for size in 1..=bytes.len().max(1) {
+                let mut framing = Framing::default();
+                bytes.chunks(size).for_each(|piece| drop(framing.follow(piece)));
+                assert_eq!(framing.unfinished(), expected, "{:?} by {size}", String::from_utf8_lossy(bytes));
+            }
         }
     }
 

@@ -134,6 +134,7 @@ impl Pass<'_> {
         self.status.current_replicas = current;
         self.status.desired_replicas = desired;
         self.status.current_metrics = metrics;
+        self.status.observed_generation = None;
     }
 }
 

@@ -252,13 +252,86 @@ fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
     }
 }
 
+/// Goal: whichever way a pass ends, the one after it, which ends the same way, writes no status; it says its events all
+/// the same. But where the scale is refused: it could be read, so `AbleToScale` was True on the way, and its time moves,
+/// as upstream's does.
 #[test]
-fn a_status_that_would_not_change_is_not_written() {
-    let mut scenario = scenario((2, 6), 2, vec![cpu(50)]).using(&[500, 500]);
+fn a_pass_that_ends_as_the_one_before_writes_no_status() {
+    let low = || scenario((2, 6), 5, vec![cpu(50), external(1000, 0)]).using(&[100, 300, 500, 250, 250]);
+    let busy = || scenario((2, 6), 3, vec![cpu(30)]).using(&[300, 500, 700]);
+    let with = |mut scenario: Scenario, change: &dyn Fn(&mut Scenario)| {
+        change(&mut scenario);
+        scenario
+    };
+    let selector = |text: &'static str| {
+        move |s: &mut Scenario| s.scale = s.scale.clone().map(|scale| Scale { selector: text.into(), ..scale })
+    };
+    let down = |s: &mut Scenario| (s.values, s.total) = (Err("down".into()), Err("down".into()));
+    let refusing = |s: &mut Scenario| s.writes = vec![WriteResult::Failed("no".into())];
+    let conflicting = |s: &mut Scenario| s.writes = vec![WriteResult::Conflict("modified".into()); 5];
+    for (case, mut scenario, events) in [
+        ("at rest", scenario((2, 6), 2, vec![cpu(50)]).using(&[500, 500]), 0),
+        ("asleep", scenario((3, 5), 0, vec![cpu(90)]), 0),
+        ("asleep, with the gate", scenario((3, 5), 0, vec![cpu(90)]).with_gate(), 0),
+        ("no scale", with(busy(), &|s| s.scale = Err(ScaleError::Read("not found".into()))), 1),
+        ("no such kind", with(busy(), &|s| s.scale = Err(ScaleError::Kind("no matches".into()))), 1),
+        ("malformed version", with(busy(), &|s| s.spec.scale_target.api_version = "a/b/c".into()), 1),
+        ("no selector", with(busy(), &selector("")), 2),
+        ("unreadable selector", with(busy(), &selector("cheddar cheese")), 2),
+        ("ambiguous selector", with(busy(), &|s| s.rival = Some("app=web")), 2),
+        ("cpu fails", with(busy(), &down), 2),
+        ("an unknown metric", scenario((1, 9), 3, vec![bogus()]), 2),
+        ("one of two fails", with(low(), &|s| s.total = Err("down".into())), 2),
+        ("one of two fails, and the other holds", with(low().using(&[500; 5]), &|s| s.total = Err("down".into())), 1),
+        ("the scale is refused", with(busy(), &refusing), 1),
+        ("the scale is contested", with(busy(), &conflicting), 1),
+        ("a jump is refused", with(scenario((1, 2), 3, vec![cpu(90)]), &refusing), 1),
+    ] {
+        assert!(scenario.pass().written, "{case}: the first time");
+        for turn in 1..4 {
+            scenario.now = NOW + std::time::Duration::from_secs(15 * turn);
+            let seen = scenario.pass();
+            let moves = scenario.status.conditions.iter().any(|condition| condition.reason == "FailedUpdateScale");
+            assert_eq!(seen.written, moves, "{case}: {seen:?}");
+            assert_eq!(seen.events.len(), events, "{case}: {:?}", seen.events);
+        }
+    }
+}
+
+/// Goal: a status is written for any difference in it, a message included, and times move with a condition's status
+/// alone.
+#[test]
+fn a_pass_that_ends_otherwise_writes_its_status() {
+    let mut scenario = scenario((2, 6), 3, vec![cpu(30)]).using(&[300, 300, 300]);
+    scenario.scale = Err(ScaleError::Read("not found".into()));
     assert!(scenario.pass().written);
+    let since = scenario.status.conditions[0].last_transition;
     scenario.now = NOW + std::time::Duration::from_secs(15);
-    let seen = scenario.pass();
-    assert!(!seen.written && seen.events.is_empty(), "{seen:?}");
+    scenario.scale = Err(ScaleError::Read("forbidden".into()));
+    assert!(scenario.pass().written, "another message");
+    assert_eq!((since, scenario.status.conditions[0].last_transition), (Some(NOW), Some(NOW)));
+    scenario.scale = Ok(Scale { spec_replicas: 3, status_replicas: 3, selector: "app=web".into() });
+    assert!(scenario.pass().written, "it can be read again");
+    assert_eq!(scenario.status.conditions[0].last_transition, Some(scenario.now));
+    assert!(!scenario.pass().written);
+    scenario.pods[0].1 = 310;
+    assert!(scenario.pass().written, "another measurement");
+}
+
+/// Goal: what the scale's failure does not concern stays in the status, what others have put there as well; a rebuilt
+/// status has none of that, and is written for its sake.
+#[test]
+fn a_generation_that_others_observed_goes_when_the_status_is_rebuilt() {
+    let mut scenario = scenario((2, 6), 2, vec![cpu(50)]).using(&[500, 500]);
+    scenario.pass();
+    scenario.status.observed_generation = Some(7);
+    let readable = std::mem::replace(&mut scenario.scale, Err(ScaleError::Read("down".into())));
+    assert!(scenario.pass().written);
+    assert_eq!(scenario.status.observed_generation, Some(7));
+    scenario.scale = readable;
+    assert!(scenario.pass().written);
+    assert_eq!(scenario.status.observed_generation, None);
+    assert!(!scenario.pass().written);
 }
 
 #[test]

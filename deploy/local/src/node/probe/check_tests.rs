@@ -3,7 +3,7 @@
 use super::*;
 use hyper::service::service_fn;
 use hyper_util::server::conn::auto;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 fn launch() -> Launch {
     Launch { program: "/bin/sh".into(), args: vec![], env: vec![("MARK".into(), "1".into())], dir: None }
@@ -52,10 +52,11 @@ fn answer(path: &str, body: &[u8], is_probe: bool) -> http::Response<Full<Bytes>
 #[tokio::test]
 async fn each_kind_of_probe_tells_good_from_bad() {
     let good = server().await;
-    let closed = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        listener.local_addr().expect("an address")
-    };
+    // Nobody listens there, and nobody else can: a listener that was closed lives on for a moment in a process that
+    // another test is just starting.
+    let bound = TcpSocket::new_v4().expect("a socket");
+    bound.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let closed = bound.local_addr().expect("an address");
     let (port, ip) = (good.port(), good.ip());
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("valid");
     let rows = [

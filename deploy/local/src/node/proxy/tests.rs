@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 fn service(cluster_ip: &str) -> Service {
     let ports = json!([{"name": "http", "port": 80}, {"name": "u", "port": 53, "protocol": "UDP"}]);
@@ -66,7 +66,10 @@ async fn ask(address: SocketAddr) -> io::Result<String> {
 #[tokio::test]
 async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
     let (a, b) = (named("a").await, named("b").await);
-    let dead = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+    // Nobody listens there, and nobody else can.
+    let bound = TcpSocket::new_v4().expect("a socket");
+    bound.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let dead = bound.local_addr().expect("an address");
     let listener = listen("127.0.0.1:0".parse().expect("an address")).await.expect("a listener");
     let listening = accept(a, listener, vec![a, b]);
     let mut answers = [ask(listening.local).await.expect("an answer"), ask(listening.local).await.expect("an answer")];
@@ -86,7 +89,7 @@ async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), closed).await.expect("the listener closes");
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the listener closes");
 }
 
 /// Goal: an address that is not this machine's is served elsewhere. Method: TEST-NET-1, which nobody has.

@@ -1,0 +1,69 @@
+//! A request's body as hyper has it. Over HTTP/2 its connection is told which of its frames are read, and that the rest
+//! of them will not be ([`super::unread`]).
+
+use super::unread::Unread;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+/// More frames than a body can have unread, were they of one byte each.
+const FRAMES_MAX: u32 = 1 << 16;
+
+/// A body from the client.
+pub(crate) struct FromClient {
+    body: Incoming,
+    /// Over HTTP/2.
+    unread: Option<Arc<Unread>>,
+}
+
+impl FromClient {
+    /// `unread` is its connection's, over HTTP/2.
+    pub(crate) fn new(body: Incoming, unread: Option<Arc<Unread>>) -> Self {
+        if let Some(unread) = &unread {
+            unread.opened();
+        }
+        Self { body, unread }
+    }
+}
+
+impl Body for FromClient {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let (Some(unread), Some(Ok(frame))) = (&self.unread, &frame)
+            && frame.data_ref().is_some_and(|data| !data.is_empty())
+        {
+            unread.given_out();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What lies here of it is thrown away, and counted.
+impl Drop for FromClient {
+    fn drop(&mut self) {
+        if self.unread.is_none() {
+            return;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..FRAMES_MAX {
+            let Poll::Ready(Some(Ok(_))) = Pin::new(&mut *self).poll_frame(&mut cx) else { break };
+        }
+        if let Some(unread) = &self.unread {
+            unread.closed();
+        }
+    }
+}

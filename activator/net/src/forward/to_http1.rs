@@ -1,0 +1,119 @@
+//! A request on its way to a pod that speaks HTTP/1.1, upgrades included.
+
+use super::failure::{broken, cause_of, evidence_of, is_stale};
+use super::pod_body::Source;
+use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish, headers, unless_lost};
+use crate::error::ProxyError;
+use crate::http1::connection::{Failed, Http1Body};
+use crate::pool::Pool;
+use crate::tunnel::{PodEnd, Tunnel};
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+impl Prepared {
+    pub(super) async fn send_http1(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
+        let mut closed_at_once = 0;
+        let upload = self.body.upload();
+        // Made since the one before has closed.
+        let mut another = None;
+        loop {
+            let lost = pool.lost();
+            let connection = match another.take() {
+                Some(another) => Ok(another),
+                None if self.may_have_run => connected(Box::pin(pool.new_http1()), pool.lost()).await,
+                None => match pool.idle() {
+                    Some(idle) => Ok(idle),
+                    None => connected(Box::pin(pool.http1()), pool.lost()).await,
+                },
+            };
+            let connection = match connection {
+                Ok(connection) => connection,
+                Err(error) => return Err(self.unreachable(pool, &error)),
+            };
+            let (was_idle, reused) = (connection.was_idle, connection.reused);
+            let exchange = connection.exchange(&self.head, &mut self.body, pool);
+            let Failed { error, unsent, begun } = match unless_lost(exchange, lost).await {
+                Some(Ok(response)) => return finish_http1(pool, response),
+                Some(Err(failed)) => failed,
+                None => return Err(self.gone(pool)),
+            };
+            let evidence = evidence_of(&error, reused);
+            if unsent {
+                closed_at_once += usize::from(!was_idle);
+                if closed_at_once == CLOSED_AT_ONCE_MAX {
+                    return Err(self.unsent(&error));
+                }
+            } else if begun || !self.is_repeatable() || !is_stale(&error) {
+                return Err(broken(pool, &error, upload.as_deref(), evidence));
+            } else if self.may_have_run || evidence != Evidence::None {
+                return Err(self.repeated(pool, cause_of(&error), evidence));
+            } else {
+                self.may_have_run = true;
+                match connected(Box::pin(pool.new_http1()), pool.lost()).await {
+                    Ok(new) if was_idle => another = Some(new),
+                    Ok(new) => {
+                        pool.put_fresh(new);
+                        return Err(broken(pool, &error, None, Evidence::None));
+                    }
+                    Err(error) => return Err(self.unreachable(pool, &error)),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn send_upgrade(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
+        let lost = pool.lost();
+        let connection = match connected(Box::pin(pool.dial_http1()), pool.lost()).await {
+            Ok(connection) => connection,
+            Err(error) => return Err(self.unreachable(pool, &error)),
+        };
+        let upload = self.body.upload();
+        let exchange = connection.exchange(&self.head, &mut self.body, pool);
+        let mut response = match unless_lost(exchange, lost).await {
+            Some(Ok(response)) => response,
+            Some(Err(Failed { error, unsent: true, .. })) => return Err(self.unsent(&error)),
+            Some(Err(Failed { error, begun, .. })) => {
+                let evidence = evidence_of(&error, false);
+                // Only from a pod that is gone. One that closes may mean that it knows of no upgrade.
+                if evidence != Evidence::None && !begun && is_stale(&error) {
+                    return Err(self.repeated(pool, cause_of(&error), evidence));
+                }
+                return Err(broken(pool, &error, upload.as_deref(), evidence));
+            }
+            None => return Err(self.gone(pool)),
+        };
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return finish_http1(pool, response);
+        }
+        let Some((requested, client)) = self.upgrade.take() else { return Err(unasked(pool, response.headers(), "")) };
+        let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
+            return Err(unasked(pool, response.headers(), &String::from_utf8_lossy(requested.as_bytes())));
+        };
+        headers::strip_response(response.headers_mut());
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        response.headers_mut().insert(UPGRADE, protocol);
+        let (mut head, body) = response.into_parts();
+        let pod = body.into_tunnel().map(|pod| Box::new(pod) as PodEnd);
+        head.extensions.insert(Tunnel { client, pod: Arc::new(Mutex::new(pod)) });
+        Ok(Response::from_parts(head, Source::Tunnel.into()))
+    }
+}
+
+fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
+    let protocol = headers.get(UPGRADE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).unwrap_or_default();
+    let cause = format!("backend tried to switch protocol {protocol:?} when {requested:?} was requested");
+    Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence: Evidence::None }
+}
+
+/// Makes an HTTP/1.1 pod's response fit for the client.
+///
+/// # Errors
+/// It is none but a change of the protocol that nobody asked for.
+fn finish_http1(pool: &Pool, response: Response<Http1Body<Pool>>) -> Result<Response<PodBody>, Failure> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(unasked(pool, response.headers(), ""));
+    }
+    Ok(finish(response.map(|body| Source::Http1(body).into())))
+}

@@ -1,0 +1,119 @@
+//! A request on its way to a pod that speaks HTTP/2.
+
+use super::copy::HeadCopy;
+use super::failure::{broken, cause_of, evidence_of, is_stale, is_unprocessed};
+use super::pod_body::Source;
+use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish};
+use crate::body::{RequestBody, Upload};
+use crate::error::ProxyError;
+use crate::http2::connection::Failed;
+use crate::pool::Pool;
+use activator_core::contract::Contract;
+use common::backend::Protocol;
+use http::header::HeaderValue;
+use http::{Request, Response};
+use std::sync::Arc;
+
+/// How often an HTTP/2 pod may turn the same request away.
+const UNPROCESSED_MAX: usize = 4;
+
+impl Prepared {
+    pub(super) async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
+        let (mut closed_at_once, mut unprocessed) = (0, 0);
+        // On a connection that was made since the one before has closed.
+        let mut another = None;
+        loop {
+            let stream = match another.take() {
+                Some(another) => Ok(another),
+                None if self.may_have_run => connected(Box::pin(pool.new_http2()), pool.lost()).await,
+                None => match pool.open_http2() {
+                    Some(open) => Ok(open),
+                    None => connected(Box::pin(pool.http2()), pool.lost()).await,
+                },
+            };
+            let stream = match stream {
+                Ok(stream) => stream,
+                Err(error) => return Err(self.unreachable(pool, &error)),
+            };
+            let worked = stream.has_answered();
+            let rest = self.rest();
+            let repeatable = self.is_repeatable();
+            let copy = HeadCopy::of(&self.head);
+            // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.
+            match stream.exchange(Request::from_parts(self.head, self.body)).await {
+                Ok(response) => {
+                    stream.answered();
+                    return Ok(finish(response.map(|body| Source::Http2 { body, _stream: stream }.into())));
+                }
+                Err(Failed::Unsent(error, body)) => {
+                    let Some(head) = copy else { return Err(broken(pool, &error, rest.upload(), Evidence::None)) };
+                    self = rest.with(Request::from_parts(head.into_parts(), body));
+                    closed_at_once += 1;
+                    if closed_at_once == CLOSED_AT_ONCE_MAX {
+                        return Err(self.unsent(&error));
+                    }
+                }
+                Err(Failed::Refused(problem)) => {
+                    let error = ProxyError::Pod { dest: pool.address, cause: problem.to_owned() };
+                    return Err(Failure::Final { error, evidence: Evidence::None });
+                }
+                Err(Failed::Broken(error, body)) => match copy {
+                    Some(head) if is_unprocessed(&error) => {
+                        unprocessed += 1;
+                        let Some(body) = body.and_then(RequestBody::rewound) else {
+                            return Err(broken(pool, &error, rest.upload(), Evidence::None));
+                        };
+                        self = rest.with(Request::from_parts(head.into_parts(), body));
+                        if unprocessed > UNPROCESSED_MAX {
+                            return Err(self.unsent(&error));
+                        }
+                        if error.is_go_away() {
+                            pool.leave_http2(&stream); // It takes no more streams.
+                        }
+                    }
+                    Some(head) if repeatable && is_stale(&error) => {
+                        self = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
+                        let evidence = evidence_of(&error, worked);
+                        if self.may_have_run || evidence != Evidence::None {
+                            return Err(self.repeated(pool, cause_of(&error), evidence));
+                        }
+                        self.may_have_run = true;
+                        match connected(Box::pin(pool.new_http2()), pool.lost()).await {
+                            Ok(new) if worked => another = Some(new),
+                            Ok(_) => return Err(broken(pool, &error, None, Evidence::None)),
+                            Err(error) => return Err(self.unreachable(pool, &error)),
+                        }
+                    }
+                    _ => return Err(broken(pool, &error, rest.upload(), evidence_of(&error, worked))),
+                },
+            }
+        }
+    }
+
+    fn rest(&self) -> Rest {
+        let passthrough = self.passthrough.clone();
+        let (contract, protocol, may_have_run) = (self.contract, self.protocol, self.may_have_run);
+        Rest { contract, protocol, upload: self.body.upload(), passthrough, may_have_run }
+    }
+}
+
+/// What a request needs besides itself to be sent once more.
+struct Rest {
+    contract: Contract,
+    protocol: Protocol,
+    upload: Option<Arc<Upload>>,
+    passthrough: Option<HeaderValue>,
+    may_have_run: bool,
+}
+
+impl Rest {
+    fn upload(&self) -> Option<&Upload> {
+        self.upload.as_deref()
+    }
+
+    fn with(self, request: Request<RequestBody>) -> Box<Prepared> {
+        let (head, body) = request.into_parts();
+        let Self { contract, protocol, passthrough, may_have_run, .. } = self;
+        Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough, may_have_run })
+    }
+}

@@ -1,0 +1,131 @@
+//! A client's connection over HTTP/2, as hyper reads and writes it: the frames that come are followed ([`super::frames`]),
+//! and what they keep is bounded ([`super::kept`]). A header block that does not end is bounded in time, too.
+
+use super::HEAD_TIMEOUT;
+use super::frames::Frames;
+use super::kept::{self, Kept};
+use super::progress::Progress;
+use crate::body::unread::Unread;
+use crate::client::peer::Peer;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// A client's connection whose frames are followed.
+pub(super) struct Http2Io<S> {
+    stream: S,
+    frames: Frames,
+    kept: Kept,
+    unread: Arc<Unread>,
+    progress: Arc<Progress>,
+    /// Runs while a header block goes on.
+    block: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Http2Io<S> {
+    /// The connection of `client`.
+    pub(super) fn new(stream: S, client: &Peer, progress: Arc<Progress>) -> Self {
+        let (kept, unread) = (Kept::new(client.input()), client.unread().clone());
+        Self { stream, frames: Frames::default(), kept, unread, progress, block: None }
+    }
+
+    /// Looks at the clock while a header block goes on.
+    fn in_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.frames.unfinished_block() == 0 {
+            self.block = None;
+            return Ok(());
+        }
+        match self.block.get_or_insert_with(|| Box::pin(sleep(HEAD_TIMEOUT))).as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "a header block did not end in time")),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Http2Io<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let this = &mut *self;
+        this.frames.follow(&buffer.filled()[before..], |since| this.unread.arrived(since));
+        let streams = kept::streams(this.progress.most_at_once());
+        this.kept.set(kept::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
+        this.in_time(cx)?;
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::peer::Trust;
+    use activator_core::hold::HeldBytes;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    /// A connection of which the preface and these frames of one byte each were read: kind and flags.
+    async fn after(frames: &[(u8, u8)], budget: &Arc<HeldBytes>) -> (DuplexStream, Http2Io<DuplexStream>, Arc<Unread>) {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false).within(Some(budget.clone()));
+        let mut io = Http2Io::new(server, &peer, Arc::default());
+        let mut bytes = vec![b'p'; 24];
+        frames.iter().for_each(|(kind, flags)| bytes.extend([0, 0, 1, *kind, *flags, 0, 0, 0, 1, b'x']));
+        client.write_all(&bytes).await.expect("open");
+        let mut read = vec![0; bytes.len()];
+        io.read_exact(&mut read).await.expect("within the bounds");
+        assert_eq!(read, bytes, "as it was");
+        (client, io, peer.unread().clone())
+    }
+
+    /// Goal: a header block has 60 s, and what has no block open all the time that it wants.
+    #[tokio::test(start_paused = true)]
+    async fn a_header_block_is_bounded_in_time() {
+        let budget = HeldBytes::new(None);
+        let (_client, mut io, _) = after(&[(1, 0), (9, 0)], &budget).await;
+        let start = tokio::time::Instant::now();
+        let error = io.read_u8().await.expect_err("closed");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() >= HEAD_TIMEOUT && start.elapsed() < HEAD_TIMEOUT * 2, "{:?}", start.elapsed());
+        let (_client, mut io, _) = after(&[(1, 0), (9, 4), (0, 0)], &budget).await;
+        assert!(tokio::time::timeout(HEAD_TIMEOUT * 3, io.read_u8()).await.is_err(), "it may be silent");
+    }
+
+    /// Goal: frames that nobody reads are charged, and given back once they are read and the connection is polled.
+    #[tokio::test(start_paused = true)]
+    async fn frames_are_charged_until_they_are_read() {
+        let budget = HeldBytes::new(Some(8 << 20));
+        let (_client, mut io, unread) = after(&[(0, 0); 1000], &budget).await;
+        assert!((300_000..600_000).contains(&budget.bytes()), "{}", budget.bytes());
+        (0..1000).for_each(|_| unread.given_out());
+        assert!(tokio::time::timeout(HEAD_TIMEOUT, io.read_u8()).await.is_err(), "nothing comes");
+        assert_eq!(budget.bytes(), 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a client's connection keeps beside its requests: bounded for the process.
+//!
+//! | what | costs |
+//! |---|---|
+//! | a head over HTTP/1 that has not ended | its length, beyond [`FREE`] |
+//! | a header block over HTTP/2 that goes on in CONTINUATION frames | its length and what it may have become: [`DECODED`] times that, at most [`DECODED_MAX`] |
+//! | DATA frames that nobody has read | what they keep beside their data ([`crate::body::unread`]) |
+//! | the most streams of HTTP/2 at once | [`STREAM_ROOM`] each: h2's tables grow with them, and do not become small again |
+//!
+//! All connections share one budget by the rule that held requests are divided by ([`activator_core::hold`]): a
+//! connection that asks for more than its share ends, and the others have room. What an ordinary request needs is free, so
+//! its connection takes part in none of this.
+//!
+//! A budget is taken from in steps, so that its lock is met once in [`STEP`] bytes. What is no longer kept is given back
+//! when the connection is polled next.
+
+use activator_core::hold::{Charge, HeldBytes, Share};
+use std::io;
+use std::sync::Arc;
+
+/// What each connection may keep without being charged: its buffers, which it has in any case.
+const FREE: u64 = 16 * 1024;
+
+/// What is taken of the budget at once.
+const STEP: u64 = 64 * 1024;
+
+/// Bytes in memory for one of a header block: a reference of one byte becomes a value in the map.
+const DECODED: u64 = 80;
+
+/// The most that a decoded block occupies: a list of 1 MiB, in fields of the smallest size.
+const DECODED_MAX: u64 = 2560 * 1024;
+
+/// One connection's part of the budget.
+#[derive(Default)]
+pub(super) struct Kept {
+    budget: Option<Arc<HeldBytes>>,
+    charged: Option<(Share, Vec<Charge>)>,
+}
+
+/// Room in h2's tables for a stream, its head and its answer: measured 320 KiB for 250.
+const STREAM_ROOM: u64 = 1280;
+
+/// What a header block of so many bytes may keep while it is decoded.
+pub(super) fn block(length: u64) -> u64 {
+    length + (length * DECODED).min(DECODED_MAX)
+}
+
+/// What is kept for so many streams.
+pub(super) fn streams(most: u32) -> u64 {
+    u64::from(most) * STREAM_ROOM
+}
+
+impl Kept {
+    /// Of a connection; without a budget nothing is bounded.
+    pub(super) fn new(budget: Option<Arc<HeldBytes>>) -> Self {
+        Self { budget, charged: None }
+    }
+
+    /// It keeps so many bytes now. An error says that this is more than its share.
+    pub(super) fn set(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes <= FREE && self.charged.is_none() {
+            return Ok(());
+        }
+        self.charge(bytes.saturating_sub(FREE).div_ceil(STEP))
+    }
+
+    #[cold]
+    fn charge(&mut self, steps: u64) -> io::Result<()> {
+        let Some(budget) = &self.budget else { return Ok(()) };
+        if steps == 0 {
+            self.charged = None;
+            return Ok(());
+        }
+        let (share, charges) = self.charged.get_or_insert_with(|| (budget.share(), Vec::new()));
+        charges.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
+        while (charges.len() as u64) < steps {
+            charges.push(share.hold(STEP).map_err(|full| {
+                tracing::debug!(%full, "a connection keeps too much");
+                io::Error::other("the connection's unfinished input keeps more than its share of memory")
+            })?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_charged_in_steps_and_gives_back() {
+        let budget = HeldBytes::new(Some(16 * STEP));
+        let mut kept = Kept::new(Some(budget.clone()));
+        for (bytes, steps) in [(FREE, 0), (FREE + 1, 1), (FREE + STEP, 1), (FREE + STEP + 1, 2), (0, 0), (1 << 18, 4)] {
+            kept.set(bytes).expect("room");
+            assert_eq!(budget.bytes(), steps * STEP, "{bytes}");
+        }
+        assert!(kept.set(10 * STEP).is_err(), "more than half");
+        let mut other = Kept::new(Some(budget.clone()));
+        other.set(FREE + STEP).expect("another has room");
+        drop(kept);
+        assert_eq!(budget.bytes(), STEP);
+        other.set(0).expect("less");
+        assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn a_block_costs_what_it_may_become() {
+        assert_eq!([0, 10, 1 << 20].map(block), [0, 810, (1 << 20) + DECODED_MAX]);
+    }
+}

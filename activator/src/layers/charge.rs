@@ -1,0 +1,169 @@
+//! What a request that waits keeps in memory, in bytes: what it is charged of the process's budget.
+//!
+//! | part | bytes |
+//! |---|---|
+//! | a connection over HTTP/1 | [`FRESH`]; [`AGAIN`] if it had an answer before, since its buffers were written to |
+//! | a stream of HTTP/2 | [`STREAM`]: its task and its place in the connection |
+//! | the map of fields | room for each name, and for each further value of one, as [`http::HeaderMap`] allocates it |
+//! | names, values, target | their lengths, each text that several fields share once |
+//! | a body over HTTP/2 | what the client may send before anybody reads: its length, at most [`STREAM_WINDOW`] |
+//!
+//! HPACK lets a client name a field of its table in one byte, as often as it likes: each is a value in the map, and all
+//! share one text. The parts are held to within a quarter of what is allocated, by the tests below; `faults flood`
+//! shows a process's resident memory beside its charges.
+//!
+//! # Not here
+//!
+//! Buffers in the kernel, and a connection that waits for nothing.
+
+use activator_net::STREAM_WINDOW;
+use http::{HeaderMap, Request, Version};
+use http_body::Body;
+use smallvec::SmallVec;
+
+/// A connection over HTTP/1 that had no answer yet: measured 5.6 KiB (`held` in the benchmarks), the request's head
+/// included.
+pub(super) const FRESH: u64 = 5 * 1024;
+
+/// A connection over HTTP/1 that had one: measured 13.5 KiB.
+pub(super) const AGAIN: u64 = 13 * 1024;
+
+/// A stream of HTTP/2.
+pub(super) const STREAM: u64 = 4 * 1024;
+
+/// A name in the map, with its first value.
+const ENTRY: u64 = 104;
+/// A place in the map's index; a third more of them than names.
+const PLACE: u64 = 4;
+/// A further value of a name.
+const FURTHER: u64 = 72;
+
+/// Texts up to so many are looked at without an allocation.
+const FEW: usize = 32;
+
+/// What a request keeps while it waits. `again`: it is not the first of its connection.
+pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
+    let connection = match (request.version() < Version::HTTP_2, again) {
+        (true, false) => FRESH,
+        (true, true) => AGAIN,
+        (false, _) => STREAM,
+    };
+    connection + head(request) + body(request)
+}
+
+/// The head.
+fn head<B>(request: &Request<B>) -> u64 {
+    let target = request.uri();
+    let authority = target.authority().map_or(0, |authority| authority.as_str().len());
+    let path = target.path_and_query().map_or(0, |path| path.as_str().len());
+    table(request.headers()) + texts(request.headers()) + (authority + path) as u64
+}
+
+/// The map without the texts.
+fn table(fields: &HeaderMap) -> u64 {
+    let names = fields.capacity() as u64;
+    let further = match fields.len() - fields.keys_len() {
+        0 => 0,
+        further => further.next_power_of_two().max(4) as u64,
+    };
+    names * ENTRY + names.div_ceil(3) * 4 * PLACE + further * FURTHER
+}
+
+/// The texts, each once. Copies of one text lie at one address.
+fn texts(fields: &HeaderMap) -> u64 {
+    let names: usize = fields.keys().map(|name| name.as_str().len()).sum();
+    let mut values: SmallVec<[(usize, usize); FEW]> =
+        fields.values().map(|value| (value.as_bytes().as_ptr().addr(), value.len())).collect();
+    values.sort_unstable();
+    values.dedup();
+    let values: usize = values.iter().map(|(_, length)| length).sum();
+    (names + values) as u64
+}
+
+/// What may come of the body while nobody reads it. Over HTTP/1 it stays in the kernel.
+fn body<B: Body>(request: &Request<B>) -> u64 {
+    if request.version() < Version::HTTP_2 || request.body().is_end_stream() {
+        return 0;
+    }
+    let window = u64::from(STREAM_WINDOW);
+    request.body().size_hint().upper().map_or(window, |length| length.min(window))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocated::allocated;
+    use bytes::Bytes;
+    use http::header::{COOKIE, HeaderName, HeaderValue};
+    use http_body_util::{Empty, Full};
+
+    /// As the parser of HTTP/2 makes them: each name and value in a block of its own, unless it comes from a table.
+    fn value(length: usize) -> HeaderValue {
+        HeaderValue::from_bytes(&vec![b'v'; length]).expect("text")
+    }
+
+    fn named(n: usize) -> HeaderName {
+        format!("x-name-{n}").parse().expect("a name")
+    }
+
+    /// Goal: heads of every shape are charged what they keep, give or take a quarter. Method: the tests' allocator counts
+    /// what each row's map has allocated and not given back.
+    #[test]
+    fn a_head_is_charged_what_it_keeps() {
+        type Make = fn() -> HeaderMap;
+        let rows: [(&str, Make); 9] = [
+            ("three fields", || (0..3).map(|n| (named(n), value(20))).collect()),
+            ("a browser's", || (0..14).map(|n| (named(n), value(60))).collect()),
+            ("one large value", || [(COOKIE, value(60_000))].into_iter().collect()),
+            ("a thousand fields", || (0..1000).map(|n| (named(n), value(10))).collect()),
+            ("sixteen thousand fields", || (0..16_000).map(|n| (named(n), value(1))).collect()),
+            ("a name a thousand times", || {
+                let mut fields = HeaderMap::new();
+                (0..1000).for_each(|_| _ = fields.append(COOKIE, value(100)));
+                fields
+            }),
+            ("one field of a table a thousand times", || {
+                let mut fields = HeaderMap::new();
+                let indexed = value(4000);
+                (0..1000).for_each(|_| _ = fields.append(COOKIE, indexed.clone()));
+                fields
+            }),
+            ("a short one of a table sixteen thousand times", || {
+                let mut fields = HeaderMap::new();
+                let indexed = value(16);
+                (0..16_000).for_each(|_| _ = fields.append(COOKIE, indexed.clone()));
+                fields
+            }),
+            ("fields of a table under names of their own", || {
+                let indexed = value(2000);
+                (0..200).map(|n| (named(n), indexed.clone())).collect()
+            }),
+        ];
+        for (name, make) in rows {
+            let (fields, kept) = allocated(make);
+            let charged = table(&fields) + texts(&fields);
+            assert!(charged.abs_diff(kept) * 4 <= kept, "{name}: charged {charged}, kept {kept}");
+        }
+    }
+
+    #[test]
+    fn connections_and_bodies_are_charged_by_protocol() {
+        fn request<B>(version: Version, body: B) -> Request<B> {
+            let mut request = Request::new(body);
+            *request.version_mut() = version;
+            *request.uri_mut() = http::Uri::from_static("/");
+            request
+        }
+        let sized = |size: usize| Full::new(Bytes::from(vec![0; size]));
+        let rows = [
+            (charge(&request(Version::HTTP_11, Empty::<Bytes>::new()), false), FRESH + 1),
+            (charge(&request(Version::HTTP_10, sized(9)), true), AGAIN + 1),
+            (charge(&request(Version::HTTP_2, Empty::<Bytes>::new()), true), STREAM + 1),
+            (charge(&request(Version::HTTP_2, sized(100)), false), STREAM + 101),
+            (charge(&request(Version::HTTP_2, sized(1 << 20)), false), STREAM + 1 + u64::from(STREAM_WINDOW)),
+        ];
+        for (n, (charged, expected)) in rows.into_iter().enumerate() {
+            assert_eq!(charged, expected, "row {n}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Heads and trailers of many fields, in both directions and all pairs of protocols.
+
+use crate::protocols::{PAIRS, Pair, nothing};
+use crate::rig::{self, AnyBody, Pod, patient};
+use bytes::Bytes;
+use common::backend::Protocol;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+
+/// So many fields of distinct names, each with a value of that size.
+fn fields(count: usize, size: usize) -> HeaderMap {
+    let value = HeaderValue::try_from("v".repeat(size)).expect("a value");
+    (0..count).map(|n| (HeaderName::try_from(format!("x{n}")).expect("a name"), value.clone())).collect()
+}
+
+fn frames(frames: Vec<Frame<Bytes>>) -> AnyBody {
+    StreamBody::new(futures::stream::iter(frames.into_iter().map(Ok))).boxed_unsync()
+}
+
+/// Answers `/fields/COUNT/SIZE` with such fields, `/trailers/COUNT/SIZE` with such trailers, and says how many fields
+/// and trailers the request had.
+async fn pod() -> Pod {
+    Pod::start(|request: Request<Incoming>| async move {
+        let path = request.uri().path().to_owned();
+        let asked = request.headers().keys().filter(|name| name.as_str().starts_with('x')).count();
+        let trailers = request.into_body().collect().await.map(|body| body.trailers().map_or(0, HeaderMap::len));
+        let mut parts = path.split('/').skip(1);
+        let kind = parts.next();
+        let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
+        let (count, size) = (number(), number());
+        let data = Frame::data(Bytes::from(format!("{asked} {}", trailers.unwrap_or(usize::MAX))));
+        match kind {
+            Some("fields") => {
+                let mut response = Response::new(frames(vec![data]));
+                *response.headers_mut() = fields(count, size);
+                response
+            }
+            Some("trailers") => Response::new(frames(vec![data, Frame::trailers(fields(count, size))])),
+            _ => Response::new(frames(vec![data])),
+        }
+    })
+    .await
+}
+
+/// Goal: a head of a thousand fields, and of 360 KB, passes both ways.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_fields_pass() {
+    let pod = pod().await;
+    for pair in PAIRS {
+        let rig = pair.rig(&pod).await;
+        let mut request = Request::get("/fields/1000/320");
+        if let Some(headers) = request.headers_mut() {
+            *headers = fields(1000, 64);
+        }
+        let response = pair.send(&rig, request, nothing()).await;
+        assert_eq!(response.status(), StatusCode::OK, "{pair:?}");
+        for (name, value) in &fields(1000, 320) {
+            assert_eq!(response.headers().get(name), Some(value), "{pair:?}, {name}");
+        }
+        let body = rig::Answer::read(response).await.body;
+        // Ours are among them: `x-forwarded-for` and `x-forwarded-proto`.
+        assert_eq!(body, "1002 0", "{pair:?}");
+    }
+}
+
+/// Goal: as many names as `http::HeaderMap` can hold, to which ours could not be added, are refused, and so is what comes
+/// near it; neither costs anybody else anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_fields_than_anybody_needs_are_refused() {
+    let pod = pod().await;
+    for pair in PAIRS {
+        let rig = pair.rig(&pod).await;
+        for count in [1_100, 24_575] {
+            let before = pod.requests();
+            let mut request = Request::get("/");
+            if let Some(headers) = request.headers_mut() {
+                *headers = fields(count, 1);
+            }
+            // Over HTTP/1, one more is the client's own Host.
+            if pair.client == Protocol::H2c || count < 24_000 {
+                let response = pair.send(&rig, request, nothing()).await;
+                assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{pair:?}, {count}");
+                assert_eq!(pod.requests(), before, "{pair:?}, {count}");
+            }
+            let response = pair.send(&rig, Request::get(format!("/fields/{count}/1")), nothing()).await;
+            let answer = rig::Answer::read(response).await;
+            assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{pair:?}, {count}");
+            assert_eq!(answer.header("x-zeroscale-origin"), "activator", "{pair:?}, {count}");
+            let response = pair.send(&rig, Request::get("/"), nothing()).await;
+            assert_eq!(response.status(), StatusCode::OK, "{pair:?}, {count}");
+        }
+        rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+    }
+}
+
+/// Goal: the same of trailers, which HTTP/2 alone lets be so many: the request is told, the answer broken off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_trailers_than_anybody_needs_are_refused() {
+    let pod = pod().await;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let pair = Pair { client: Protocol::H2c, pod: protocol };
+        let rig = pair.rig(&pod).await;
+        for count in [1_100, 24_575] {
+            let body = StreamBody::new(futures::stream::iter([
+                Ok(Frame::data(Bytes::from_static(b"data"))),
+                Ok(Frame::trailers(fields(count, 1))),
+            ]));
+            let response = pair.send(&rig, Request::post("/"), body.boxed_unsync()).await;
+            assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{pair:?}, {count}");
+            if protocol == Protocol::H2c {
+                let request = Request::get(format!("http://app.ns/trailers/{count}/1")).body(nothing());
+                let mut client = rig::http2_client(rig.address).await;
+                // The reset may come before the head has been sent on.
+                if let Ok(response) = patient(client.send_request(request.expect("a request"))).await {
+                    assert!(patient(response.into_body().collect()).await.is_err(), "{pair:?}, {count}");
+                }
+            }
+        }
+        let few = StreamBody::new(futures::stream::iter([Ok(Frame::trailers(fields(1_000, 1)))])).boxed_unsync();
+        let response = pair.send(&rig, Request::post("/trailers/1000/1"), few).await;
+        if protocol == Protocol::H2c {
+            let answer = rig::Answer::read(response).await;
+            assert_eq!(answer.body, "2 1000");
+            assert_eq!(answer.trailers.map_or(0, |trailers| trailers.len()), 1000);
+        }
+        rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+    }
+}

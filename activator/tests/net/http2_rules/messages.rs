@@ -1,0 +1,82 @@
+//! RFC 9113, 7 and 8: error codes, fields, requests.
+
+use super::wire::*;
+use super::{Alive, AliveOrClosed, Answer, Case, ConnectionError, Send, Step, StreamError};
+
+/// GET with these fields in this order, and a stream error for it.
+fn malformed(section: &'static str, name: &'static str, fields: &[(&str, &str)]) -> Case {
+    let block: Vec<u8> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
+    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block);
+    Case(section, name, vec![Send(request), refused()])
+}
+
+fn refused() -> Step {
+    StreamError(1, &[PROTOCOL_ERROR])
+}
+
+const METHOD: (&str, &str) = (":method", "GET");
+const SCHEME: (&str, &str) = (":scheme", "http");
+const PATH: (&str, &str) = (":path", "/");
+const AUTHORITY: (&str, &str) = (":authority", "app.ns");
+
+/// POST with a length.
+fn sized(length: &str) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, 1, &[request("POST", "/"), field("content-length", length)].concat())
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let pseudo_trailers = frame(HEADERS, END_STREAM | END_HEADERS, 1, &field(":method", "POST"));
+    let open_trailers = frame(HEADERS, END_HEADERS, 1, &field("x-sum", "1"));
+    let promise = frame(PUSH_PROMISE, END_HEADERS, 1, &[&[0, 0, 0, 3][..], &request("GET", "/")].concat());
+    vec![
+        Case("7", "GOAWAY with an unknown code", vec![Send(frame(GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\xff")), AliveOrClosed]),
+        Case("7", "RST_STREAM with an unknown code", vec![Send(post(1)), Send(reset(1, 0xff)), Alive]),
+        Case(
+            "8.1",
+            "fields behind data that do not end the stream",
+            vec![Send(post(1)), Send(data(0, 1, b"test")), Send(open_trailers), refused()],
+        ),
+        malformed("8.2.1", "a name in upper case", &[METHOD, SCHEME, PATH, AUTHORITY, ("X-TEST", "1")]),
+        malformed("8.2.1", "a line break in a value", &[METHOD, SCHEME, PATH, AUTHORITY, ("x-test", "a\r\nb: c")]),
+        malformed("8.2.2", "Connection", &[METHOD, SCHEME, PATH, AUTHORITY, ("connection", "keep-alive")]),
+        malformed("8.2.2", "Transfer-Encoding", &[METHOD, SCHEME, PATH, AUTHORITY, ("transfer-encoding", "chunked")]),
+        malformed(
+            "8.2.2",
+            "TE with more than trailers",
+            &[METHOD, SCHEME, PATH, AUTHORITY, ("te", "trailers, deflate")],
+        ),
+        malformed("8.3", "an unknown pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":test", "ok")]),
+        malformed("8.3", "a response's pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":status", "200")]),
+        malformed("8.3", "a pseudo-field behind others", &[METHOD, SCHEME, AUTHORITY, ("x-test", "ok"), PATH]),
+        // The RFC asks for a stream error. `h2` drops the field and serves the rest, and no pod gets to see it.
+        Case(
+            "8.3",
+            "a pseudo-field among trailers",
+            vec![Send(post(1)), Send(data(0, 1, b"test")), Send(pseudo_trailers), Answer(1)],
+        ),
+        malformed("8.3.1", "an empty path", &[METHOD, SCHEME, (":path", ""), AUTHORITY]),
+        malformed("8.3.1", "no method", &[SCHEME, PATH, AUTHORITY]),
+        malformed("8.3.1", "no scheme", &[METHOD, PATH, AUTHORITY]),
+        malformed("8.3.1", "no path", &[METHOD, SCHEME, AUTHORITY]),
+        malformed("8.3.1", "two methods", &[METHOD, METHOD, SCHEME, PATH, AUTHORITY]),
+        malformed("8.3.1", "two schemes", &[METHOD, SCHEME, SCHEME, PATH, AUTHORITY]),
+        malformed("8.3.1", "two paths", &[METHOD, SCHEME, PATH, PATH, AUTHORITY]),
+        malformed("8.3.1", "two authorities", &[METHOD, SCHEME, PATH, AUTHORITY, AUTHORITY]),
+        Case(
+            "8.1.1",
+            "more data than its length",
+            vec![Send(sized("1")), Send(data(END_STREAM, 1, b"test")), refused()],
+        ),
+        Case(
+            "8.1.1",
+            "more data than its length, in parts",
+            vec![Send(sized("5")), Send(data(0, 1, b"test")), Send(data(END_STREAM, 1, b"test")), refused()],
+        ),
+        Case(
+            "8.1.1",
+            "less data than its length",
+            vec![Send(sized("9")), Send(data(END_STREAM, 1, b"test")), refused()],
+        ),
+        Case("8.4", "PUSH_PROMISE", vec![Send(promise), ConnectionError(&[PROTOCOL_ERROR])]),
+    ]
+}

@@ -1,0 +1,167 @@
+//! A client that writes HTTP/2 frame by frame, right or wrong, and says what comes back.
+
+use super::super::rig::patient;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const PRIORITY: u8 = 2;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PUSH_PROMISE: u8 = 5;
+pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
+pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
+
+pub(super) const ACK: u8 = 0x1;
+pub(super) const END_STREAM: u8 = 0x1;
+pub(super) const END_HEADERS: u8 = 0x4;
+pub(super) const PADDED: u8 = 0x8;
+pub(super) const WITH_PRIORITY: u8 = 0x20;
+
+pub(super) const PROTOCOL_ERROR: u32 = 1;
+pub(super) const FLOW_CONTROL_ERROR: u32 = 3;
+pub(super) const STREAM_CLOSED: u32 = 5;
+pub(super) const FRAME_SIZE_ERROR: u32 = 6;
+pub(super) const REFUSED_STREAM: u32 = 7;
+pub(super) const CANCEL: u32 = 8;
+pub(super) const COMPRESSION_ERROR: u32 = 9;
+
+/// What the pings say that the cases end with.
+pub(super) const PING_DATA: &[u8; 8] = b"the-case";
+
+/// How long an answer may take.
+const SILENCE: Duration = Duration::from_secs(10);
+
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A frame's bytes.
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a frame").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// SETTINGS with these values.
+pub(super) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
+    let payload: Vec<u8> =
+        values.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
+    frame(SETTINGS, 0, 0, &payload)
+}
+
+pub(super) fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+    frame(WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
+}
+
+pub(super) fn reset(stream: u32, code: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &code.to_be_bytes())
+}
+
+/// PRIORITY of `stream`, which depends on another.
+pub(super) fn priority(stream: u32, on: u32, weight: u8) -> Vec<u8> {
+    frame(PRIORITY, 0, stream, &[&on.to_be_bytes()[..], &[weight]].concat())
+}
+
+pub(super) fn ping() -> Vec<u8> {
+    frame(PING, 0, 0, PING_DATA)
+}
+
+/// A field as a literal that is not indexed, with a name of its own (RFC 7541, 6.2.2).
+pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
+    let length = |text: &str| [u8::try_from(text.len()).expect("short")];
+    [&[0][..], &length(name), name.as_bytes(), &length(value), value.as_bytes()].concat()
+}
+
+/// The fields of a request to the pod, `path` said in full.
+pub(super) fn request(method: &str, path: &str) -> Vec<u8> {
+    [field(":method", method), vec![0x86], field(":path", path), field(":authority", "app.ns")].concat()
+}
+
+/// A whole GET.
+pub(super) fn get(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", "/"))
+}
+
+/// A GET that is never answered.
+pub(super) fn held(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", "/held"))
+}
+
+/// The head of a POST.
+pub(super) fn post(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &request("POST", "/"))
+}
+
+pub(super) fn data(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    frame(DATA, flags, stream, payload)
+}
+
+/// What comes back.
+#[derive(Debug)]
+pub(super) enum Event {
+    Frame {
+        kind: u8,
+        flags: u8,
+        stream: u32,
+        payload: Vec<u8>,
+    },
+    /// The connection was closed.
+    Closed,
+    /// Nothing came for a while.
+    Silence,
+}
+
+/// A connection.
+pub(super) struct Wire {
+    stream: TcpStream,
+}
+
+impl Wire {
+    /// Connects, and says nothing.
+    pub(super) async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.expect("connected");
+        stream.set_nodelay(true).expect("connected");
+        Self { stream }
+    }
+
+    /// Connects, and exchanges prefaces and settings.
+    pub(super) async fn handshake(address: SocketAddr) -> Self {
+        let mut wire = Self::connect(address).await;
+        wire.send(&[PREFACE, &settings(&[])].concat()).await;
+        let first = wire.next().await;
+        assert!(matches!(first, Event::Frame { kind: SETTINGS, flags: 0, stream: 0, .. }), "its preface: {first:?}");
+        wire.send(&frame(SETTINGS, ACK, 0, b"")).await;
+        loop {
+            match wire.next().await {
+                Event::Frame { kind: SETTINGS, flags: ACK, .. } => return wire,
+                Event::Frame { .. } => {}
+                other => panic!("no settings were acknowledged: {other:?}"),
+            }
+        }
+    }
+
+    /// Writes as much as is taken: a connection may be closed before all is written.
+    pub(super) async fn send(&mut self, bytes: &[u8]) {
+        let _ = patient(self.stream.write_all(bytes)).await;
+    }
+
+    /// The next frame, or the end.
+    pub(super) async fn next(&mut self) -> Event {
+        let mut head = [0; 9];
+        match tokio::time::timeout(SILENCE, self.stream.read_exact(&mut head)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Event::Closed,
+            Err(_) => return Event::Silence,
+        }
+        let [high, middle, low, kind, flags, stream @ ..] = head;
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let mut payload = vec![0; length];
+        if patient(self.stream.read_exact(&mut payload)).await.is_err() {
+            return Event::Closed;
+        }
+        Event::Frame { kind, flags, stream: u32::from_be_bytes(stream), payload }
+    }
+}

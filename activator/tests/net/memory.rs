@@ -1,0 +1,275 @@
+//! What requests that wait keep in memory: bounded for the process, shared among workloads, and charged as it is.
+
+use crate::hostile::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GET, HEADERS, PING, POST, SETTINGS, block, frame,
+};
+use crate::rig::{self, Rig, patient, read_to_end, write};
+use activator::discovery::{Event, Spec};
+use http::StatusCode;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A memory limit of which held requests get this.
+async fn holding(bytes: u64) -> Rig {
+    let rig = Rig::start_with(|options| {
+        options.memory_limit = Some(4 * bytes);
+        options.admin = Some(rig::free());
+    })
+    .await;
+    rig.revision(|_| {}).await;
+    rig.tell(Event::Revision(Box::new(Spec::standalone("ns", rig::backend("other"))))).await;
+    rig.settled().await;
+    rig
+}
+
+/// Sends a request that waits.
+async fn wait_for(rig: &Rig, host: &str) -> TcpStream {
+    let mut client = rig.raw().await;
+    let before = rig.activator.held().0;
+    write(&mut client, &format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n")).await;
+    rig::until(|| rig.activator.held().0 > before).await;
+    client
+}
+
+/// Goal: one workload's requests get half of the memory and no more, each of the others what is left of it; who is refused
+/// reads which bound it was, and operators count it.
+#[tokio::test]
+async fn one_workloads_flood_leaves_room_for_the_others() {
+    let rig = holding(400_000).await;
+    let mut held = Vec::new();
+    let mut refused = 0;
+    while refused < 100 {
+        let mut client = rig.raw().await;
+        let before = rig.activator.held().0;
+        write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+        let mut first = [0];
+        tokio::select! {
+            () = rig::until(|| rig.activator.held().0 > before) => held.push(client),
+            answered = client.peek(&mut first) => {
+                assert_eq!(answered.expect("open"), 1);
+                refused += 1;
+            }
+        }
+    }
+    let (requests, bytes) = rig.activator.held();
+    assert_eq!(requests, held.len() as u64);
+    assert!((190_000..=200_000).contains(&bytes), "{requests} requests: {bytes} bytes");
+    let full = rig.get("app.ns", "/").await;
+    assert_eq!((full.status, full.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "memory-share"));
+    assert_eq!((full.header("x-zeroscale-origin"), full.header("retry-after")), ("activator", "1"));
+    assert!(full.body.contains("share of 400000"), "{}", full.body);
+
+    let others: Vec<TcpStream> = futures::future::join_all((0..10).map(|_| rig.raw())).await;
+    for mut client in others {
+        let before = rig.activator.held().0;
+        write(&mut client, "GET / HTTP/1.1\r\nhost: other.ns\r\n\r\n").await;
+        rig::until(|| rig.activator.held().0 > before).await;
+        held.push(client);
+    }
+    let large = format!("/{}", "p".repeat(60_000));
+    let full = rig.get("other.ns", &large).await;
+    assert_eq!((full.status, full.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "memory"));
+    assert!(full.body.contains("400000 bytes"), "{}", full.body);
+    let admin = rig.activator.admin.expect("bound");
+    let request =
+        http::Request::get("/metrics").header("host", "admin").body(http_body_util::Empty::<bytes::Bytes>::new());
+    let mut admin = rig::http1_client(admin).await;
+    let page = rig::Answer::read(patient(admin.send_request(request.expect("valid"))).await.expect("an answer")).await;
+    for line in ["zeroscale_refused_total{reason=\"memory-share\"} 101", "zeroscale_refused_total{reason=\"memory\"} 1"]
+    {
+        assert!(page.body.contains(line), "{line} is missing in\n{}", page.body);
+    }
+    drop(held);
+    rig::until(|| rig.activator.held() == (0, 0)).await;
+}
+
+/// A field of a client's table, a name and a value of so many bytes, as its block defines it.
+fn table_entry(size: usize) -> Vec<u8> {
+    let mut bytes = vec![0x40, 3, b'x', b'-', b'a', 0x7f];
+    let mut rest = size - 0x7f;
+    while rest >= 0x80 {
+        bytes.push(0x80 | u8::try_from(rest % 0x80).expect("seven bits"));
+        rest /= 0x80;
+    }
+    bytes.push(u8::try_from(rest).expect("seven bits"));
+    bytes.extend(vec![b'v'; size]);
+    bytes
+}
+
+/// Goal: fields that name an entry of the client's table again and again are charged what they keep: a place in the
+/// map, and the entry's text once. By the sum of their lengths, 150 of these requests would be 9 MB, more than a share.
+#[tokio::test]
+async fn references_to_a_table_are_charged_once() {
+    const REQUESTS: u32 = 150;
+    const REFERENCES: usize = 60;
+    let rig = holding(16 << 20).await;
+    let mut client = Frames::open(&rig).await;
+    let mut bytes = Vec::new();
+    for n in 0..REQUESTS {
+        let mut fields = block(&GET);
+        if n == 0 {
+            fields.extend(table_entry(1000));
+        }
+        fields.extend([0xbe; REFERENCES]);
+        bytes.extend(frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &fields));
+    }
+    client.send(&bytes).await;
+    rig.until(|load| load.queued == REQUESTS).await;
+    let (requests, held) = rig.activator.held();
+    assert_eq!(requests, u64::from(REQUESTS));
+    let each = held / requests;
+    assert!((8 << 10..16 << 10).contains(&each), "{each} bytes for each");
+    let _waits = wait_for(&rig, "other.ns").await;
+
+    // What would fill much more once it is sent is not held.
+    let mut greedy = Frames::open(&rig).await;
+    let fields = [block(&GET), table_entry(4000), vec![0xbe; 250]].concat();
+    greedy.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields)).await;
+    assert_eq!(greedy.verdict(1).await, None, "answered at once");
+}
+
+/// Goal: what waits alone is not refused for want of memory, however large its head.
+#[tokio::test]
+async fn a_large_head_waits_too() {
+    let rig = holding(4 << 20).await;
+    let mut client = rig.raw().await;
+    let fields = format!("x-large: {}\r\n", "v".repeat(50_000)).repeat(7);
+    write(&mut client, &format!("GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n{fields}\r\n")).await;
+    rig.until(|load| load.queued == 1).await;
+    let (_, bytes) = rig.activator.held();
+    assert!((350_000..450_000).contains(&bytes), "{bytes}");
+    let pod = rig::Pod::saying("hello").await;
+    rig.pods(&[pod.address]).await;
+    assert!(read_to_end(&mut client).await.starts_with("HTTP/1.1 "));
+    rig::until(|| rig.activator.held() == (0, 0)).await;
+}
+
+/// A connection whose header block does not end, of so many frames.
+async fn unfinished_block(rig: &Rig, frames: usize) -> Frames {
+    let mut client = Frames::open(rig).await;
+    client.send(&frame(HEADERS, END_STREAM, 1, &block(&GET))).await;
+    let piece = block(&[(&b"x-a"[..], &[b'v'; 100][..]); 100]);
+    for _ in 0..frames {
+        client.send(&frame(CONTINUATION, 0, 1, &piece)).await;
+    }
+    client
+}
+
+/// Goal: what heads without an end keep is bounded for the process. Over the bound a connection is closed; those that
+/// keep little go on, and there is room again as soon as one has gone.
+#[tokio::test]
+async fn unfinished_heads_share_a_bound() {
+    let rig = Rig::start_with(|options| options.memory_limit = Some(8 * 1_000_000)).await;
+    rig.revision(|_| {}).await;
+    // HTTP/1: each head 200 KB long, which is 3 steps; half of the million for one, and room for few.
+    let mut open = Vec::new();
+    let mut closed = 0;
+    while closed < 3 {
+        let mut client = rig.raw().await;
+        write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n").await;
+        let mut alive = true;
+        for _ in 0..20 {
+            alive &= client.write_all(format!("x-a: {}\r\n", "v".repeat(10_000)).as_bytes()).await.is_ok();
+        }
+        let mut end = [0];
+        // Nothing is answered to a head without an end.
+        alive &= tokio::time::timeout(Duration::from_millis(200), client.read(&mut end)).await.is_err();
+        if alive {
+            open.push(client)
+        } else {
+            closed += 1
+        }
+        assert!(open.len() < 6, "more than a million bytes");
+    }
+    assert!(open.len() > 1, "some have room");
+    // HTTP/2, where a block may become much more than it is.
+    let mut block = unfinished_block(&rig, 20).await;
+    assert_eq!(block.next().await.map(|(kind, ..)| kind), Some(SETTINGS));
+    assert!(block.verdict(1).await.is_some(), "closed");
+    let _waits = wait_for(&rig, "app.ns").await;
+    drop(open);
+    let mut head = String::new();
+    (0..20).for_each(|_| head += &format!("x-a: {}\r\n", "v".repeat(10_000)));
+    rig::until(|| rig.activator.input() == 0).await;
+    let mut client = rig.raw().await;
+    write(&mut client, &format!("GET / HTTP/1.1\r\nhost: app.ns\r\n{head}\r\n")).await;
+    rig.until(|load| load.queued == 2).await;
+}
+
+/// Goal: DATA frames of one byte each, to a revision that sleeps, end their connection before they keep more than its
+/// share; with others that are read as they come, everything is given back.
+#[tokio::test]
+async fn small_frames_share_a_bound() {
+    let rig = Rig::start_with(|options| options.memory_limit = Some(8 * 20_000_000)).await;
+    rig.revision(|_| {}).await;
+    let mut client = Frames::open(&rig).await;
+    client.send(&frame(HEADERS, END_HEADERS, 1, &block(&POST))).await;
+    rig.until(|load| load.queued == 1).await;
+    let piece = frame(DATA, 0, 1, b"x").repeat(100);
+    // Fewer than h2 allows itself.
+    for _ in 0..300 {
+        client.send(&piece).await;
+    }
+    while client.next().await.is_some() {}
+    rig.until(|load| load.queued == 0).await;
+    rig::until(|| rig.activator.input() == 0).await;
+
+    // The same number for a pod that reads them.
+    let pod = rig::Pod::start(|request: http::Request<hyper::body::Incoming>| async move {
+        use http_body_util::BodyExt;
+        let length = request.into_body().collect().await.expect("whole").to_bytes().len();
+        http::Response::new(rig::full(length.to_string()))
+    })
+    .await;
+    rig.pods(&[pod.address]).await;
+    let mut client = Frames::open(&rig).await;
+    client.send(&frame(HEADERS, END_HEADERS, 1, &block(&POST))).await;
+    for _ in 0..100 {
+        client.send(&piece).await;
+    }
+    client.send(&frame(DATA, END_STREAM, 1, b"x")).await;
+    assert_eq!(client.verdict(1).await, None, "answered");
+    rig::until(|| rig.activator.input() == 0).await;
+}
+
+/// Goal: the room that a connection's tables keep once many streams were open on it is charged, and a connection that
+/// asks for more of it than its share ends, while those that ask for little are served.
+#[tokio::test]
+async fn many_streams_share_a_bound() {
+    const STREAMS: u32 = 200;
+    let rig = Rig::start_with(|options| options.memory_limit = Some(8 * 1_000_000)).await;
+    rig.revision(|_| {}).await;
+    let get = |n| frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block(&GET));
+    let mut open = Vec::new();
+    let mut ended = 0;
+    while ended < 3 {
+        let mut client = Frames::open(&rig).await;
+        client.send(&(0..STREAMS).flat_map(get).collect::<Vec<u8>>()).await;
+        // What its tables keep is looked at with the next bytes, of which those of the first may have come already.
+        let mut alive = true;
+        for _ in 0..2 {
+            client.send(&frame(PING, 0, 0, &[0; 8])).await;
+            alive &= loop {
+                match client.next().await {
+                    Some((PING, ..)) => break true,
+                    Some(_) => {}
+                    None => break false,
+                }
+            };
+        }
+        if alive {
+            open.push(client)
+        } else {
+            ended += 1
+        }
+        assert!(open.len() < 6, "{} bytes", rig.activator.input());
+    }
+    assert!(!open.is_empty(), "some have room");
+    let mut modest = Frames::open(&rig).await;
+    let nobody = block(&[GET[0], GET[1], GET[2], (b":authority", b"nobody.ns")]);
+    modest.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &nobody)).await;
+    assert_eq!(modest.verdict(1).await, None, "answered");
+    drop(open);
+    rig::until(|| rig.activator.input() == 0).await;
+}

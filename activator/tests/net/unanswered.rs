@@ -1,0 +1,288 @@
+//! Programs that close the connection instead of answering: a handler that panics, nginx's 444. How often the request
+//! runs is counted, and no pod is taken out for it.
+
+use crate::hostile::{block, frame};
+use crate::rig::{self, Rig, listen};
+use activator::discovery::{Event, Listing};
+use activator_core::breaker::Capacity;
+use bytes::Bytes;
+use common::backend::{Probe, Protocol};
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use socket2::SockRef;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+/// Connections that are idle at each pod before.
+const IDLE: usize = 4;
+
+/// How a program ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// In order.
+    Finish,
+    /// With a reset.
+    Reset,
+    /// In order, after a part of a head.
+    HalfAHead,
+}
+
+/// A pod that answers `/meet` once [`IDLE`] requests for it are there, and closes on everything else.
+struct Closing {
+    address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+    runs: Arc<AtomicUsize>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Closing {
+    async fn start(way: Way) -> Self {
+        let listener = listen().await;
+        let address = listener.local_addr().expect("bound");
+        let (accepted, runs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, ran, met) = (accepted.clone(), runs.clone(), Arc::new(Barrier::new(IDLE)));
+        let accepting = tokio::spawn(async move {
+            let mut streams = JoinSet::new(); // Dropped with the pod.
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                streams.spawn(serve(stream, way, ran.clone(), met.clone()));
+            }
+        });
+        Self { address, accepted, runs, accepting }
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, way: Way, runs: Arc<AtomicUsize>, met: Arc<Barrier>) -> std::io::Result<()> {
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await?);
+        }
+        if !head.starts_with(b"GET /meet ") {
+            runs.fetch_add(1, Ordering::SeqCst);
+            match way {
+                Way::Finish => {}
+                Way::Reset => SockRef::from(&stream).set_linger(Some(Duration::ZERO))?,
+                Way::HalfAHead => stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-le").await?,
+            }
+            return Ok(());
+        }
+        met.wait().await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await?;
+    }
+}
+
+/// Two such pods, and as many connections to each as it has places.
+async fn two(way: Way) -> (Arc<Rig>, [Closing; 2]) {
+    let rig = Arc::new(Rig::start().await);
+    rig.revision(|backend| {
+        backend.probe = Probe::Kubernetes; // A pod that is out comes back only by a listing.
+        backend.container_concurrency = IDLE as u32;
+    })
+    .await;
+    let pods = [Closing::start(way).await, Closing::start(way).await];
+    let ready = pods.iter().map(|pod| pod.address.into()).collect();
+    rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    rig.until(is_whole).await;
+    (rig, pods)
+}
+
+fn is_whole(load: activator_core::breaker::Load) -> bool {
+    load.capacity == Capacity::Limited(2 * IDLE as u32)
+}
+
+/// As many requests at once as both pods take: each connection is there or made, and used.
+async fn meet(rig: &Arc<Rig>) {
+    let mut sent = JoinSet::new();
+    for _ in 0..2 * IDLE {
+        let rig = rig.clone();
+        sent.spawn(async move { rig.get("app.ns", "/meet").await.status });
+    }
+    for status in rig::patient(sent.join_all()).await {
+        assert_eq!(status, StatusCode::OK);
+    }
+}
+
+/// Goal: a request whose program closes runs twice at most: over the connection that was idle and over a new one to the
+/// same pod, or over that alone where none was idle. It comes to a 502; both pods stay in use, with their idle
+/// connections. Half a head is an answer that began: once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
+    for (way, over_idle, over_new) in [(Way::Finish, 2, 1), (Way::Reset, 2, 1), (Way::HalfAHead, 1, 1)] {
+        for (warm, expected) in [(true, over_idle), (false, over_new)] {
+            let (rig, pods) = two(way).await;
+            if warm {
+                meet(&rig).await;
+            }
+            let answer = rig.get("app.ns", "/close").await;
+            let told = (answer.status, answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
+            assert_eq!(told, (StatusCode::BAD_GATEWAY, "activator", "pod"), "{way:?}: {}", answer.body);
+            let runs = pods.each_ref().map(|pod| pod.runs.load(Ordering::SeqCst));
+            assert_eq!(runs.iter().copied().collect::<BTreeSet<_>>(), [0, expected].into(), "{way:?}, warm: {warm}");
+            assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{way:?}, warm: {warm}: a pod is out");
+            meet(&rig).await;
+            let accepted: usize = pods.iter().map(|pod| pod.accepted.load(Ordering::SeqCst)).sum();
+            assert!(accepted <= 2 * IDLE + 2, "{way:?}, warm: {warm}: {accepted} connections");
+            rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+        }
+    }
+}
+
+/// Goal: whatever is not safe to repeat runs once.
+#[tokio::test]
+async fn a_post_whose_program_closes_runs_once() {
+    for way in [Way::Finish, Way::Reset] {
+        let (rig, pods) = two(way).await;
+        meet(&rig).await;
+        let answer = rig.send(rig::post("/close")).await;
+        assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{way:?}: {}", answer.body);
+        assert_eq!(pods.iter().map(|pod| pod.runs.load(Ordering::SeqCst)).sum::<usize>(), 1, "{way:?}");
+        assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{way:?}: a pod is out");
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const GOAWAY: u8 = 7;
+const END: u8 = 5;
+
+/// What an HTTP/2 program does with every request but the first one of a connection, which it answers if it is told to.
+#[derive(Clone, Copy, Debug)]
+enum Http2Way {
+    Finish,
+    Reset,
+    /// The stream alone, with this code.
+    ResetStream(u32),
+    /// The connection is going away; this stream was taken.
+    GoAway,
+}
+
+async fn http2(mut stream: TcpStream, way: Http2Way, answers: bool, runs: Arc<AtomicUsize>) -> std::io::Result<()> {
+    stream.read_exact(&mut [0; PREFACE.len()]).await?;
+    stream.write_all(&frame(4, 0, 0, &[])).await?;
+    let mut answers = answers;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).await?;
+        if head[3] != HEADERS {
+            continue;
+        }
+        let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        if std::mem::take(&mut answers) {
+            stream.write_all(&frame(HEADERS, END, id, &block(&[(b":status", b"204")]))).await?;
+            continue;
+        }
+        runs.fetch_add(1, Ordering::SeqCst);
+        match way {
+            Http2Way::Finish => return Ok(()),
+            Http2Way::Reset => {
+                SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+                return Ok(());
+            }
+            Http2Way::ResetStream(code) => stream.write_all(&frame(RST_STREAM, 0, id, &code.to_be_bytes())).await?,
+            Http2Way::GoAway => {
+                stream.write_all(&frame(GOAWAY, 0, 0, &[id.to_be_bytes(), [0; 4]].concat())).await?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Goal: the same over HTTP/2, where a stream's reset says that it ran, unless it says REFUSED_STREAM (which
+/// `terminating_pods` and `hostile_pods` have); and so does a GOAWAY that names it.
+#[tokio::test]
+async fn a_stream_that_was_taken_runs_twice_at_most() {
+    let rows = [
+        (Http2Way::Finish, 2, 1),
+        (Http2Way::Reset, 2, 1),
+        (Http2Way::GoAway, 2, 1),
+        (Http2Way::ResetStream(2), 1, 1),
+        (Http2Way::ResetStream(8), 1, 1),
+    ];
+    for (way, over_used, over_new) in rows {
+        for (method, used, expected) in [("GET", true, over_used), ("GET", false, over_new), ("POST", true, 1)] {
+            let rig = Rig::start().await;
+            rig.revision(|backend| {
+                (backend.protocol, backend.probe) = (Protocol::H2c, Probe::Kubernetes);
+                backend.container_concurrency = 1;
+            })
+            .await;
+            let (listener, runs) = (listen().await, Arc::new(AtomicUsize::new(0)));
+            let ready = [listener.local_addr().expect("bound").into()].into();
+            let counted = runs.clone();
+            tokio::spawn(async move {
+                // Only the first connection has an answer: what comes over another would be one more.
+                let mut answers = used;
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(http2(stream, way, std::mem::take(&mut answers), counted.clone()));
+                }
+            });
+            rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+            // One client, so that one worker has all of it.
+            let mut client = rig.client().await;
+            let mut send = async |method: &str| {
+                let request = Request::builder().method(method).uri("/").header("host", "app.ns");
+                rig::patient(client.ready()).await.expect("kept alive");
+                let answer = client.send_request(request.body(Empty::<Bytes>::new()).expect("a request"));
+                rig::Answer::read(rig::patient(answer).await.expect("an answer")).await
+            };
+            if used {
+                assert_eq!(send("GET").await.status, StatusCode::NO_CONTENT);
+            }
+            let answer = send(method).await;
+            let name = format!("{way:?} {method}, used: {used}");
+            assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}: {}", answer.body);
+            assert_eq!(runs.load(Ordering::SeqCst), expected, "{name}");
+            let load = rig.activator.load(&rig::key("app")).expect("known");
+            assert_eq!(load.capacity, Capacity::Limited(1), "{name}: the pod is out");
+            rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+        }
+    }
+}
+
+/// Goal: a pod that dies with a request on a connection that had brought no answer is told from a program that closes:
+/// it accepts no other connection, so the request goes to another pod.
+#[tokio::test]
+async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
+    for reset in [false, true] {
+        let rig = Rig::start().await;
+        rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+        let list = async |ready: &[SocketAddr]| {
+            let ready = ready.iter().map(|address| (*address).into()).collect();
+            rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+        };
+        let dying = listen().await;
+        let address = dying.local_addr().expect("bound");
+        list(&[address]).await;
+        let next = rig::Pod::saying("next").await;
+        let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
+            let (mut stream, _) = dying.accept().await.expect("dialled");
+            stream.read_exact(&mut [0; 16]).await.expect("a head");
+            list(&[address, next.address]).await;
+            rig.settled().await;
+            drop(dying);
+            if reset {
+                SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("open");
+            }
+            drop(stream); // With something unread: a reset in any case.
+        });
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "next"), "reset: {reset}");
+        assert_eq!(next.requests(), 1);
+    }
+}

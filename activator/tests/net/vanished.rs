@@ -1,0 +1,146 @@
+//! Clients that vanish without a word, as when a node dies: no end of theirs comes, and no answer to anything.
+//!
+//! Made with a socket filter on the client's side that drops every packet before TCP sees it, so that its kernel
+//! acknowledges nothing. It needs no rights.
+
+use crate::rig::{self, Pod, Rig, patient, read_until, write};
+use activator::KeepAlive;
+use activator_core::breaker::Capacity;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use socket2::{SockFilter, SockRef, Socket};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// A client is asked after a second, once, and has gone a second later.
+const KEEPALIVE: KeepAlive = KeepAlive { every: Duration::from_secs(1), questions: 1 };
+
+/// Clients that are silent for longer than that, and are there.
+const SILENCE: Duration = Duration::from_secs(4);
+
+async fn start() -> Rig {
+    let rig = Rig::start_with(|options| options.clients.keepalive = Some(KEEPALIVE)).await;
+    rig.revision(|_| {}).await;
+    rig
+}
+
+/// No packet reaches this client any more.
+fn vanish(socket: &Socket) {
+    const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
+    socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
+}
+
+fn socket(stream: &TcpStream) -> Socket {
+    SockRef::from(stream).try_clone().expect("a descriptor")
+}
+
+/// A request over HTTP/2, which never ends by itself.
+async fn http2(rig: &Rig) -> Socket {
+    let stream = rig.raw().await;
+    let socket = socket(&stream);
+    let connected = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut sender, connection) = connected.expect("nothing is sent yet");
+    tokio::spawn(connection);
+    let request = Request::get("http://app.ns/").body(Empty::<Bytes>::new()).expect("a request");
+    tokio::spawn(async move { sender.send_request(request).await.map(|_| ()) });
+    socket
+}
+
+/// Goal: a held request whose client has vanished gives its place back, over either protocol and with a body that
+/// nobody reads; one whose client is there waits on, however silent it is.
+#[tokio::test]
+async fn a_vanished_client_gives_its_place_back() {
+    let rig = start().await;
+    let mut vanishing = Vec::new();
+    for request in [
+        "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody",
+        "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 400000\r\n\r\nbody",
+    ] {
+        let mut client = rig.raw().await;
+        write(&mut client, request).await;
+        vanishing.push((socket(&client), Some(client)));
+    }
+    vanishing.push((http2(&rig).await, None));
+    let mut staying = rig.raw().await;
+    write(&mut staying, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    http2(&rig).await;
+    let all = u32::try_from(vanishing.len()).expect("a few");
+    rig.until(|load| load.queued == all + 2).await;
+    vanishing.iter().for_each(|(socket, _)| vanish(socket));
+    let start = Instant::now();
+    rig.until(|load| load.queued == 2).await;
+    tokio::time::sleep_until(start + SILENCE).await;
+    rig.until(|load| load.queued == 2).await;
+    let pod = Pod::saying("hello").await;
+    rig.pods(&[pod.address]).await;
+    read_until(&mut staying, "hello").await;
+    rig::until(|| pod.requests() == 2).await;
+}
+
+/// Goal: the same where an answer has begun: a tunnel and a body that say nothing, and a body of which something is
+/// always unacknowledged.
+#[tokio::test]
+async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
+    let rig = start().await;
+    let pod = Pod::start(|mut request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/tunnel" => {
+                let upgrade = hyper::upgrade::on(&mut request);
+                tokio::spawn(async move {
+                    let _open = upgrade.await;
+                    std::future::pending::<()>().await;
+                });
+                let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+                let response = response.header("connection", "upgrade").header("upgrade", "x");
+                response.body(rig::full("")).expect("a response")
+            }
+            path => {
+                let pause = Duration::from_millis(if path == "/chatty" { 50 } else { 1_000_000 });
+                let parts = futures::stream::unfold(Duration::ZERO, move |wait| async move {
+                    tokio::time::sleep(wait).await;
+                    Some((Ok(Frame::data(Bytes::from_static(b"part"))), pause))
+                });
+                Response::new(StreamBody::new(parts).boxed_unsync())
+            }
+        }
+    })
+    .await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != Capacity::CLOSED).await;
+    let mut clients = Vec::new();
+    for (path, answer) in [("/tunnel", "101 Switching"), ("/silent", "part"), ("/chatty", "part"), ("/tunnel", "101 ")]
+    {
+        let mut client = rig.raw().await;
+        let upgrade = if path == "/tunnel" { "connection: upgrade\r\nupgrade: x\r\n" } else { "" };
+        write(&mut client, &format!("GET {path} HTTP/1.1\r\nhost: app.ns\r\n{upgrade}\r\n")).await;
+        read_until(&mut client, answer).await;
+        clients.push(client);
+    }
+    rig.until(|load| load.in_flight == 4).await;
+    clients[..3].iter().for_each(|client| vanish(&socket(client)));
+    let start = Instant::now();
+    rig.until(|load| load.in_flight == 1).await;
+    tokio::time::sleep_until(start + SILENCE).await;
+    rig.until(|load| load.in_flight == 1).await;
+}
+
+/// Goal: a client that is there and pauses reading is left alone, although bytes for it find no room.
+#[tokio::test]
+async fn a_client_that_pauses_reading_is_left_alone() {
+    const LENGTH: usize = 16 * 1024 * 1024;
+    let rig = start().await;
+    let pod = Pod::start(|_| async { Response::new(rig::full(vec![b'x'; LENGTH])) }).await;
+    rig.pods(&[pod.address]).await;
+    let mut client = rig.raw().await;
+    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n").await;
+    read_until(&mut client, "\r\n\r\n").await;
+    tokio::time::sleep(SILENCE).await;
+    let rest = patient(rig::read_to_end(&mut client)).await;
+    assert!(rest.len() > LENGTH - 4096, "{} bytes", rest.len());
+}

@@ -1,0 +1,158 @@
+//! Targets that cannot be woken: what the API server says to the patch.
+//!
+//! Somebody waits for such a patch, so it is tried at least every [`RETRY_WITHIN`], and what is said to it is told: in
+//! the status, and to the activators, whose requests will run into their bound of time. What has not lasted for
+//! [`LASTS`] is not told: a conflict is over with the next try.
+//!
+//! What is told may be read by whoever sends a request, so it is one line of [`SAID_MAX`] characters at most, and holds
+//! no addresses of ours: of an API server that gives no answer only that is said.
+
+use common::RevisionKey as Key;
+use common_controller::{WorkQueue, WriteError};
+use dashmap::DashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Longest time between two tries.
+pub(crate) const RETRY_WITHIN: Duration = Duration::from_secs(5);
+/// How long a refusal must last until it is told.
+const LASTS: Duration = Duration::from_secs(1);
+/// Longest text that is told, in characters.
+const SAID_MAX: usize = 256;
+
+/// The last refusal of each, where there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    said: DashMap<Key, Refusal>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    since: Instant,
+    words: Arc<str>,
+    told: bool,
+}
+
+impl Refusals {
+    /// A patch that adds pods has failed. Whether there is something else to be told now.
+    pub(super) fn refused(&self, key: &Key, error: &WriteError) -> bool {
+        let Some(words) = words(error) else { return false };
+        let now = Instant::now();
+        let new = || Refusal { since: now, words: words.clone(), told: false };
+        let mut refusal = self.said.entry(key.clone()).or_insert_with(new);
+        let tell = now.duration_since(refusal.since) >= LASTS;
+        let news = tell && (!refusal.told || refusal.words != words);
+        (refusal.words, refusal.told) = (words, tell);
+        news
+    }
+
+    /// It was accepted, or is not wanted any more. Whether something was told that is over now.
+    pub(super) fn over(&self, key: &Key) -> bool {
+        self.said.remove(key).is_some_and(|(_, refusal)| refusal.told)
+    }
+
+    /// Whether the last try has failed.
+    pub(super) fn is_refused(&self, key: &Key) -> bool {
+        self.said.contains_key(key)
+    }
+
+    /// What is told.
+    pub(crate) fn told(&self, key: &Key) -> Option<Arc<str>> {
+        self.said.get(key).filter(|refusal| refusal.told).map(|refusal| refusal.words.clone())
+    }
+}
+
+/// Brings a key back in time, unless it is disarmed: also where its pass is given up.
+pub(super) struct RetrySoon<'a> {
+    queue: &'a WorkQueue<Key>,
+    /// None: it is disarmed.
+    key: Option<&'a Key>,
+}
+
+impl<'a> RetrySoon<'a> {
+    pub(super) fn new(queue: &'a WorkQueue<Key>, key: &'a Key) -> Self {
+        Self { queue, key: Some(key) }
+    }
+
+    pub(super) fn disarm(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for RetrySoon<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.queue.add_after(key.clone(), RETRY_WITHIN);
+        }
+    }
+}
+
+/// What is said of an error; nothing of one that is ours alone.
+fn words(error: &WriteError) -> Option<Arc<str>> {
+    match error {
+        WriteError::Api { source: kube::Error::Api(status), .. } => {
+            let text = if status.message.is_empty() { &status.reason } else { &status.message };
+            Some(one_line(text).into())
+        }
+        WriteError::Api { .. } => Some("the API server could not be asked".into()),
+        WriteError::NoAnswer { .. } => Some("the API server gave no answer in time".into()),
+        WriteError::LeaseEnds | WriteError::NotOwned { .. } => None,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SAID_MAX) {
+        None => line,
+        Some(_) => line.chars().take(SAID_MAX - 1).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn refusal(message: &str) -> WriteError {
+        WriteError::api("doing")(kube::Error::Api(Box::new(Status::failure(message, "Forbidden").with_code(403))))
+    }
+
+    #[test]
+    fn a_refusal_is_one_line_of_bounded_length() {
+        for (message, said) in [
+            ("exceeded quota: pods", "exceeded quota: pods"),
+            ("denied:\n\tx\r\n  y\u{0}z\u{1b}[31m", "denied: x y z [31m"),
+            ("", "Forbidden"),
+        ] {
+            assert_eq!(words(&refusal(message)).as_deref(), Some(said));
+        }
+        for filler in ["x", "\u{e9}", "\u{1f600}"] {
+            let said = words(&refusal(&filler.repeat(10_000))).expect("words");
+            assert_eq!(said.chars().count(), SAID_MAX);
+            assert!(said.ends_with('…'));
+        }
+        let silent = WriteError::NoAnswer { doing: "x".into(), within: Duration::from_millis(9876) };
+        assert_eq!(words(&silent).as_deref(), Some("the API server gave no answer in time"));
+        assert_eq!(words(&WriteError::LeaseEnds), None);
+    }
+
+    /// Goal: what passes by itself is not told; what lasts is told once for each text, and its end as well.
+    #[tokio::test(start_paused = true)]
+    async fn what_lasts_is_told_and_what_passes_is_not() {
+        let (refusals, key) = (Refusals::default(), Key::new("ns", "a"));
+        assert!(!refusals.refused(&key, &refusal("no")) && refusals.is_refused(&key));
+        assert_eq!((refusals.told(&key), refusals.over(&key), refusals.is_refused(&key)), (None, false, false));
+        refusals.refused(&key, &refusal("no"));
+        tokio::time::advance(LASTS).await;
+        assert_eq!(refusals.told(&key), None, "nothing was heard since");
+        assert!(refusals.refused(&key, &refusal("no")));
+        assert!(!refusals.refused(&key, &refusal("no")), "that is known");
+        assert!(refusals.refused(&key, &refusal("never")));
+        assert!(!refusals.refused(&key, &WriteError::LeaseEnds));
+        assert_eq!(refusals.told(&key).as_deref(), Some("never"));
+        assert!(refusals.over(&key) && !refusals.over(&key));
+        assert_eq!(refusals.told(&key), None);
+    }
+}

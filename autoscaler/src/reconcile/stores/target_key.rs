@@ -1,0 +1,176 @@
+//! Which object a `scaleTargetRef` names, in one spelling.
+//!
+//! A kind is looked for under the resource that upstream derives from its name: lower case, `s` or `es` at its end.
+//! So `Deployment` and `deployment` are one kind, watched once. What could not stand in a path as it is, is refused.
+
+use common::RevisionKey as Key;
+use common_api::ObjectReference;
+use common_api::validation::{is_api_version, is_kind, is_object_name};
+use kube::core::ApiResource;
+use std::fmt;
+
+/// Group, version and plural of a kind. Spellings that lead to the same resource are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct TargetResource {
+    api_version: String,
+    plural: String,
+}
+
+/// Resource, namespace and name of one target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct TargetKey {
+    /// What it is.
+    pub(crate) resource: TargetResource,
+    /// Namespace and name.
+    pub(crate) object: Key,
+}
+
+/// Why a reference leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TargetError {
+    /// The reference itself cannot be used.
+    #[error("spec.scaleTargetRef.{field}: {value:?}: {rule}")]
+    Reference {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// The rule it broke.
+        rule: &'static str,
+    },
+    /// There is no such object.
+    #[error("{resource} {name:?} does not exist in namespace {namespace:?}",
+        resource = .0.resource, name = .0.object.name(), namespace = .0.object.namespace())]
+    Missing(TargetKey),
+    /// The kind cannot be watched, so nothing is known of the object.
+    #[error("{resource} of {version} cannot be watched: {error}", version = .resource.api_version)]
+    Unwatchable {
+        /// What should be watched.
+        resource: TargetResource,
+        /// What the API server said.
+        error: String,
+    },
+    /// The first list of the kind is not complete yet; its end leads to another reconcile.
+    #[error("{resource} of {version} are still being listed", resource = .0, version = .0.api_version)]
+    NotListed(TargetResource),
+}
+
+impl TargetResource {
+    /// That of a kind, such as `Deployment` of `apps/v1`.
+    pub(crate) fn of(api_version: &str, kind: &str) -> Self {
+        let kind = kind.to_lowercase();
+        let ending = if kind.ends_with('s') { "es" } else { "s" };
+        Self { api_version: api_version.to_owned(), plural: format!("{kind}{ending}") }
+    }
+
+    fn group_and_version(&self) -> (&str, &str) {
+        self.api_version.split_once('/').unwrap_or(("", &self.api_version))
+    }
+
+    /// How the API names it. The kind is unknown, and nothing that is sent needs it.
+    pub(crate) fn resource(&self) -> ApiResource {
+        let (group, version) = self.group_and_version();
+        ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: self.api_version.clone(),
+            kind: String::new(),
+            plural: self.plural.clone(),
+        }
+    }
+}
+
+/// `RESOURCE.GROUP`, or `RESOURCE` in the core group, as Kubernetes writes it.
+impl fmt::Display for TargetResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group_and_version() {
+            ("", _) => f.write_str(&self.plural),
+            (group, _) => write!(f, "{}.{group}", self.plural),
+        }
+    }
+}
+
+impl TargetKey {
+    /// What a reference in `namespace` names.
+    ///
+    /// # Errors
+    /// A field is missing, or holds what Kubernetes calls nothing of that sort.
+    pub(crate) fn of(namespace: &str, reference: &ObjectReference) -> Result<Self, TargetError> {
+        let api_version =
+            field("apiVersion", &reference.api_version, is_api_version, "must be VERSION or GROUP/VERSION")?;
+        let kind = field("kind", &reference.kind, is_kind, "must be a kind such as Deployment")?;
+        let name = field("name", &reference.name, is_object_name, "must be an object's name: a-z, 0-9, - and .")?;
+        Ok(Self { resource: TargetResource::of(api_version, kind), object: Key::new(namespace, name) })
+    }
+}
+
+fn field<'a>(
+    field: &'static str,
+    value: &'a Option<String>,
+    good: fn(&str) -> bool,
+    rule: &'static str,
+) -> Result<&'a str, TargetError> {
+    match value.as_deref() {
+        None | Some("") => Err(TargetError::Reference { field, value: String::new(), rule: "must be set" }),
+        Some(value) if !good(value) => Err(TargetError::Reference { field, value: value.to_owned(), rule }),
+        Some(value) => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(api_version: &str, kind: &str, name: &str) -> ObjectReference {
+        let some = |s: &str| Some(s.to_owned());
+        ObjectReference { api_version: some(api_version), kind: some(kind), name: some(name) }
+    }
+
+    #[test]
+    fn a_kind_is_asked_for_by_upstreams_plural() {
+        let rows = [
+            ("apps/v1", "Deployment", "apps", "v1", "deployments", "deployments.apps"),
+            ("v1", "ReplicationController", "", "v1", "replicationcontrollers", "replicationcontrollers"),
+            ("example.com/v1beta1", "Canvas", "example.com", "v1beta1", "canvases", "canvases.example.com"),
+        ];
+        for (api_version, kind, group, version, plural, shown) in rows {
+            let key = TargetKey::of("ns", &reference(api_version, kind, "a")).expect("usable");
+            let resource = key.resource.resource();
+            assert_eq!((&*resource.group, &*resource.version, &*resource.plural), (group, version, plural));
+            assert_eq!(key.resource.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_kind_are_one_resource() {
+        let resource = |kind| TargetKey::of("ns", &reference("apps/v1", kind, "a")).expect("usable").resource;
+        for kind in ["deployment", "DEPLOYMENT", "dePloyMent"] {
+            assert_eq!(resource(kind), resource("Deployment"));
+        }
+        assert_ne!(resource("Deployment"), resource("Deployments"));
+    }
+
+    /// Goal: nothing that a user writes leaves its place in a path.
+    #[test]
+    fn a_reference_that_cannot_be_used_is_refused_by_field() {
+        let rows = [
+            (reference("apps///v1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"apps///v1\""),
+            (reference("apps%2Fv1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"apps%2Fv1\""),
+            (reference("../v1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"../v1\""),
+            (reference("apps/..", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"apps/..\""),
+            (reference("Apps/v1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"Apps/v1\""),
+            (reference("apps/v1?watch=1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: "),
+            (reference("apps/v1", "", "a"), "spec.scaleTargetRef.kind: \"\": must be set"),
+            (reference("apps/v1", "Deployment/x", "a"), "spec.scaleTargetRef.kind: \"Deployment/x\""),
+            (reference("apps/v1", "Deployments%2f", "a"), "spec.scaleTargetRef.kind: "),
+            (reference("apps/v1", "D\u{e9}ploiement", "a"), "spec.scaleTargetRef.kind: "),
+            (reference("apps/v1", "Deployment", "../../x"), "spec.scaleTargetRef.name: \"../../x\""),
+            (reference("apps/v1", "Deployment", "a?b"), "spec.scaleTargetRef.name: \"a?b\""),
+            (ObjectReference { name: None, ..reference("apps/v1", "Deployment", "") }, "spec.scaleTargetRef.name"),
+        ];
+        for (reference, message) in rows {
+            let error = TargetKey::of("ns", &reference).expect_err(message).to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Watches of targets on an API server that counts them, in paused time.
+
+use super::*;
+use common_api::ObjectReference;
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// An API server that serves some lists, refuses the others, and answers no watch. It knows what is asked for.
+#[derive(Clone, Default)]
+struct Server {
+    lists: Arc<Mutex<Vec<(Instant, String)>>>,
+    open: Arc<AtomicUsize>,
+    /// Resources that exist.
+    exist: Arc<Mutex<HashSet<&'static str>>>,
+    /// Resources that can be listed and not watched.
+    unwatchable: Arc<Mutex<HashSet<&'static str>>>,
+}
+
+/// A watch that is open.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    fn client(&self) -> Client {
+        let server = self.clone();
+        Client::new(tower::service_fn(move |request| server.clone().answer(request)), "default")
+    }
+
+    async fn answer(self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+        let path = request.uri().path().to_owned();
+        let resource = path.rsplit('/').next().unwrap_or_default();
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let body = if !self.exist.lock().contains(resource) {
+            self.lists.lock().push((Instant::now(), path));
+            refusal(404)
+        } else if watches && self.unwatchable.lock().contains(resource) {
+            refusal(405)
+        } else if watches {
+            self.open.fetch_add(1, Ordering::Relaxed);
+            let _open = Open(self.open.clone());
+            std::future::pending::<()>().await;
+            unreachable!("pending")
+        } else {
+            self.lists.lock().push((Instant::now(), path));
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []}))
+        };
+        let response = Response::builder().status(body.0).body(Body::from(body.1.to_string().into_bytes()));
+        Ok(response.expect("a response"))
+    }
+
+    fn exists(&self, resource: &'static str) {
+        self.exist.lock().insert(resource);
+    }
+
+    fn lists(&self) -> Vec<String> {
+        self.lists.lock().iter().map(|(_, path)| path.clone()).collect()
+    }
+
+    fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+fn refusal(code: u16) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": ""}))
+}
+
+/// Names what it is told to name, and remembers what it was told.
+#[derive(Default)]
+struct Users {
+    named: Mutex<HashSet<TargetResource>>,
+    listed: Mutex<Vec<String>>,
+}
+
+impl Audience for Users {
+    fn is_named(&self, resource: &TargetResource) -> bool {
+        self.named.lock().contains(resource)
+    }
+    fn told(&self, news: News<'_>) {
+        if let News::Listed(resource) = news {
+            self.listed.lock().push(resource.to_string());
+        }
+    }
+}
+
+fn key(kind: &str) -> TargetKey {
+    let some = |s: &str| Some(s.to_owned());
+    let reference = ObjectReference { api_version: some("apps/v1"), kind: some(kind), name: some("a") };
+    TargetKey::of("ns", &reference).expect("usable")
+}
+
+fn targets(server: &Server) -> (Targets, Arc<Users>) {
+    let users = Arc::<Users>::default();
+    (Targets::new(server.client(), CancellationToken::new(), users.clone()), users)
+}
+
+/// Goal: however a kind is spelled, and however often it is looked at, it is listed and watched once, for as long as
+/// somebody names it; and not much longer. Whoever comes later begins anew.
+#[tokio::test(start_paused = true)]
+async fn spellings_share_a_watch_which_ends_with_the_last_user() {
+    let server = Server::default();
+    server.exists("deployments");
+    let (targets, users) = targets(&server);
+    users.named.lock().insert(key("Deployment").resource);
+    for kind in ["Deployment", "deployment", "DEPLOYMENT", "dEpLoYmEnT"].repeat(25) {
+        assert!(matches!(targets.get(&key(kind)), Err(TargetError::NotListed(_))));
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((server.lists().len(), server.open()), (1, 1), "{:?}", server.lists());
+    assert_eq!(*users.listed.lock(), ["deployments.apps"]);
+    assert_eq!(targets.get(&key("deployment")), Err(TargetError::Missing(key("Deployment"))));
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!((server.lists().len(), server.open()), (1, 1), "it is still named");
+
+    users.named.lock().clear();
+    sleep(2 * LINGER + Duration::from_secs(1)).await;
+    assert_eq!(server.open(), 0, "nobody names it");
+    assert!(targets.shared.watched.lock().is_empty());
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(server.lists().len(), 1);
+
+    users.named.lock().insert(key("Deployment").resource);
+    assert!(matches!(targets.get(&key("Deployment")), Err(TargetError::NotListed(_))));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((server.lists().len(), server.open()), (2, 1));
+}
+
+/// Goal: a version that is in force though its PodAutoscaler names something else by now keeps its target in sight
+/// while it is looked at.
+#[tokio::test(start_paused = true)]
+async fn a_look_keeps_a_watch_too() {
+    let server = Server::default();
+    server.exists("deployments");
+    let (targets, _) = targets(&server);
+    for _ in 0..100 {
+        let _ = targets.get(&key("Deployment"));
+        sleep(LINGER / 2).await;
+    }
+    assert_eq!((server.lists().len(), server.open()), (1, 1));
+}
+
+/// Goal: a resource that does not exist is asked for ever more seldom, is found when it comes to exist, and is not
+/// asked for any more when nobody names it.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_exist_is_asked_for_ever_more_seldom() {
+    let server = Server::default();
+    let (targets, users) = targets(&server);
+    users.named.lock().insert(key("Widget").resource);
+    let _ = targets.get(&key("Widget"));
+    sleep(Duration::from_secs(3600)).await;
+    let error = targets.get(&key("Widget")).expect_err("not there");
+    assert!(matches!(&error, TargetError::Unwatchable { .. }), "{error}");
+    let times: Vec<_> = server.lists.lock().iter().map(|(at, _)| *at).collect();
+    let pauses: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+    assert_eq!(pauses[..7], [1, 2, 4, 8, 16, 32, 60], "{pauses:?}");
+    assert!(pauses.len() < 70, "{} in an hour", pauses.len());
+
+    server.exists("widgets");
+    sleep(PAUSE_MAX + Duration::from_secs(1)).await;
+    assert_eq!(*users.listed.lock(), ["widgets.apps"]);
+    assert_eq!(targets.get(&key("Widget")), Err(TargetError::Missing(key("Widget"))));
+
+    let (never, unused) = (key("Gadget"), server.lists().len());
+    let _ = targets.get(&never);
+    sleep(Duration::from_secs(600)).await;
+    let asked = server.lists().len() - unused;
+    assert!(asked <= 6, "nobody names it: {asked}");
+    assert!(!targets.shared.watched.lock().contains_key(&never.resource));
+}
+
+/// Goal: what can be listed and not watched is not listed again and again.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_watched_is_listed_ever_more_seldom() {
+    let server = Server::default();
+    server.exists("metrics");
+    server.unwatchable.lock().insert("metrics");
+    let (targets, users) = targets(&server);
+    users.named.lock().insert(key("Metric").resource);
+    let _ = targets.get(&key("Metric"));
+    sleep(Duration::from_secs(3600)).await;
+    assert!(server.lists().len() < 70, "{} in an hour", server.lists().len());
+}

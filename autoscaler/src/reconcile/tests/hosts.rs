@@ -1,0 +1,143 @@
+//! Who has which host: the ledger, and what the status says to those that ask in vain.
+
+use super::super::error::Error;
+use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
+use super::kpa_standalone::{PA, autoscaler, pass as kpa_pass, settled, status};
+use common::RevisionKey as Key;
+use serde_json::{Value, json};
+
+const MAPS: &str = "/api/v1/namespaces/system/configmaps";
+const HOSTS: &str = "zeroscale.dev/hosts";
+
+/// `NAMESPACE/NAME`, made in that year, asks for hosts; none: it is gone.
+fn ask(f: &Fixture, key: &str, year: i32, hosts: Option<&str>) {
+    let (namespace, name) = key.split_once('/').expect("a key");
+    let object = hosts.map(|hosts| {
+        let mut value = autoscaler(json!({HOSTS: hosts}), Value::Null);
+        value["metadata"]["namespace"] = json!(namespace);
+        value["metadata"]["name"] = json!(name);
+        value["metadata"]["uid"] = json!(format!("{key}#{year}"));
+        value["metadata"]["creationTimestamp"] = json!(format!("{year}-01-01T00:00:00Z"));
+        serde_json::from_value(value).expect("a PodAutoscaler")
+    });
+    f.cx.stores.autoscalers.apply(&Key::new(namespace, name), "10", object);
+}
+
+async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+    f.play(script, async |cx, _| cx.ledger().reconcile(&Key::new("system", "hosts")).await).await
+}
+
+fn fixture() -> Fixture {
+    let f = Fixture::standalone();
+    for namespace in ["ns", "shop", "evil"] {
+        f.put_namespace(namespace, None);
+    }
+    f.hosts_listed();
+    f
+}
+
+/// What a map says.
+fn says(body: &Value, grants: Value) {
+    let text = body["data"]["hosts"].as_str().expect("data");
+    assert_eq!(serde_json::from_str::<Value>(text).expect("JSON"), grants);
+    assert_eq!(body["metadata"]["labels"]["zeroscale.dev/ledger"], "hosts");
+}
+
+#[tokio::test]
+async fn a_host_stays_with_whoever_has_it_and_passes_on_to_the_oldest() {
+    let mut f = fixture();
+    ask(&f, "shop/web", 2024, Some("x.example.com"));
+    let grants = json!({"web": {"uid": "shop/web#2024", "hosts": ["x.example.com"]}});
+    let made = expect(&format!("POST {MAPS}")).with(move |body| {
+        assert_eq!(body["metadata"]["name"], "hosts.shop");
+        says(body, grants.clone());
+    });
+    pass(&mut f, vec![made]).await.expect("a pass");
+    pass(&mut f, vec![]).await.expect("nothing to do: what was written is seen");
+
+    ask(&f, "evil/old", 2020, Some("x.example.com, *.example.com"));
+    ask(&f, "ns/older", 2022, Some("x.example.com"));
+    let grants = json!({"old": {"uid": "evil/old#2020", "hosts": ["*.example.com"]}});
+    let made = expect(&format!("POST {MAPS}")).with(move |body| says(body, grants.clone()));
+    pass(&mut f, vec![made]).await.expect("an older one takes nothing from anybody");
+
+    ask(&f, "shop/web", 2024, None);
+    let grants = json!({"old": {"uid": "evil/old#2020", "hosts": ["*.example.com", "x.example.com"]}});
+    let script = vec![
+        expect(&format!("DELETE {MAPS}/hosts.shop")),
+        expect(&format!("PUT {MAPS}/hosts.evil")).with(move |body| says(body, grants.clone())),
+    ];
+    pass(&mut f, script).await.expect("given up, it goes to the oldest that asks");
+}
+
+#[tokio::test]
+async fn a_typing_error_gives_no_host_away() {
+    let mut f = fixture();
+    ask(&f, "shop/web", 2024, Some("x.example.com"));
+    pass(&mut f, vec![expect(&format!("POST {MAPS}"))]).await.expect("a pass");
+    ask(&f, "evil/old", 2020, Some("x.example.com"));
+    ask(&f, "shop/web", 2024, Some("http://x.example.com"));
+    pass(&mut f, vec![]).await.expect("nothing moves");
+}
+
+/// Goal: names of other namespaces' Services, of all of them, and what a namespace is not allowed are nobody's; and a
+/// namespace that comes later has its names at once.
+#[tokio::test]
+async fn what_is_reserved_is_never_granted() {
+    let mut f = fixture();
+    f.put_namespace("evil", Some("*.evil.example.com, *.com, *.svc.cluster.local, hello.shop"));
+    let reserved = "hello, hello.shop, hello.shop.svc, hello.shop.svc.cluster.local, *.shop, *.shop.svc, \
+                    *.svc.cluster.local, 10.0.0.1, x.example.org, a.evil.example.com";
+    ask(&f, "evil/a", 2020, Some(reserved));
+    ask(&f, "ns/b", 2021, Some("hello.later, x.later"));
+    let evil = json!({"a": {"uid": "evil/a#2020", "hosts": ["a.evil.example.com"]}});
+    let ns = json!({"b": {"uid": "ns/b#2021", "hosts": ["hello.later", "x.later"]}});
+    let script = vec![
+        expect(&format!("POST {MAPS}")).with(move |body| says(body, evil.clone())),
+        expect(&format!("POST {MAPS}")).with(move |body| says(body, ns.clone())),
+    ];
+    pass(&mut f, script).await.expect("a pass");
+    f.put_namespace("later", None);
+    pass(&mut f, vec![expect(&format!("DELETE {MAPS}/hosts.ns"))]).await.expect("taken back");
+}
+
+#[tokio::test]
+async fn nothing_is_written_before_all_is_known_or_by_who_does_not_lead() {
+    let mut unknown = Fixture::standalone();
+    ask(&unknown, "shop/web", 2024, Some("x.example.com"));
+    pass(&mut unknown, vec![]).await.expect("a pass");
+    let mut led = fixture();
+    ask(&led, "shop/web", 2024, Some("x.example.com"));
+    *led.fakes.led_by_another.lock() = true;
+    pass(&mut led, vec![]).await.expect("a pass");
+}
+
+#[tokio::test]
+async fn who_asks_in_vain_is_told_why_and_nothing_else_changes() {
+    let mut f = fixture();
+    f.put_namespace("ns", Some("*.example.com, *.prod"));
+    f.put_namespace("prod", None);
+    let map = json!({
+        "metadata": {"name": "hosts.shop", "namespace": "system"},
+        "data": {"hosts": json!({"web": {"uid": "u", "hosts": ["x.example.com"]}}).to_string()},
+    });
+    let map = serde_json::from_value(map).expect("a ConfigMap");
+    f.cx.cluster().hosts.ledger.apply(&Key::new("system", "hosts.shop"), "71", Some(map));
+    let annotations = json!({HOSTS: "x.example.com, y.example.com, hello.prod, hello, x.example.org"});
+    settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(0), -1);
+    let script = vec![expect(&format!("PUT {PA}/status")).with(|body| {
+        assert_condition(body, "HostsOwned", "False", "HostConflict");
+        let message = condition(body, "HostsOwned").2;
+        for text in [
+            "x.example.com belongs to PodAutoscaler shop/web, which had it first",
+            "hello.prod cannot be had: it is a name of namespace \"prod\"",
+            "hello cannot be had: a name without a dot means a Service of the caller's own namespace",
+            "x.example.org cannot be had: annotation zeroscale.dev/hosts of the Namespace does not allow it",
+        ] {
+            assert!(message.contains(text), "{message}");
+        }
+        assert!(!message.contains("y.example.com"), "{message}");
+    })];
+    kpa_pass(&mut f, script).await.expect("a pass");
+}

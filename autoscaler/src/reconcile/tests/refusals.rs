@@ -1,0 +1,100 @@
+//! Wakes that the API server refuses while requests wait, in paused time.
+
+use super::fixture::{Asked, Fixture, condition};
+use super::kpa_knative as knative;
+use super::kpa_standalone::{SCALE, serverless, settled, status};
+use common::backend::Backend;
+use common_controller::Priority;
+use serde_json::json;
+use std::time::Duration;
+
+const QUOTA: &str = "admission webhook \"quota\" denied the request:\n  only 3 replicas\tare left";
+const SAID: &str = "admission webhook \"quota\" denied the request: only 3 replicas are left";
+const PATCH: &str = "PATCH /apis/apps/v1/namespaces/ns/deployments/hello/scale";
+const MINUTES: Duration = Duration::from_secs(600);
+
+fn patches(asked: &[Asked]) -> Vec<Duration> {
+    asked.iter().filter(|(_, line, _)| line == PATCH).map(|(at, ..)| *at).collect()
+}
+
+/// What the statuses that were written say of `AbleToScale`.
+fn told(asked: &[Asked]) -> Vec<(String, String, String)> {
+    let statuses = asked.iter().filter(|(_, line, _)| line.ends_with("podautoscalers/hello/status"));
+    statuses.map(|(_, _, body)| condition(body, "AbleToScale")).collect()
+}
+
+fn refused() -> Option<(&'static str, u16, &'static str)> {
+    Some((PATCH, 403, QUOTA))
+}
+
+/// Tries come at first quickly, and never more than five seconds apart.
+fn assert_pace(times: &[Duration], until: Duration) {
+    assert!(times.len() > 100, "{} tries", times.len());
+    assert!(times[4] < Duration::from_secs(1), "{times:?}");
+    let last = times.last().copied().unwrap_or_default();
+    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default().max(until - last);
+    assert!(longest <= Duration::from_millis(5100), "{longest:?} between two tries");
+}
+
+/// Goal: as long as somebody waits, a wake that is refused is tried again within five seconds, however often it was
+/// refused; what the API server says is in the status and in what activators are told, in one line; all of that is over
+/// when the wake is accepted.
+#[tokio::test(start_paused = true)]
+async fn a_refused_wake_is_tried_again_while_somebody_waits() {
+    assert_eq!(PATCH, format!("PATCH {SCALE}"));
+    let mut f = Fixture::standalone();
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(1), -1);
+    f.cx.stores.queues().autoscalers.add(f.key.clone(), Priority::Urgent);
+    let asked = f.work_for(MINUTES, refused()).await;
+    assert_pace(&patches(&asked), MINUTES);
+    let told_first = told(&asked).into_iter().find(|(status, ..)| !status.is_empty()).expect("told");
+    assert_eq!(told_first, ("False".into(), "FailedUpdateScale".into(), SAID.into()));
+
+    let backend = private_backend(&mut f).await;
+    assert_eq!(backend.wake_refused.as_deref(), Some(SAID));
+
+    let accepted = f.work_for(Duration::from_secs(6), None).await;
+    assert_eq!(patches(&accepted).len(), 1, "{accepted:?}");
+    assert_eq!(told(&accepted).last().map(|(status, ..)| status.as_str()), Some(""), "{accepted:?}");
+    assert_eq!(private_backend(&mut f).await.wake_refused, None);
+}
+
+/// Goal: when nobody waits any more, nothing is tried any more, and nothing is told.
+#[tokio::test(start_paused = true)]
+async fn a_refused_wake_that_nobody_waits_for_is_over() {
+    let mut f = Fixture::standalone();
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    f.decides(Some(1), -1);
+    f.cx.stores.queues().autoscalers.add(f.key.clone(), Priority::Urgent);
+    let asked = f.work_for(Duration::from_secs(60), refused()).await;
+    assert!(patches(&asked).len() > 10);
+    f.decides(Some(0), -1);
+    let asked = f.work_for(Duration::from_secs(60), refused()).await;
+    assert!(patches(&asked).is_empty(), "{asked:?}");
+    assert_eq!(private_backend(&mut f).await.wake_refused, None);
+}
+
+/// Goal: beside Knative the pace is the same, and no object says anything that Knative's does not.
+#[tokio::test(start_paused = true)]
+async fn beside_knative_only_the_pace_is_ours() {
+    let asleep = status("False", "NoTraffic", 3600, 0, 0);
+    let mut f = knative::settled(json!({}), asleep, serverless("Proxy", 2, "pa"), 0, 0, Some(1), -1);
+    f.cx.stores.queues().autoscalers.add(f.key.clone(), Priority::Urgent);
+    let asked = f.work_for(MINUTES, refused()).await;
+    assert_pace(&patches(&asked), MINUTES);
+    assert!(told(&asked).iter().all(|(status, ..)| status.is_empty()), "{asked:?}");
+}
+
+/// What activators read of the revision after a pass of its ServerlessService.
+async fn private_backend(f: &mut Fixture) -> Backend {
+    let mut read = None;
+    let asked = f.look_at_path().await;
+    for (_, line, body) in asked {
+        if line == "POST /api/v1/namespaces/ns/services" || line.ends_with("services/hello-private") {
+            let text = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");
+            read = Some(serde_json::from_str(text).expect("readable"));
+        }
+    }
+    read.expect("a private Service")
+}

@@ -1,0 +1,232 @@
+//! Who has which host: decided by the rules of [`common::hosts`], and written ([`super::ledger`]) into the ledger in the
+//! system namespace, which activators follow.
+//!
+//! What may move a host, and so leads to a pass: a PodAutoscaler that comes, goes, or asks for others; a namespace that
+//! comes, goes, or is confined; a map that somebody has edited; another leader. Until namespaces and ledger have been
+//! listed, nothing moves.
+//!
+//! PodAutoscalers hear of what they have gained and lost: their status says what they do not have, and why.
+
+use super::claims::Claims;
+use crate::reconcile::kpa::workload::LostHost;
+use common::RevisionKey as Key;
+use common::annotations;
+use common::host::HostPattern;
+use common::hosts::claims::{Confinement, Ledger, Rules};
+use common::hosts::ledger::{self, Grants};
+use common::names;
+use common_controller::{Priority, Store, WorkQueue};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio_util::sync::CancellationToken;
+
+/// Namespaces, the ledger, and what follows from them.
+pub(crate) struct Hosts {
+    pub(crate) namespaces: Store<Confinement>,
+    pub(crate) ledger: Store<ConfigMap>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    system_namespace: String,
+    cluster_domain: String,
+    claims: Arc<Claims>,
+    namespaces: RwLock<BTreeMap<String, Confinement>>,
+    /// Everything has been listed, and all have been told.
+    is_listed: AtomicBool,
+    /// As the ledger says.
+    owners: RwLock<HashMap<String, Key>>,
+    /// Namespaces that have a map, or were given one a moment ago.
+    mapped: RwLock<BTreeSet<String>>,
+    /// Passes over the ledger.
+    queue: WorkQueue<Key>,
+    /// PodAutoscalers to reconcile.
+    autoscalers: WorkQueue<Key>,
+}
+
+impl Hosts {
+    /// Nothing is known yet.
+    pub(crate) fn new(
+        system_namespace: &str,
+        cluster_domain: &str,
+        claims: Arc<Claims>,
+        autoscalers: WorkQueue<Key>,
+    ) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            system_namespace: system_namespace.to_owned(),
+            cluster_domain: cluster_domain.to_owned(),
+            claims,
+            namespaces: RwLock::default(),
+            is_listed: AtomicBool::new(false),
+            owners: RwLock::default(),
+            mapped: RwLock::default(),
+            queue: WorkQueue::new(),
+            autoscalers,
+        });
+        let (n, l) = (shared.clone(), shared.clone());
+        Arc::new(Self {
+            namespaces: Store::new(move |key, old: Option<&Arc<Confinement>>, new| {
+                if old != new {
+                    n.namespace(key.name(), new.map(|confinement| Confinement::clone(confinement)));
+                }
+            }),
+            ledger: Store::new(move |key, old, new| l.map(key, old, new)),
+            shared,
+        })
+    }
+
+    /// Passes over the ledger.
+    pub(crate) fn queue(&self) -> WorkQueue<Key> {
+        self.shared.queue.clone()
+    }
+
+    /// Follows namespaces and ledger until `shutdown`, in tasks of its own.
+    pub(crate) fn follow(self: &Arc<Self>, client: &Client, shutdown: &CancellationToken) {
+        let namespaces = Api::<Namespace>::all(client.clone());
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.shared.system_namespace);
+        let labelled = format!("{}={}", names::LEDGER, names::LEDGER_OF_HOSTS);
+        let (hosts, shutdown) = (self.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            let confinement = |namespace: Namespace| {
+                Confinement::read(namespace.annotations().get(annotations::HOSTS.name).map(String::as_str))
+            };
+            let trimmed = |mut map: ConfigMap| {
+                map.metadata.managed_fields = None;
+                map
+            };
+            let listed = async {
+                hosts.namespaces.synced().await;
+                hosts.ledger.synced().await;
+                hosts.shared.is_listed.store(true, Ordering::Relaxed);
+                hosts.shared.look_at_all();
+                std::future::pending().await
+            };
+            tokio::select! {
+                () = hosts.namespaces.follow(namespaces, watcher::Config::default(), confinement) => {}
+                () = hosts.ledger.follow(maps, watcher::Config::default().labels(&labelled), trimmed) => {}
+                () = listed => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+
+    /// Something is asked for that may move a host.
+    pub(crate) fn look(&self) {
+        self.shared.look();
+    }
+
+    /// Why a PodAutoscaler does not have a host that it asks for; none: it has it, or it is not known yet.
+    pub(crate) fn lost(&self, autoscaler: &Key, host: &HostPattern) -> Option<LostHost> {
+        if !self.namespaces.is_synced() {
+            return None;
+        }
+        if let Some(why) = self.shared.rules(|rules| rules.refuse(autoscaler.namespace(), host)) {
+            return Some(LostHost::Refused { host: host.to_string(), why });
+        }
+        let (owners, host) = (self.shared.owners.read(), host.to_string());
+        let owner = owners.get(&host).filter(|owner| *owner != autoscaler)?.clone();
+        Some(LostHost::Taken { host, owner })
+    }
+
+    /// Who has what, and who should; none until everything has been listed.
+    pub(super) fn settle(&self) -> Option<(Ledger, Ledger)> {
+        if !(self.namespaces.is_synced() && self.ledger.is_synced()) {
+            return None;
+        }
+        let namespaces = self.shared.mapped.read().clone();
+        let held = namespaces.into_iter().filter_map(|namespace| {
+            let map = self.ledger.get(&self.shared.map_key(&namespace))?;
+            Some((namespace, read(&map)))
+        });
+        let held: Ledger = held.collect();
+        let wanted = self.shared.rules(|rules| self.shared.claims.settle(&held, rules));
+        Some((held, wanted))
+    }
+
+    /// The key of a namespace's map.
+    pub(super) fn map_key(&self, namespace: &str) -> Key {
+        self.shared.map_key(namespace)
+    }
+
+    /// A namespace was given a map, which the watch has not told of yet.
+    pub(super) fn note_map(&self, namespace: &str) {
+        self.shared.mapped.write().insert(namespace.to_owned());
+    }
+}
+
+impl Shared {
+    fn look(&self) {
+        // Whatever stands for the ledger will do: there is one.
+        let key = Key::new(self.system_namespace.as_str(), names::LEDGER_OF_HOSTS);
+        self.queue.add(key, Priority::Normal);
+    }
+
+    fn look_at_all(&self) {
+        self.look();
+        for autoscaler in self.claims.asking() {
+            self.autoscalers.add(autoscaler, Priority::Slow);
+        }
+    }
+
+    fn rules<T>(&self, apply: impl FnOnce(Rules<'_>) -> T) -> T {
+        let namespaces = self.namespaces.read();
+        apply(Rules { cluster_domain: &self.cluster_domain, namespaces: &namespaces })
+    }
+
+    fn map_key(&self, namespace: &str) -> Key {
+        Key::new(self.system_namespace.as_str(), ledger::map_name(namespace))
+    }
+
+    fn namespace(&self, name: &str, confinement: Option<Confinement>) {
+        match confinement {
+            Some(confinement) => self.namespaces.write().insert(name.to_owned(), confinement),
+            None => self.namespaces.write().remove(name),
+        };
+        if self.is_listed.load(Ordering::Relaxed) {
+            self.look_at_all();
+        }
+    }
+
+    fn map(&self, key: &Key, old: Option<&Arc<ConfigMap>>, new: Option<&Arc<ConfigMap>>) {
+        let Some(namespace) = ledger::namespace_of(key.name()) else { return };
+        let owners = |map: Option<&Arc<ConfigMap>>| -> BTreeMap<String, Key> {
+            let grants = map.map(|map| read(map)).unwrap_or_default();
+            let hosts = ledger::hosts(&grants).map(|(host, name)| (host.to_string(), Key::new(namespace, name)));
+            hosts.collect()
+        };
+        match new {
+            Some(_) => self.mapped.write().insert(namespace.to_owned()),
+            None => self.mapped.write().remove(namespace),
+        };
+        let (before, after) = (owners(old), owners(new));
+        let changed = before.keys().chain(after.keys()).filter(|host| before.get(*host) != after.get(*host));
+        let changed: BTreeSet<&String> = changed.collect();
+        let mut owners = self.owners.write();
+        for host in &changed {
+            match after.get(*host) {
+                Some(owner) => owners.insert((*host).clone(), owner.clone()),
+                // Another namespace's map may have told of it first.
+                None if owners.get(*host) == before.get(*host) => owners.remove(*host),
+                None => None,
+            };
+        }
+        drop(owners);
+        for autoscaler in changed.into_iter().flat_map(|host| self.claims.of_host(host)) {
+            self.autoscalers.add(autoscaler, Priority::Normal);
+        }
+        self.look();
+    }
+}
+
+/// What a map says. What cannot be read says nothing, and is written anew.
+fn read(map: &ConfigMap) -> Grants {
+    ledger::grants(map.data.as_ref()).unwrap_or_else(|error| {
+        tracing::error!(config_map = map.name_any(), %error, "hosts cannot be read, and are settled anew");
+        Grants::new()
+    })
+}

@@ -1,0 +1,117 @@
+//! The ledger of hosts as it is written: a ConfigMap of the system namespace for each namespace that has hosts.
+//!
+//! One replica writes: the one that leads the ledger. A pass takes the whole of what [`super::hosts`] has settled, and
+//! writes the maps that differ; first those that lose a host to another namespace, so that no host is in two of them.
+
+use super::hosts::Hosts;
+use crate::reconcile::error::Error;
+use crate::reconcile::writes::Writes;
+use common::RevisionKey as Key;
+use common::hosts::claims::Ledger;
+use common::hosts::ledger::{self, Grants};
+use common::names;
+use k8s_openapi::api::core::v1::ConfigMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Writes it.
+pub(crate) struct Controller {
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) writes: Writes,
+}
+
+impl Controller {
+    /// One pass; `led` stands for the ledger.
+    ///
+    /// # Errors
+    /// The API server's. What one namespace's map is refused for keeps the others' from nothing.
+    pub(crate) async fn reconcile(&self, led: &Key) -> Result<(), Error> {
+        if !self.writes.leadership.owns(led) {
+            return Ok(());
+        }
+        let Some((held, wanted)) = self.hosts.settle() else { return Ok(()) };
+        for (namespace, grants) in before_others_gain(&held, &wanted) {
+            self.write(led, namespace, &grants).await?;
+        }
+        let mut outcome = Ok(());
+        let (none, namespaces) = (Grants::new(), held.keys().chain(wanted.keys()).collect::<BTreeSet<_>>());
+        for namespace in namespaces {
+            outcome = outcome.and(self.write(led, namespace, wanted.get(namespace).unwrap_or(&none)).await);
+        }
+        outcome
+    }
+
+    async fn write(&self, led: &Key, namespace: &str, grants: &Grants) -> Result<(), Error> {
+        let (store, key) = (&self.hosts.ledger, self.hosts.map_key(namespace));
+        let data = ledger::data(grants);
+        let labels = || BTreeMap::from([(names::LEDGER.to_owned(), names::LEDGER_OF_HOSTS.to_owned())]);
+        match store.get(&key) {
+            None if grants.is_empty() => {}
+            None => {
+                let mut map = ConfigMap { data: Some(data), ..ConfigMap::default() };
+                map.metadata.namespace = Some(key.namespace().to_owned());
+                map.metadata.name = Some(key.name().to_owned());
+                map.metadata.labels = Some(labels());
+                self.writes.create(led, store, &map, "failed to create the map of hosts").await?;
+                self.hosts.note_map(namespace);
+            }
+            Some(_) if grants.is_empty() => {
+                self.writes.delete(led, store, &key, "failed to delete the map of hosts").await?;
+            }
+            Some(have) if have.data.as_ref() == Some(&data) => {}
+            Some(have) => {
+                let next = ConfigMap { data: Some(data), ..ConfigMap::clone(&have) };
+                self.writes.replace(led, store, &next, "failed to update the map of hosts").await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The maps of namespaces that lose a host to another one: what is left of them, without what they gain.
+fn before_others_gain<'a>(held: &'a Ledger, wanted: &Ledger) -> Vec<(&'a str, Grants)> {
+    let hosts = |grants: &Grants| -> BTreeSet<String> {
+        grants.values().flat_map(|grant| grant.hosts.iter().cloned()).collect()
+    };
+    let mut left = Vec::new();
+    for (namespace, grants) in held {
+        let had = hosts(grants);
+        let others = wanted.iter().filter(|(other, _)| *other != namespace);
+        let is_lost = others.flat_map(|(_, grants)| grants.values()).any(|g| g.hosts.iter().any(|h| had.contains(h)));
+        if is_lost {
+            let mut kept = wanted.get(namespace).cloned().unwrap_or_default();
+            kept.values_mut().for_each(|grant| grant.hosts.retain(|host| had.contains(host)));
+            kept.retain(|_, grant| !grant.hosts.is_empty());
+            left.push((namespace.as_str(), kept));
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::hosts::ledger::Grant;
+
+    fn ledger_of(rows: &[(&str, &str, &[&str])]) -> Ledger {
+        let mut ledger = Ledger::new();
+        for (namespace, name, hosts) in rows {
+            let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let grant = Grant { uid: format!("{namespace}/{name}"), hosts };
+            ledger.entry((*namespace).to_owned()).or_default().insert((*name).to_owned(), grant);
+        }
+        ledger
+    }
+
+    /// Goal: at no moment between two writes is a host in two maps.
+    #[test]
+    fn what_others_gain_is_taken_away_first() {
+        let held = ledger_of(&[("a", "x", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);
+        let wanted = ledger_of(&[("a", "x", &["2", "3"]), ("b", "y", &["1"]), ("c", "z", &["4", "5"])]);
+        let left = before_others_gain(&held, &wanted);
+        assert_eq!(left, [("a", ledger_of(&[("a", "x", &["2"])])["a"].clone()), ("b", Grants::new())]);
+        assert_eq!(before_others_gain(&held, &held), []);
+        let within = ledger_of(&[("a", "w", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);
+        assert_eq!(before_others_gain(&held, &within), [], "one write moves it within a namespace");
+    }
+}

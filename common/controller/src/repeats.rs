@@ -1,0 +1,63 @@
+//! What was said a moment ago need not be said again. Pure: time is an argument.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the same is not said again. Kubernetes keeps an event for an hour.
+const QUIET: Duration = Duration::from_secs(300);
+/// What is remembered at most. Beyond it all is forgotten: rather said twice than not at all.
+const REMEMBERED_MAX: usize = 4096;
+
+/// What was said lately, as hashes.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    said: HashMap<u64, Instant>,
+}
+
+impl Repeats {
+    /// Whether `what` was not said lately. From now on it was.
+    pub(crate) fn is_new(&mut self, what: &impl Hash, now: Instant) -> bool {
+        let mut hasher = DefaultHasher::new();
+        what.hash(&mut hasher);
+        let hash = hasher.finish();
+        let fresh = |at: &Instant| now.duration_since(*at) < QUIET;
+        if self.said.get(&hash).is_some_and(fresh) {
+            return false;
+        }
+        if self.said.len() >= REMEMBERED_MAX {
+            self.said.retain(|_, at| fresh(at));
+        }
+        if self.said.len() >= REMEMBERED_MAX {
+            self.said.clear();
+        }
+        self.said.insert(hash, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_is_said_once_in_five_minutes() {
+        let (mut repeats, now) = (Repeats::default(), Instant::now());
+        for second in 0..1500 {
+            let at = now + Duration::from_secs(second);
+            assert_eq!(repeats.is_new(&("ns/a", "no"), at), second % 300 == 0, "{second}");
+        }
+        assert!(repeats.is_new(&("ns/a", "other"), now) && repeats.is_new(&("ns/b", "no"), now));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_is_bounded_and_nothing_new_is_lost() {
+        let (mut repeats, now) = (Repeats::default(), Instant::now());
+        for n in 0..3 * REMEMBERED_MAX {
+            assert!(repeats.is_new(&n, now));
+            assert!(repeats.said.len() <= REMEMBERED_MAX);
+        }
+    }
+}

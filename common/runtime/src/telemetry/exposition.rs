@@ -1,0 +1,239 @@
+//! The Prometheus (OpenMetrics) text of a plane's metrics, part by part.
+//!
+//! Ten thousand revisions are a hundred megabytes of text. So it is written as fast as it is read, some series at a
+//! time, and no part of it is kept. A family is shown as it stood when its turn came: to that end its series are listed,
+//! a pointer each. Nothing is locked between two parts: a reader that takes its time holds up nobody who counts.
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::Arc;
+use std::vec;
+
+/// Bytes of a part after which nothing more is added to it.
+const PART: usize = 16 * 1024;
+
+/// Series that are added to a part at a time.
+const SERIES_AT_ONCE: usize = 8;
+
+/// Writes the next series of a family; whether there was one.
+type Next = Box<dyn FnMut(&mut MetricEncoder<'_>) -> Result<bool, fmt::Error> + Send>;
+
+/// A family of series, each of which is written when it is its turn. Without any it is not shown.
+pub struct FamilyText {
+    name: String,
+    help: String,
+    unit: Option<Unit>,
+    kind: MetricType,
+    next: Next,
+}
+
+impl FamilyText {
+    /// Has `write` write one series for each of `series`, with its labels. `name` is without the unit.
+    pub fn new<T>(
+        (name, help, unit): (impl Into<String>, impl Into<String>, Option<Unit>),
+        kind: MetricType,
+        series: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
+        mut write: impl FnMut(T, &mut MetricEncoder<'_>) -> fmt::Result + Send + 'static,
+    ) -> Self {
+        let mut series = series.into_iter();
+        let next = Box::new(move |encoder: &mut MetricEncoder<'_>| match series.next() {
+            Some(one) => write(one, encoder).map(|()| true),
+            None => Ok(false),
+        });
+        Self { name: name.into(), help: help.into(), unit, kind, next }
+    }
+}
+
+/// Where text comes from.
+pub(super) enum Source {
+    /// One metric of few series.
+    Metric(Registry),
+    /// Families of many.
+    Families(Box<dyn Fn() -> Vec<FamilyText> + Send + Sync>),
+}
+
+/// The whole text, in parts of some ten kilobytes.
+pub struct Exposition {
+    sources: vec::IntoIter<Arc<Source>>,
+    families: vec::IntoIter<FamilyText>,
+    current: Option<Pages>,
+    ended: bool,
+}
+
+impl Exposition {
+    pub(super) fn new(sources: Vec<Arc<Source>>) -> Self {
+        Self { sources: sources.into_iter(), families: Vec::new().into_iter(), current: None, ended: false }
+    }
+
+    /// Adds what comes next to `part`. Whether there was more.
+    fn add(&mut self, part: &mut String) -> Result<bool, fmt::Error> {
+        if let Some(pages) = &mut self.current {
+            if !pages.add(part)? {
+                self.current = None;
+            }
+            return Ok(true);
+        }
+        if let Some(family) = self.families.next() {
+            self.current = Some(Pages::new(family));
+            return Ok(true);
+        }
+        match self.sources.next().as_deref() {
+            Some(Source::Metric(registry)) => encode_registry(part, registry)?,
+            Some(Source::Families(families)) => self.families = families().into_iter(),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl Iterator for Exposition {
+    type Item = Result<String, fmt::Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let mut part = String::with_capacity(2 * PART);
+        while part.len() < PART {
+            match self.add(&mut part) {
+                Ok(true) => {}
+                last => {
+                    self.ended = true;
+                    return Some(last.and_then(|_| encode_eof(&mut part)).map(|()| part));
+                }
+            }
+        }
+        Some(Ok(part))
+    }
+}
+
+/// A family, some series at a time. Only a collector is given the encoder that writes them, which comes with the
+/// family's head; so each page has one, and only the first one's stays.
+struct Pages {
+    page: Arc<Page>,
+    registry: Registry,
+    is_first: bool,
+}
+
+struct Page(Mutex<(FamilyText, usize)>);
+
+impl Pages {
+    fn new(family: FamilyText) -> Self {
+        let page = Arc::new(Page(Mutex::new((family, 0))));
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(page.clone()));
+        Self { page, registry, is_first: true }
+    }
+
+    /// Adds the next series. Whether there may be more.
+    fn add(&mut self, part: &mut String) -> Result<bool, fmt::Error> {
+        let start = part.len();
+        encode_registry(part, &self.registry)?;
+        let (_, written) = *self.page.0.lock();
+        if written == 0 {
+            part.truncate(start);
+        } else if !std::mem::take(&mut self.is_first) {
+            let head = part[start..].split_inclusive('\n').take_while(|line| line.starts_with('#'));
+            let head: usize = head.map(str::len).sum();
+            part.replace_range(start..start + head, "");
+        }
+        Ok(written == SERIES_AT_ONCE)
+    }
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (FamilyText { name, help, unit, kind, next }, written) = &mut *self.0.lock();
+        let mut encoder = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
+        *written = 0;
+        while *written < SERIES_AT_ONCE && next(&mut encoder)? {
+            *written += 1;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::telemetry::{Family, Metrics};
+    use prometheus_client::metrics::counter::Counter;
+    use prometheus_client::metrics::family;
+    use prometheus_client::metrics::gauge::Gauge;
+    use prometheus_client::metrics::histogram::Histogram;
+    use prometheus_client::registry::Unit;
+
+    type Labels = Vec<(&'static str, String)>;
+
+    fn labels(n: usize) -> Labels {
+        vec![("k8s_namespace_name", "a-namespace".to_owned()), ("kn_revision_name", format!("a-revision-{n:05}"))]
+    }
+
+    /// Goal: however many series there are, no part is large, and the parts are the whole; and while a part is read,
+    /// series come and go and are counted. Method: the histograms of 5 000 revisions.
+    #[test]
+    fn many_series_come_in_small_parts() {
+        let metrics = Metrics::default();
+        let new: fn() -> Histogram = || Histogram::new([0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
+        let family = metrics.family("took", "How long", Some(Unit::Seconds), Family::<Labels, _>::of(new));
+        let counter: Counter = metrics.register("last", "Counter", Counter::default());
+        for n in 0..5_000 {
+            family.get_or_create(&labels(n)).observe(0.3);
+        }
+        let (mut text, mut parts) = (String::new(), 0);
+        for part in metrics.exposition() {
+            let part = part.expect("text");
+            assert!(part.len() < 64 * 1024, "a part of {} bytes", part.len());
+            text.push_str(&part);
+            parts += 1;
+            // Neither is waited for.
+            assert!(family.remove(&labels(parts)));
+            family.get_or_create(&labels(5_000 + parts)).observe(0.3);
+            counter.inc();
+        }
+        assert!(parts > 100, "{} bytes in {parts} parts", text.len());
+        assert_eq!(text.matches("# TYPE took_seconds histogram\n").count(), 1);
+        assert_eq!(text.matches("took_seconds_count{").count(), 5_000, "as it stood when its turn came");
+        assert!(text.ends_with(&format!("last_total {}\n# EOF\n", parts - 1)), "{}", &text[text.len() - 100..]);
+    }
+
+    /// Goal: what is shown is what `prometheus-client` shows of its own families, with series and without.
+    #[test]
+    fn families_are_shown_as_the_librarys_own() {
+        let (ours, theirs) = (Metrics::default(), Metrics::default());
+        let gauges = ours.family("depth", "Depth", None, Family::<Labels, Gauge>::default());
+        let same: family::Family<Labels, Gauge> = theirs.register("depth", "Depth", family::Family::default());
+        assert_eq!(ours.encode().expect("text"), theirs.encode().expect("text"));
+        gauges.get_or_create(&labels(1)).set(7);
+        same.get_or_create(&labels(1)).set(7);
+        assert_eq!(ours.encode().expect("text"), theirs.encode().expect("text"));
+        gauges.remove(&labels(1));
+        same.remove(&labels(1));
+        assert_eq!(ours.encode().expect("text"), theirs.encode().expect("text"));
+    }
+
+    /// Goal: a family whose series fill pages exactly is whole, too.
+    #[test]
+    fn no_series_is_lost_between_pages() {
+        for count in [0, 1, 7, 8, 9, 16, 17] {
+            let metrics = Metrics::default();
+            let gauges = metrics.family("depth", "Depth", None, Family::<Labels, Gauge>::default());
+            for n in 0..count {
+                gauges.get_or_create(&labels(n)).set(1);
+            }
+            let text = metrics.encode().expect("text");
+            assert_eq!(text.matches("depth{").count(), count);
+            assert_eq!(text.matches('#').count(), if count == 0 { 1 } else { 3 }, "{text}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Series of one name that come and go with what they are of, such as revisions.
+//!
+//! `prometheus-client`'s own family is locked for as long as all of it is written. This one lists its series, and is
+//! written one by one ([`super::exposition`]).
+
+use super::exposition::FamilyText;
+use parking_lot::RwLock;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::TypedMetric;
+use prometheus_client::registry::Unit;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Metrics of one kind by their labels. Clones are the same.
+pub struct Family<S, M> {
+    series: Arc<RwLock<HashMap<Arc<S>, M>>>,
+    new: fn() -> M,
+}
+
+impl<S, M: Default> Default for Family<S, M> {
+    fn default() -> Self {
+        Self::of(M::default)
+    }
+}
+
+impl<S, M> Clone for Family<S, M> {
+    fn clone(&self) -> Self {
+        Self { series: self.series.clone(), new: self.new }
+    }
+}
+
+impl<S, M> Family<S, M> {
+    /// Of metrics that `new` makes.
+    pub fn of(new: fn() -> M) -> Self {
+        Self { series: Arc::default(), new }
+    }
+}
+
+impl<S: Clone + Eq + Hash, M: Clone> Family<S, M> {
+    /// A handle of the series with these labels, which is shown from now on.
+    pub fn get_or_create(&self, labels: &S) -> M {
+        if let Some(metric) = self.series.read().get(labels) {
+            return metric.clone();
+        }
+        let mut series = self.series.write();
+        series.entry(Arc::new(labels.clone())).or_insert_with(self.new).clone()
+    }
+
+    /// Whether a series has these labels.
+    pub fn contains(&self, labels: &S) -> bool {
+        self.series.read().contains_key(labels)
+    }
+
+    /// Shows it no longer. Whether it was there.
+    pub fn remove(&self, labels: &S) -> bool {
+        self.series.write().remove(labels).is_some()
+    }
+}
+
+impl<S, M> Family<S, M>
+where
+    S: EncodeLabelSet + Send + Sync + 'static,
+    M: EncodeMetric + TypedMetric + Clone + Send + 'static,
+{
+    /// Its text, as it stands now.
+    pub(super) fn text(&self, name: &str, help: &str, unit: Option<Unit>) -> FamilyText {
+        let series: Vec<(Arc<S>, M)> =
+            self.series.read().iter().map(|(labels, metric)| (labels.clone(), metric.clone())).collect();
+        FamilyText::new((name, format!("{help}."), unit), M::TYPE, series, |(labels, metric), encoder| {
+            metric.encode(encoder.encode_family(&*labels)?)
+        })
+    }
+}

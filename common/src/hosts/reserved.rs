@@ -1,0 +1,107 @@
+//! Which Services' own names a pattern covers.
+//!
+//! Two labels are odd: `shop.com` is a host of the world, and the name of the Service `shop` if there is a namespace
+//! `com`. So they, and a wildcard of one label, are reserved only where there is such a namespace
+//! ([`Covered::OfNamespaceIfAny`]). What ends in `.svc` or in `.svc` and the cluster's domain is reserved always, however
+//! many labels it has.
+
+use crate::host::HostPattern;
+
+const SVC: &str = "svc";
+
+/// What a pattern covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Covered<'a> {
+    /// No Service's own name.
+    Free,
+    /// Names of Services of this namespace.
+    OfNamespace(&'a str),
+    /// The same, if there is such a namespace.
+    OfNamespaceIfAny(&'a str),
+    /// Addresses, which are whoever's that listens there.
+    Address,
+    /// What nobody can claim; the rule.
+    Nobodys(&'static str),
+}
+
+/// What `pattern` covers in a cluster with this DNS domain.
+pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a> {
+    let (HostPattern::Exact(name) | HostPattern::Wildcard(name)) = pattern;
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_bare = matches!(pattern, HostPattern::Exact(_)) && !name.contains('.');
+    if !is_bare && last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Covered::Address;
+    }
+    let below = |suffix: &str| name.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.'));
+    let in_domain = format!("{SVC}.{cluster_domain}");
+    let services = match pattern {
+        HostPattern::Exact(_) if is_bare => {
+            return Covered::Nobodys("a name without a dot means a Service of the caller's own namespace");
+        }
+        HostPattern::Exact(_) => below(&in_domain).or(below(SVC).filter(|rest| rest.contains('.'))),
+        // `svc.DOMAIN`, or some of its end.
+        HostPattern::Wildcard(_) if name == SVC || in_domain == *name || ends_below(&in_domain, name) => {
+            return Covered::Nobodys("it covers the names of all namespaces' Services");
+        }
+        HostPattern::Wildcard(_) => below(&in_domain).or(below(SVC)),
+    };
+    match (services, pattern) {
+        (Some(services), _) => Covered::OfNamespace(services.rsplit('.').next().unwrap_or_default()),
+        (None, HostPattern::Exact(_)) => match name.split_once('.') {
+            Some((_, namespace)) if !namespace.contains('.') => Covered::OfNamespaceIfAny(namespace),
+            _ => Covered::Free,
+        },
+        (None, HostPattern::Wildcard(_)) if !name.contains('.') => Covered::OfNamespaceIfAny(name),
+        (None, HostPattern::Wildcard(_)) => Covered::Free,
+    }
+}
+
+fn ends_below(name: &str, domain: &str) -> bool {
+    name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_own_names_are_told_from_hosts_of_the_world() {
+        use Covered::{Free, OfNamespace, OfNamespaceIfAny};
+        let rows = [
+            ("shop.example.com", Free),
+            ("svc.example.com", Free),
+            ("shop.cluster.local", Free),
+            ("*.example.com", Free),
+            ("*.hello.prod", Free),
+            ("hello.prod", OfNamespaceIfAny("prod")),
+            ("example.com", OfNamespaceIfAny("com")),
+            ("prod.svc", OfNamespaceIfAny("svc")),
+            ("*.prod", OfNamespaceIfAny("prod")),
+            ("*.com", OfNamespaceIfAny("com")),
+            ("hello.prod.svc", OfNamespace("prod")),
+            ("pod.hello.prod.svc", OfNamespace("prod")),
+            ("hello.prod.svc.cluster.local", OfNamespace("prod")),
+            ("pod.hello.prod.svc.cluster.local", OfNamespace("prod")),
+            ("prod.svc.cluster.local", OfNamespace("prod")),
+            ("10.0.0.1", Covered::Address),
+            ("*.0.0.1", Covered::Address),
+            ("*.1", Covered::Address),
+            ("*.prod.svc", OfNamespace("prod")),
+            ("*.hello.prod.svc", OfNamespace("prod")),
+            ("*.prod.svc.cluster.local", OfNamespace("prod")),
+        ];
+        for (text, expected) in rows {
+            let pattern = HostPattern::parse(text).expect(text);
+            assert_eq!(covered(&pattern, "cluster.local"), expected, "{text}");
+        }
+        for text in ["hello", "*.svc", "*.local", "*.cluster.local", "*.svc.cluster.local", "7"] {
+            let pattern = HostPattern::parse(text).expect(text);
+            assert!(matches!(covered(&pattern, "cluster.local"), Covered::Nobodys(_)), "{text}");
+        }
+        let wide = HostPattern::parse("*.example.com").expect("a wildcard");
+        assert!(
+            matches!(covered(&wide, "k8s.example.com"), Covered::Nobodys(_)),
+            "the cluster's domain may be anything"
+        );
+    }
+}

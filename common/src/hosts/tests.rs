@@ -1,0 +1,232 @@
+//! What no tenant can do to another: the rules together, over worlds of any objects.
+
+use super::claims::{Claim, Confinement, Ledger, Refusal, Rules, settle};
+use super::ledger::{self, Grant};
+use super::table::{Claimed, HostTable, Named};
+use crate::RevisionKey;
+use crate::host::HostPattern;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::collections::BTreeMap;
+
+const DOMAIN: &str = "cluster.local";
+/// Namespaces that exist, some of them named as domains are.
+const NAMESPACES: [&str; 4] = ["prod", "evil", "dev", "svc"];
+const SERVICES: [&str; 4] = ["hello", "shop", "svc", "prod"];
+const HOSTS: [&str; 28] = [
+    "hello",
+    "hello.prod",
+    "shop.dev",
+    "prod.svc",
+    "hello.prod.svc",
+    "hello.prod.svc.cluster.local",
+    "hello.prod.svc.cluster",
+    "hello.evil.svc",
+    "pod.hello.prod.svc",
+    "prod.svc.cluster.local",
+    "example.com",
+    "shop.example.com",
+    "a.shop.example.com",
+    "10.0.0.1",
+    "*.prod",
+    "*.dev",
+    "*.svc",
+    "*.prod.svc",
+    "*.hello.prod",
+    "*.hello.prod.svc",
+    "*.local",
+    "*.cluster.local",
+    "*.svc.cluster.local",
+    "*.prod.svc.cluster.local",
+    "*.com",
+    "*.example.com",
+    "*.shop.example.com",
+    "cluster.local",
+];
+
+/// One object of a namespace, as its owner writes it. Age and uid are the API server's.
+#[derive(Clone, Debug)]
+struct Object {
+    key: RevisionKey,
+    /// What it says the name of its Service is, true or not.
+    service: &'static str,
+    claim: Claim,
+}
+
+prop_compose! {
+    fn object()(
+        namespace in select(&NAMESPACES[..]),
+        name in 0..3u8,
+        service in select(&SERVICES[..]),
+        hosts in vec(select(&HOSTS[..]), 0..6),
+        is_readable in prop::bool::weighted(0.9),
+        incarnation in 0..3i64,
+    ) -> Object {
+        let hosts = hosts.iter().filter_map(|host| HostPattern::parse(host)).collect();
+        let key = RevisionKey::new(namespace, format!("w{name}"));
+        let claim = Claim {
+            uid: format!("{key}#{incarnation}"), created: incarnation * 10, hosts: is_readable.then_some(hosts),
+        };
+        Object { key, service, claim }
+    }
+}
+
+/// What exists at one time: one object for each name.
+fn world() -> impl Strategy<Value = BTreeMap<RevisionKey, Object>> {
+    vec(object(), 0..10).prop_map(|all| all.into_iter().map(|object| (object.key.clone(), object)).collect())
+}
+
+fn namespaces() -> BTreeMap<String, Confinement> {
+    NAMESPACES.iter().map(|name| ((*name).to_owned(), Confinement::Free)).collect()
+}
+
+fn settled(world: &BTreeMap<RevisionKey, Object>, held: &Ledger) -> Ledger {
+    let namespaces = namespaces();
+    let rules = Rules { cluster_domain: DOMAIN, namespaces: &namespaces };
+    settle(world.iter().map(|(key, object)| (key, &object.claim)), held, rules)
+}
+
+fn table(world: &BTreeMap<RevisionKey, Object>, held: &Ledger) -> HostTable<RevisionKey> {
+    let services = world.values().map(|object| Named {
+        namespace: object.key.namespace(),
+        service: object.service,
+        means: object.key.clone(),
+    });
+    let claims: Vec<_> = held
+        .iter()
+        .flat_map(|(namespace, grants)| ledger::hosts(grants).map(move |(host, name)| (namespace, host, name)))
+        .collect();
+    let claims = claims.iter().map(|(namespace, host, name)| Claimed {
+        namespace,
+        host,
+        means: RevisionKey::new(namespace.as_str(), *name),
+    });
+    HostTable::new(DOMAIN, services, claims)
+}
+
+/// All spellings of the names of one namespace's Services.
+fn reserved(namespace: &str) -> Vec<String> {
+    let names = SERVICES.iter().map(|service| format!("{service}.{namespace}"));
+    names.flat_map(|name| [name.clone(), format!("{name}.svc"), format!("{name}.svc.{DOMAIN}")]).collect()
+}
+
+fn mine<V: Clone>(all: &BTreeMap<RevisionKey, V>, namespace: &str) -> BTreeMap<RevisionKey, V> {
+    let mine = all.iter().filter(|(key, _)| key.namespace() == namespace);
+    mine.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+proptest! {
+    /// Goal: whatever others write, and have ever written, a reserved name means what it means without them; a bare name
+    /// means what it means in the caller's namespace alone.
+    #[test]
+    fn others_never_change_whom_a_reserved_name_means(before in world(), now in world()) {
+        let held = settled(&now, &settled(&before, &Ledger::new()));
+        let shared = table(&now, &held);
+        for namespace in NAMESPACES {
+            let own = mine(&now, namespace);
+            let only = held.iter().filter(|(owner, _)| *owner == namespace).map(|(n, g)| (n.clone(), g.clone())).collect();
+            let alone = table(&own, &only);
+            for host in reserved(namespace) {
+                let meant = shared.get(&host, || None::<&str>);
+                prop_assert_eq!(meant, alone.get(&host, || None::<&str>), "{}", host);
+                prop_assert!(meant.is_none_or(|key| key.namespace() == namespace), "{} means {:?}", host, meant);
+                prop_assert_eq!(meant, shared.get(&format!("{}.:80", host.to_uppercase()), || None::<&str>));
+            }
+            for service in SERVICES {
+                let meant = shared.get(service, || Some(namespace));
+                prop_assert_eq!(meant, alone.get(service, || Some(namespace)), "{}", service);
+                prop_assert_eq!(shared.get(service, || None::<&str>), None);
+            }
+        }
+    }
+
+    /// Goal: the same where the ledger itself holds anything: a table believes no claim of what is always reserved.
+    #[test]
+    fn no_ledger_gives_a_reserved_name_away(now in world(), grants in vec((select(&NAMESPACES[..]), select(&HOSTS[..])), 0..20)) {
+        let mut held = Ledger::new();
+        for (namespace, host) in grants {
+            let grant = || Grant { uid: "any".into(), hosts: vec![] };
+            held.entry(namespace.to_owned()).or_default().entry("w0".to_owned()).or_insert_with(grant).hosts.push(host.into());
+        }
+        let shared = table(&now, &held);
+        for namespace in NAMESPACES {
+            for host in reserved(namespace).iter().filter(|host| host.matches('.').count() > 1) {
+                let meant = shared.get(host, || None::<&str>);
+                prop_assert!(meant.is_none_or(|key| key.namespace() == namespace), "{} means {:?}", host, meant);
+            }
+        }
+    }
+
+    /// Goal: whoever has a host keeps it while the same object asks for it, whatever others write or age they have; and a
+    /// host that somebody asks for and may have has exactly one owner, who asks for it.
+    #[test]
+    fn a_host_is_kept_by_whoever_has_it(before in world(), now in world()) {
+        let held = settled(&before, &Ledger::new());
+        let next = settled(&now, &held);
+        prop_assert_eq!(&settled(&now, &next), &next, "nothing moves by itself");
+        let owner = |ledger: &Ledger, host: &str| {
+            let all = ledger.iter().flat_map(|(namespace, grants)| grants.iter().map(move |grant| (namespace, grant)));
+            let owners = all.filter(|(_, (_, grant))| grant.hosts.iter().any(|has| has == host));
+            owners.map(|(namespace, (name, grant))| (RevisionKey::new(namespace.as_str(), name.as_str()), grant.uid.clone())).collect::<Vec<_>>()
+        };
+        let namespaces = namespaces();
+        let rules = Rules { cluster_domain: DOMAIN, namespaces: &namespaces };
+        for text in HOSTS {
+            let host = HostPattern::parse(text).expect("a pattern");
+            let (was, is) = (owner(&held, text), owner(&next, text));
+            prop_assert!(was.len() <= 1 && is.len() <= 1, "{} has {:?}, then {:?}", text, was, is);
+            let asks = |object: &&Object| object.claim.hosts.as_ref().is_some_and(|hosts| hosts.contains(&host))
+                && rules.refuse(object.key.namespace(), &host).is_none();
+            let had = |object: &&Object| was.first() == Some(&(object.key.clone(), object.claim.uid.clone()));
+            let keeps = now.values().find(|object| had(object) && (asks(object) || object.claim.hosts.is_none()));
+            let oldest = now.values().filter(asks).min_by_key(|object| (object.claim.created, object.key.clone()));
+            let expected = keeps.or(oldest).map(|object| (object.key.clone(), object.claim.uid.clone()));
+            prop_assert_eq!(is.first(), expected.as_ref(), "{}", text);
+        }
+    }
+}
+
+#[test]
+fn namespaces_are_confined_to_what_their_annotation_allows() {
+    let refuse = |annotation: Option<&str>, host: &str| {
+        let namespaces =
+            BTreeMap::from([("shop".to_owned(), Confinement::read(annotation)), ("com".to_owned(), Confinement::Free)]);
+        let host = HostPattern::parse(host).expect("a pattern");
+        Rules { cluster_domain: DOMAIN, namespaces: &namespaces }.refuse("shop", &host)
+    };
+    let allowed = Some("shop.example.com, *.shop.example.com");
+    for (annotation, host, expected) in [
+        (None, "anything.example.com", None),
+        (None, "example.org", None),
+        (None, "example.com", Some(Refusal::Reserved("com".into()))),
+        (allowed, "shop.example.com", None),
+        (allowed, "a.shop.example.com", None),
+        (allowed, "*.shop.example.com", None),
+        (allowed, "*.a.shop.example.com", None),
+        (allowed, "*.example.com", Some(Refusal::Confined)),
+        (allowed, "other.example.com", Some(Refusal::Confined)),
+        (Some("a.example.com"), "*.a.example.com", Some(Refusal::Confined)),
+        (Some("*.com"), "example.com", Some(Refusal::Reserved("com".into()))),
+        (Some(""), "anything.example.com", Some(Refusal::Confined)),
+        (Some("http://x"), "anything.example.com", Some(Refusal::Confined)),
+    ] {
+        assert_eq!(refuse(annotation, host), expected, "{annotation:?} {host}");
+    }
+    let nobody = BTreeMap::new();
+    let host = HostPattern::parse("a.example.com").expect("a pattern");
+    let rules = Rules { cluster_domain: DOMAIN, namespaces: &nobody };
+    assert_eq!(rules.refuse("shop", &host), Some(Refusal::Unknown));
+}
+
+#[test]
+fn a_ledger_is_read_as_it_was_written() {
+    let grant = Grant { uid: "u".into(), hosts: vec!["a.example.com".into(), "*.b.example.com".into()] };
+    let grants = ledger::Grants::from([("hello".to_owned(), grant)]);
+    let data = ledger::data(&grants);
+    assert_eq!(data["hosts"], r#"{"hello":{"uid":"u","hosts":["a.example.com","*.b.example.com"]}}"#);
+    assert_eq!(ledger::grants(Some(&data)).expect("readable"), grants);
+    assert_eq!(ledger::grants(None).expect("nothing"), ledger::Grants::new());
+    assert_eq!(ledger::namespace_of(&ledger::map_name("ns")), Some("ns"));
+    assert_eq!(ledger::namespace_of("config-autoscaler"), None);
+}

@@ -1,0 +1,138 @@
+//! A cluster whose parts are processes of their own: `local api`, `local node`, and the two binaries as a cluster runs
+//! them, told all they know by Knative's environment variables and a kubeconfig. Whoever starts them does what is left
+//! of a cluster: keeps the endpoints of the system's Services as a kubelet's probes and Kubernetes' controllers would.
+
+use crate::process::Process;
+use crate::space::{SOON, client};
+use anyhow::Context;
+use common::names;
+use kube::Client;
+use local::up::is_ready;
+use local::up::system::{self, Member};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// One of the two binaries and its place.
+#[derive(Clone, Copy)]
+pub struct Plane {
+    binary: &'static str,
+    service: &'static str,
+    /// Its pod's address and its main port.
+    pub address: SocketAddr,
+}
+
+impl Plane {
+    fn pod_name(self) -> String {
+        format!("{}-0", self.binary)
+    }
+
+    fn member(self, ready: bool) -> Member {
+        Member { name: self.pod_name(), address: self.address.ip(), ready }
+    }
+}
+
+/// An API server and a node, and places for an activator and an autoscaler.
+pub struct Parts {
+    /// An administrator's client.
+    pub client: Client,
+    /// The API server.
+    pub api: Process,
+    /// The node.
+    pub node: Process,
+    /// Where the activator is to run.
+    pub activator: Plane,
+    /// Where the autoscaler is to run.
+    pub autoscaler: Plane,
+    kubeconfig: PathBuf,
+    _folder: TempDir,
+}
+
+impl Parts {
+    /// Starts the API server and the node. `settings` are the autoscaler's.
+    ///
+    /// # Errors
+    /// A binary is not built, or does not start.
+    pub async fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        let file = kubeconfig.to_str().context("UTF-8")?;
+        // Clusters that choose a range for themselves begin above.
+        let octet = u8::try_from(32 + std::process::id() % 30)?;
+        let (pods, services) = (format!("127.{octet}.0.0/18"), format!("127.{octet}.128.0/17"));
+        let place = |third: u8, port| SocketAddr::new(IpAddr::from([127, octet, third, 1]), port);
+        let autoscaler =
+            Plane { binary: "autoscaler", service: names::AUTOSCALER_SERVICE, address: place(96, names::STAT_PORT) };
+        let activator = Plane {
+            binary: "activator",
+            service: names::ACTIVATOR_SERVICE,
+            address: place(64, names::ACTIVATOR_HTTP1_PORT),
+        };
+        let mut api = Process::start("local", &["api", "--kubeconfig", file, "--service-cidr", &services], &[])?;
+        anyhow::ensure!(api.line().await?.starts_with("ready api=http://127.0.0.1:"), "the API server says otherwise");
+        let client = client(&kubeconfig).await?;
+        let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        system::create(&client, Some(settings.collect())).await?;
+        let node = ["node", "--kubeconfig", file, "--pod-cidr", &pods, "--service-cidr", &services];
+        let node = Process::start("local", &node, &[])?;
+        Ok(Self { client, api, node, activator, autoscaler, kubeconfig, _folder: folder })
+    }
+
+    /// Starts a plane as its container would be, and publishes it once it is ready.
+    ///
+    /// # Errors
+    /// It does not become ready.
+    pub async fn run(&self, plane: Plane) -> anyhow::Result<Process> {
+        let ip = plane.address.ip().to_string();
+        let env = [
+            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+            ("POD_NAME", plane.pod_name()),
+            ("POD_IP", ip.clone()),
+            ("SYSTEM_NAMESPACE", system::NAMESPACE.to_owned()),
+            ("CLUSTER_DOMAIN", system::DOMAIN.to_owned()),
+            ("ZEROSCALE_MODE", "standalone".to_owned()),
+            ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
+            ("ZEROSCALE_LISTEN_ADDRESS", ip),
+        ];
+        let process = Process::start(plane.binary, &[], &env)?;
+        let deadline = tokio::time::Instant::now() + SOON;
+        while !is_ready(plane.address).await {
+            anyhow::ensure!(tokio::time::Instant::now() < deadline, "{} does not become ready", plane.binary);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.publish(plane, true).await?;
+        Ok(process)
+    }
+
+    /// Kills a plane by SIGKILL; its endpoint is no longer ready afterwards.
+    ///
+    /// # Errors
+    /// It has ended before, or the API server does not answer.
+    pub async fn kill(&self, plane: Plane, process: Process) -> anyhow::Result<()> {
+        process.kill().await?;
+        self.publish(plane, false).await
+    }
+
+    /// Says whether a plane is ready.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn publish(&self, plane: Plane, ready: bool) -> anyhow::Result<()> {
+        system::publish(&self.client, plane.service, &[plane.member(ready)]).await
+    }
+
+    /// Ends all of it in order; each process must say that it went well.
+    ///
+    /// # Errors
+    /// One does not end, or not with code 0.
+    pub async fn end(self, activator: Process, autoscaler: Process) -> anyhow::Result<()> {
+        self.publish(self.activator, false).await?;
+        let ended = tokio::try_join!(activator.terminate(), autoscaler.terminate(), self.node.terminate())?;
+        let codes = (ended.0.code(), ended.1.code(), ended.2.code());
+        anyhow::ensure!(codes == (Some(0), Some(0), Some(0)), "activator, autoscaler and node end with {codes:?}");
+        let code = self.api.terminate().await?.code();
+        anyhow::ensure!(code == Some(0), "the API server ends with {code:?}");
+        Ok(())
+    }
+}

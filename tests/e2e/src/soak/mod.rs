@@ -1,0 +1,252 @@
+//! Everything at once for an hour: does anything grow?
+//!
+//! A cluster of processes ([`crate::parts`]) serves clients of every kind ([`traffic`]) while pods are killed and objects
+//! edited ([`trouble`]), and services wake and fall asleep. After a part of the time and again at its end all of it
+//! pauses until everything sleeps; the activator and the autoscaler must use at the end what they used then
+//! ([`verdict`]).
+//!
+//! Clients may meet what was done to their pod: a stream, an upload or a WebSocket breaks with it. A GET does not, since
+//! it goes elsewhere.
+
+mod tally;
+mod traffic;
+mod trouble;
+pub mod usage;
+pub mod verdict;
+
+use crate::load::Load;
+use crate::parts::Parts;
+use crate::process::Process;
+use crate::space::{ASLEEP, SOON, Space};
+use crate::workload::Workload;
+use anyhow::Context;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tally::{Count, Tally};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep};
+use traffic::Clients;
+use usage::Usage;
+use verdict::Verdict;
+
+/// Services that sleep whenever they can.
+const SLEEPERS: usize = 4;
+/// Time between two looks at rest.
+const LOOK: Duration = Duration::from_millis(500);
+/// Port of `/revisions`.
+const ADMIN_PORT: u16 = 9090;
+/// Kinds of clients whose exchanges must all be whole: what was sent to a pod that is killed goes elsewhere.
+const NEVER_BROKEN: [&str; 4] = ["kept alive", "one by one", "HTTP/2", "wake"];
+/// Of other kinds, the part that may break with their pods.
+const BROKEN_MAX: f64 = 0.5;
+
+/// How long all of it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Under load, all in all.
+    pub lasts: Duration,
+    /// Until the first rest.
+    pub early: Duration,
+    /// Between two lines of the table.
+    pub look: Duration,
+    /// At rest, once everything sleeps; the least that is used in this time counts.
+    pub rest: Duration,
+}
+
+impl Plan {
+    /// An hour or so, with the first rest after five minutes of it, or after a quarter.
+    pub fn minutes(minutes: f64) -> Self {
+        let lasts = Duration::from_secs_f64(minutes * 60.0);
+        Self {
+            lasts,
+            early: Duration::from_secs(300).min(lasts / 4),
+            look: Duration::from_secs(60).min(lasts / 8),
+            rest: Duration::from_secs(60).min(lasts / 4),
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Figures {
+    /// The activator, then the autoscaler.
+    pub verdicts: [Verdict; 2],
+    tally: Arc<Tally>,
+    early: Vec<(&'static str, Count)>,
+}
+
+impl Figures {
+    /// All that is not as it should be.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults: Vec<_> = self.verdicts.iter().flat_map(Verdict::grown).collect();
+        let counts = self.tally.counts();
+        for (kind, count) in &counts {
+            let before = self.early.iter().find(|(early, _)| early == kind).map_or(0, |(_, count)| count.ok);
+            if count.ok <= before {
+                faults.push(format!("{kind}: {before} until the first rest, none after it"));
+            }
+            let broken = count.failed as f64 / (count.ok + count.failed).max(1) as f64;
+            if (NEVER_BROKEN.contains(kind) && count.failed > 0) || broken > BROKEN_MAX {
+                faults.push(format!("{kind}: {} whole, broken: {:?}", count.ok, count.ways));
+            }
+        }
+        for kind in NEVER_BROKEN.iter().filter(|kind| !counts.contains_key(*kind)) {
+            faults.push(format!("{kind}: none"));
+        }
+        faults
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for verdict in &self.verdicts {
+            writeln!(f, "{verdict}")?;
+        }
+        for (kind, count) in self.tally.counts() {
+            writeln!(f, "{kind:>17}: {} whole, {} broken {:?}", count.ok, count.failed, count.ways)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs all of it, and prints a table.
+///
+/// # Errors
+/// A part does not start, or ends; a service does not fall asleep.
+pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
+    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+    let autoscaler = parts.run(parts.autoscaler).await?;
+    let activator = parts.run(parts.activator).await?;
+    let soak = Soak {
+        space: Arc::new(Space::create_in(parts.client.clone()).await?),
+        tally: Arc::default(),
+        parts: &parts,
+        processes: [("activator", &activator), ("autoscaler", &autoscaler)],
+        begun: Instant::now(),
+    };
+    soak.deploy().await?;
+    soak.under_load(plan.early, plan.look, 0).await?;
+    let early = soak.at_rest(plan.rest).await?;
+    let counted = soak.tally.counts().into_iter().collect();
+    soak.under_load(plan.lasts.saturating_sub(plan.early), plan.look, 1000).await?;
+    let end = soak.at_rest(plan.rest).await?;
+    let verdict = |n: usize| Verdict { name: soak.processes[n].0, early: early[n], end: end[n] };
+    let figures = Figures { verdicts: [verdict(0), verdict(1)], tally: soak.tally.clone(), early: counted };
+    soak.space.delete().await?;
+    drop(soak);
+    parts.end(activator, autoscaler).await?;
+    Ok(figures)
+}
+
+struct Soak<'a> {
+    space: Arc<Space>,
+    tally: Arc<Tally>,
+    parts: &'a Parts,
+    processes: [(&'static str, &'a Process); 2],
+    begun: Instant,
+}
+
+impl Soak<'_> {
+    fn workloads() -> Vec<Workload> {
+        let mut all: Vec<_> = (0..SLEEPERS).map(|n| Workload::new(&format!("sleeper-{n}"))).collect();
+        let target = "autoscaling.knative.dev/target";
+        all.push(Workload::new("web").env("HELLO_LATENCY_MS", 20).annotate(target, 3));
+        all.push(Workload { protocol: "h2c", ..Workload::new("calls").annotate(target, 4) });
+        all.push(Workload::new("talk").env("E2E_STREAMS", 1).annotate(target, 4));
+        let max_scale = "autoscaling.knative.dev/max-scale";
+        all.push(Workload::new("slow").env("HELLO_LATENCY_MS", 150).container_concurrency(1).annotate(max_scale, 1));
+        all
+    }
+
+    async fn deploy(&self) -> anyhow::Result<()> {
+        for workload in Self::workloads() {
+            self.space.deploy(&workload).await?;
+        }
+        Ok(())
+    }
+
+    /// All clients, and trouble from number `first` on.
+    async fn under_load(&self, lasts: Duration, look: Duration, first: u64) -> anyhow::Result<()> {
+        let mut clients = JoinSet::new();
+        let of = || Clients {
+            activator: self.parts.activator.address,
+            namespace: self.space.namespace.clone(),
+            tally: self.tally.clone(),
+        };
+        for n in 0..SLEEPERS {
+            clients.spawn(of().wakes(self.space.clone(), format!("sleeper-{n}")));
+        }
+        for _ in 0..4 {
+            clients.spawn(of().kept_alive("web"));
+            clients.spawn(of().streams("calls"));
+            clients.spawn(of().websockets("talk"));
+            clients.spawn(of().give_up("slow"));
+        }
+        for _ in 0..2 {
+            clients.spawn(of().one_by_one("web"));
+            clients.spawn(of().over_http2("web"));
+            clients.spawn(of().uploads("talk"));
+        }
+        let end = Instant::now() + lasts;
+        let (mut looks, mut troubles) = (interval(look), interval(trouble::PAUSE));
+        let mut number = first;
+        while Instant::now() < end {
+            tokio::select! {
+                _ = looks.tick() => self.tell()?,
+                _ = troubles.tick() => {
+                    let made = trouble::make(&self.space, &["web", "calls", "talk", "slow"], number).await;
+                    self.tally.add("trouble", made);
+                    number += 1;
+                }
+                () = tokio::time::sleep_until(end) => {}
+            }
+        }
+        self.tell()?;
+        clients.shutdown().await;
+        Ok(())
+    }
+
+    /// A line for each process.
+    fn tell(&self) -> anyhow::Result<()> {
+        let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
+        for (name, usage) in self.usage()? {
+            println!("{minutes:>5.1} min {name:>10}: {usage}");
+        }
+        println!("{minutes:>5.1} min    clients: {}", self.tally);
+        Ok(())
+    }
+
+    fn usage(&self) -> anyhow::Result<Vec<(&'static str, Usage)>> {
+        let of = |(name, process): &(&'static str, &Process)| {
+            Ok((*name, Usage::of(process.id().with_context(|| format!("the {name} has ended"))?)?))
+        };
+        self.processes.iter().map(of).collect()
+    }
+
+    /// The least that each process uses for a while in which nothing runs.
+    async fn at_rest(&self, lasts: Duration) -> anyhow::Result<[Usage; 2]> {
+        for workload in Self::workloads() {
+            self.space.until_asleep(&workload.name).await?;
+        }
+        let admin = std::net::SocketAddr::new(self.parts.activator.address.ip(), ADMIN_PORT);
+        let revisions = Load::new(admin, "admin");
+        self.space
+            .until(SOON + ASLEEP, "an activator that holds nothing", async || {
+                let page: serde_json::Value = serde_json::from_slice(&revisions.get("/revisions").await?.body)?;
+                let idle = |revision: &serde_json::Value| revision["inFlight"] == 0 && revision["held"] == 0;
+                Ok(page.as_array().context("a list of revisions")?.iter().all(idle))
+            })
+            .await?;
+        let end = Instant::now() + lasts;
+        let mut least: Option<[Usage; 2]> = None;
+        while least.is_none() || Instant::now() < end {
+            let now = self.usage()?;
+            let now = [now[0].1, now[1].1];
+            least = Some(least.map_or(now, |least| [least[0].least(now[0]), least[1].least(now[1])]));
+            sleep(LOOK).await;
+        }
+        self.tell()?;
+        least.context("no look")
+    }
+}

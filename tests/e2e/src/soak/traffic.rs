@@ -1,0 +1,266 @@
+//! Clients of every kind, each of which goes on until it is stopped.
+
+use super::tally::Tally;
+use crate::load::Load;
+use crate::space::Space;
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use http::Request;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+
+/// Longest any exchange may take, wakes included.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two exchanges of one client.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Between two messages of a stream.
+const BETWEEN: Duration = Duration::from_millis(50);
+/// Messages of a stream.
+const MESSAGES: usize = 60;
+/// Requests over one HTTP/2 connection.
+const SHARED: usize = 100;
+/// When a client gives up.
+const GIVES_UP: Duration = Duration::from_millis(300);
+/// Bytes of an upload, in parts.
+const PART: usize = 16 * 1024;
+const PARTS: usize = 64;
+const CHUNKED: &str = "transfer-encoding: chunked";
+/// Between two looks at a service that is to fall asleep.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Where clients go, and where they count.
+#[derive(Clone)]
+pub(super) struct Clients {
+    pub(super) activator: SocketAddr,
+    pub(super) namespace: String,
+    pub(super) tally: Arc<Tally>,
+}
+
+impl Clients {
+    fn host(&self, service: &str) -> String {
+        format!("{service}.{}", self.namespace)
+    }
+
+    async fn count<T>(&self, kind: &'static str, exchange: impl Future<Output = anyhow::Result<T>>) {
+        let result = timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no end in a minute")));
+        self.tally.add(kind, result);
+    }
+
+    /// GETs over connections that are kept alive.
+    pub(super) async fn kept_alive(self, service: &'static str) {
+        let load = Load::new(self.activator, self.host(service));
+        loop {
+            self.count("kept alive", async {
+                let answer = load.get("/").await?;
+                ensure!(answer.status == 200, "{}", answer.status);
+                Ok(())
+            })
+            .await;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// GETs over a connection each.
+    pub(super) async fn one_by_one(self, service: &'static str) {
+        let request = format!("GET / HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.host(service));
+        loop {
+            self.count("one by one", async {
+                let mut stream = TcpStream::connect(self.activator).await?;
+                stream.write_all(request.as_bytes()).await?;
+                let mut answer = Vec::new();
+                stream.read_to_end(&mut answer).await?;
+                ensure!(
+                    answer.starts_with(b"HTTP/1.1 200 "),
+                    "{}",
+                    String::from_utf8_lossy(&answer[..answer.len().min(40)])
+                );
+                Ok(())
+            })
+            .await;
+            sleep(PAUSE * 4).await;
+        }
+    }
+
+    /// GETs over HTTP/2, many on one connection.
+    pub(super) async fn over_http2(self, service: &'static str) {
+        let uri = format!("http://{}/", self.host(service));
+        loop {
+            let Ok(mut sender) = connect::<Empty<Bytes>>(self.activator).await else {
+                self.tally.add("HTTP/2", Err::<(), _>(anyhow::anyhow!("no connection")));
+                sleep(PAUSE).await;
+                continue;
+            };
+            for _ in 0..SHARED {
+                if sender.is_closed() {
+                    break;
+                }
+                self.count("HTTP/2", async {
+                    let response = sender.send_request(Request::get(&uri).body(Empty::new())?).await?;
+                    ensure!(response.status() == 200, "{}", response.status());
+                    response.into_body().collect().await?;
+                    Ok(())
+                })
+                .await;
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Streams both ways, as gRPC's: each message comes back before the next is sent.
+    pub(super) async fn streams(self, service: &'static str) {
+        let uri = format!("http://{}/echo", self.host(service));
+        loop {
+            self.count("gRPC-like stream", async {
+                let mut sender = connect(self.activator).await?;
+                let (messages, mut queue) = mpsc::channel::<Bytes>(1);
+                let body = futures::stream::poll_fn(move |cx| queue.poll_recv(cx));
+                let body = StreamBody::new(body.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes))));
+                let request = Request::post(&uri).header("content-type", "application/grpc").header("te", "trailers");
+                // The answer may begin with the first message.
+                messages.send(Bytes::from_static(b"message")).await?;
+                let response = sender.send_request(request.body(body)?).await?;
+                ensure!(response.status() == 200, "{}", response.status());
+                let mut echo = response.into_body();
+                for n in 0..MESSAGES {
+                    if n > 0 {
+                        messages.send(Bytes::from_static(b"message")).await?;
+                    }
+                    take(&mut echo, b"message").await?;
+                    sleep(BETWEEN).await;
+                }
+                drop(messages);
+                let rest = echo.collect().await?.to_bytes();
+                ensure!(rest.is_empty(), "{} bytes more than were sent", rest.len());
+                Ok(())
+            })
+            .await;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// WebSockets.
+    pub(super) async fn websockets(self, service: &'static str) {
+        let url = format!("ws://{}/ws", self.host(service));
+        loop {
+            self.count("WebSocket", async {
+                let stream = TcpStream::connect(self.activator).await?;
+                let (mut socket, _) = tokio_tungstenite::client_async(&url, stream).await?;
+                for n in 0..MESSAGES {
+                    let message = Message::binary(vec![1; n * n]);
+                    socket.send(message.clone()).await?;
+                    ensure!(socket.next().await.context("closed")?? == message, "another message");
+                    sleep(BETWEEN).await;
+                }
+                socket.close(None).await?;
+                while socket.next().await.transpose()?.is_some() {}
+                Ok(())
+            })
+            .await;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Uploads of a megabyte, with a length and in chunks in turn.
+    pub(super) async fn uploads(self, service: &'static str) {
+        let expected = format!("{} {}", PART * PARTS, PART * PARTS);
+        for turn in 0_usize.. {
+            let framing = if turn % 2 == 0 { format!("content-length: {}", PART * PARTS) } else { CHUNKED.to_owned() };
+            let head = format!(
+                "POST /upload HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{framing}\r\n\r\n",
+                self.host(service),
+            );
+            self.count("upload", async {
+                let mut stream = TcpStream::connect(self.activator).await?;
+                stream.write_all(head.as_bytes()).await?;
+                for _ in 0..PARTS {
+                    let part = [1; PART];
+                    if turn % 2 == 0 {
+                        stream.write_all(&part).await?;
+                    } else {
+                        let (size, end) = (format!("{PART:x}\r\n"), "\r\n");
+                        stream.write_all(&[size.as_bytes(), &part, end.as_bytes()].concat()).await?;
+                    }
+                }
+                if turn % 2 == 1 {
+                    stream.write_all(b"0\r\n\r\n").await?;
+                }
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await?;
+                ensure!(answer.ends_with(&expected), "{}", answer.lines().next().unwrap_or("no answer"));
+                Ok(())
+            })
+            .await;
+            sleep(PAUSE * 10).await;
+        }
+    }
+
+    /// Wakes a service whenever it sleeps.
+    pub(super) async fn wakes(self, space: Arc<Space>, service: String) {
+        let load = Load::new(self.activator, self.host(&service));
+        loop {
+            self.count("wake", async {
+                let answer = load.get("/").await?;
+                ensure!(answer.status == 200, "{}", answer.status);
+                Ok(())
+            })
+            .await;
+            while !space.is_asleep(&service).await.unwrap_or(false) {
+                sleep(LOOK).await;
+            }
+        }
+    }
+
+    /// Requests that are given up while they wait for a place; some are answered before.
+    pub(super) async fn give_up(self, service: &'static str) {
+        let host = self.host(service);
+        for turn in 0_usize.. {
+            let request = match turn % 3 {
+                0 => format!("POST / HTTP/1.1\r\nhost: {host}\r\ncontent-length: 5\r\n\r\nhello"),
+                _ => format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n"),
+            };
+            self.count("given up", async {
+                let mut stream = TcpStream::connect(self.activator).await?;
+                stream.write_all(request.as_bytes()).await?;
+                let mut answer = [0; 12];
+                match timeout(GIVES_UP, stream.read_exact(&mut answer)).await {
+                    Ok(read) => read.map(|_| ()).map_err(Into::into),
+                    Err(_) => Ok(()),
+                }
+            })
+            .await;
+        }
+    }
+}
+
+async fn connect<B>(address: SocketAddr) -> anyhow::Result<http2::SendRequest<B>>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    let stream = TcpStream::connect(address).await?;
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    tokio::spawn(connection); // It ends with its sender.
+    Ok(sender)
+}
+
+/// Reads so much of an echo, which may come in parts.
+async fn take(echo: &mut Incoming, expected: &[u8]) -> anyhow::Result<()> {
+    let mut come = Vec::new();
+    while come.len() < expected.len() {
+        let frame = echo.frame().await.context("the stream ended")??;
+        come.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+    }
+    ensure!(come == expected, "another message came back");
+    Ok(())
+}

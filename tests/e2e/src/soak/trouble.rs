@@ -1,0 +1,63 @@
+//! What happens to a cluster besides: pods are killed, workloads and configuration are edited, workloads roll
+//! out.
+
+use crate::space::Space;
+use common_api::PodAutoscaler;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use local::up::system;
+use serde_json::json;
+use std::time::Duration;
+
+/// Time between two troubles.
+pub(super) const PAUSE: Duration = Duration::from_secs(7);
+
+/// Every so many, a workload rolls out.
+const ROLL_EVERY: u64 = 12;
+
+/// Does trouble number `n` to one of `workloads`.
+///
+/// # Errors
+/// The API server refuses it.
+pub(super) async fn make(space: &Space, workloads: &[&str], n: u64) -> anyhow::Result<()> {
+    let of = |n: u64| workloads[usize::try_from(n).unwrap_or_default() % workloads.len()];
+    let (turn, name) = (n / 4, of(n / 4));
+    if n % ROLL_EVERY == ROLL_EVERY - 1 {
+        let template = json!({"spec": {"template": {"metadata": {"annotations": {"soak": n.to_string()}}}}});
+        return merge::<Deployment>(&space.api(), of(n / ROLL_EVERY), &template).await;
+    }
+    match n % 4 {
+        0 => kill(space, name, DeleteParams::default().grace_period(0)).await,
+        1 => {
+            let annotations =
+                json!({"autoscaling.knative.dev/target-utilization-percentage": (70 + turn % 2).to_string()});
+            merge::<PodAutoscaler>(&space.api(), name, &json!({"metadata": {"annotations": annotations}})).await
+        }
+        2 => kill(space, name, DeleteParams::default()).await,
+        _ => {
+            let maps: Api<ConfigMap> = Api::namespaced(space.client.clone(), system::NAMESPACE);
+            let data = json!({"data": {"max-scale-up-rate": (900 + turn % 2).to_string()}});
+            merge(&maps, "config-autoscaler", &data).await
+        }
+    }
+}
+
+/// Kills a pod of the workload `name`, if it has one.
+async fn kill(space: &Space, name: &str, how: DeleteParams) -> anyhow::Result<()> {
+    let pods = space.pods(name).await?;
+    let Some(pod) = pods.iter().find(|pod| pod.metadata.deletion_timestamp.is_none()) else { return Ok(()) };
+    match space.api::<Pod>().delete(&pod.name_any(), &how).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()), // It went by itself.
+        other => other.map(|_| ()).map_err(Into::into),
+    }
+}
+
+async fn merge<K>(api: &Api<K>, name: &str, patch: &serde_json::Value) -> anyhow::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! A short run of the soak: every kind of client gets through, and nothing is left behind.
+
+use e2e::soak::{self, Plan};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_at_once_leaves_nothing_behind() -> anyhow::Result<()> {
+    let seconds = Duration::from_secs;
+    let plan = Plan { lasts: seconds(70), early: seconds(35), look: seconds(10), rest: seconds(8) };
+    let figures = soak::run(plan).await?;
+    println!("{figures}");
+    assert_eq!(figures.faults(), Vec::<String>::new());
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! What somebody can do to other namespaces who may write everything in his own, and nothing else.
+//!
+//! The account has all verbs on all namespaced kinds that matter in its namespace, their statuses included: more than
+//! Kubernetes' `edit`. The embedded API server enforces its roles, as a real one does.
+
+use anyhow::{Context, ensure};
+use common::names;
+use common_api::PodAutoscaler;
+use e2e::space::{SOON, program};
+use e2e::{Entry, Load, Space, TestEnv, Workload};
+use http::StatusCode;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use local::up::{PlaneId, UpOptions};
+use serde_json::{Value, json};
+
+const HOSTS: &str = "zeroscale.dev/hosts";
+
+/// A namespace, and the client of an account that may do everything there and nothing elsewhere.
+struct Tenant {
+    space: Space,
+    client: Client,
+}
+
+impl Tenant {
+    async fn create_in(env: &TestEnv) -> anyhow::Result<Self> {
+        let space = Space::create_in(env.client.clone()).await?;
+        let all = |group: &str, resources: Value| json!({"apiGroups": [group], "resources": resources, "verbs": ["*"]});
+        space.create::<ServiceAccount>(json!({"metadata": {"name": "tenant"}})).await?;
+        let role = json!({"metadata": {"name": "all"}, "rules": [
+            all("", json!(["services", "services/status", "endpoints", "configmaps", "secrets"])),
+            all("apps", json!(["deployments", "deployments/scale"])),
+            all("discovery.k8s.io", json!(["endpointslices"])),
+            all("autoscaling.internal.knative.dev", json!(["*"])),
+            all("networking.internal.knative.dev", json!(["*"])),
+        ]});
+        space.create::<Role>(role).await?;
+        let binding = json!({
+            "metadata": {"name": "all"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"},
+            "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": space.namespace}],
+        });
+        space.create::<RoleBinding>(binding).await?;
+        let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+        let answer = space.api::<ServiceAccount>();
+        let answer = answer.create_token_request("tenant", &PostParams::default(), &request).await?;
+        let token = answer.status.and_then(|status| status.token).context("a token")?;
+        let kubeconfig = Kubeconfig::read_from(&env.cluster.kubeconfig)?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        config.auth_info = Default::default();
+        config.auth_info.token = Some(token.into());
+        Ok(Self { client: Client::try_from(config)?, space })
+    }
+
+    /// Creates an object as the tenant.
+    async fn make<K>(&self, object: Value) -> anyhow::Result<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
+            + serde::de::DeserializeOwned
+            + serde::Serialize
+            + Clone
+            + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.space.namespace);
+        Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+    }
+
+    async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
+        self.make::<Deployment>(workload.deployment(&program()?)).await?;
+        self.make::<PodAutoscaler>(workload.pod_autoscaler()).await?;
+        Ok(())
+    }
+
+    async fn ask(&self, name: &str, hosts: &str) -> anyhow::Result<()> {
+        let patch = json!({"metadata": {"annotations": {HOSTS: hosts}}});
+        let api: Api<PodAutoscaler> = Api::namespaced(self.client.clone(), &self.space.namespace);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// The message about hosts that it does not have.
+    async fn told(&self, name: &str) -> anyhow::Result<String> {
+        let status = self.space.autoscaler(name).await?.status.unwrap_or_default();
+        let owned = status.conditions.into_iter().find(|condition| condition.type_ == "HostsOwned");
+        Ok(owned.filter(|condition| condition.status == "False").map(|condition| condition.message).unwrap_or_default())
+    }
+}
+
+/// What the account may not do, so that the test tests what it says.
+async fn is_confined(tenant: &Tenant, env: &TestEnv) -> anyhow::Result<()> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {HOSTS: "*.com"}}}));
+    let denied =
+        |outcome: Result<(), kube::Error>| matches!(outcome, Err(kube::Error::Api(status)) if status.code == 403);
+    let namespaces: Api<Namespace> = Api::all(tenant.client.clone());
+    let own = namespaces.patch(&tenant.space.namespace, &PatchParams::default(), &patch).await;
+    ensure!(denied(own.map(drop)), "its own Namespace");
+    let others: Api<PodAutoscaler> = Api::namespaced(tenant.client.clone(), &env.namespace);
+    ensure!(denied(others.patch("hello", &PatchParams::default(), &patch).await.map(drop)), "another's PodAutoscaler");
+    let maps: Api<ConfigMap> = Api::namespaced(tenant.client.clone(), "zeroscale-system");
+    let map = serde_json::from_value(json!({"metadata": {"name": "hosts.x"}}))?;
+    ensure!(denied(maps.create(&PostParams::default(), &map).await.map(drop)), "the ledger");
+    Ok(())
+}
+
+/// Services and slices that look as if the autoscaler had made them for the revision `name`, which lead to `address`.
+async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> anyhow::Result<()> {
+    let backend = json!({"revision": name, "service": service, "hosts": [service, "shop.example.com"],
+        "probe": {"type": "tcp"}, "timeoutMs": 1000, "maxHeld": 10});
+    let labels = |kind: &str| {
+        json!({names::SERVICE_TYPE: kind, names::REVISION: name,
+        "kubernetes.io/service-name": names::private_service(name)})
+    };
+    let serverless = json!({
+        "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService", "metadata": {"name": name},
+        "spec": {"objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "protocolType": "http1"},
+    });
+    let serverless: common_api::ServerlessService = tenant.make(serverless).await?;
+    let made: Service = tenant
+        .make(json!({
+            "metadata": {"name": names::private_service(name), "labels": labels("Private"),
+                "annotations": {names::BACKEND: backend.to_string()},
+                "ownerReferences": [{"apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+                    "name": name, "uid": serverless.metadata.uid, "controller": true}]},
+            "spec": {"ports": [{"name": "http", "port": 80}]},
+        }))
+        .await?;
+    tenant
+        .make::<EndpointSlice>(json!({
+            "metadata": {"name": format!("{name}-forged"), "labels": labels("Private"), "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Service", "name": names::private_service(name), "uid": made.metadata.uid,
+                "controller": true}]},
+            "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        }))
+        .await?;
+    Ok(())
+}
+
+/// Goal: no request for a name of another namespace's Services, or for a host that another namespace has, reaches the
+/// tenant, asleep or awake, whatever he writes and however old his objects are; and what is his own works.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let tenant = Tenant::create_in(&env).await?;
+    let (prod, evil) = (env.namespace.as_str(), tenant.space.namespace.as_str());
+    // Older than what it will compete with, and asking for nothing yet.
+    let awake = Workload::new("hello").env("HELLO_TEXT", "evil").annotate("autoscaling.knative.dev/min-scale", 1);
+    tenant.deploy(&awake).await?;
+    env.until(SOON, "the tenant's own", async || {
+        Ok(!tenant.space.autoscaler("hello").await?.status.unwrap_or_default().service_name.is_empty())
+    })
+    .await?;
+    let hello = Workload::new("hello").env("HELLO_TEXT", "prod").annotate(HOSTS, "shop.example.com");
+    env.deploy(&hello).await?;
+    is_confined(&tenant, &env).await?;
+    let by = |entry: Entry, host: &str| Load::new(env.entry(entry), host);
+    let entries = [Entry::Activator, Entry::Ingress];
+    let prods = ["", ".svc", ".svc.cluster.local"].map(|end| format!("hello.{prod}{end}"));
+    let prods: Vec<String> = prods.into_iter().chain(["shop.example.com".to_owned()]).collect();
+    for entry in entries {
+        env.until(SOON, "an answer by its host", async || {
+            Ok(by(entry, "shop.example.com").get("/").await?.body == "prod")
+        })
+        .await?;
+    }
+
+    // Everything that it can write.
+    let wildcards = format!("*.{prod}, *.{prod}.svc, *.{prod}.svc.cluster.local, *.svc, *.local, *.svc.cluster.local");
+    let hosts = format!("{}, {wildcards}, hello, *.example.com, evil.example.org", prods.join(", "));
+    tenant.ask("hello", &hosts).await?;
+    let server = by(Entry::Activator, &format!("hello.{evil}"));
+    ensure!(server.get("/").await?.body == "evil", "its own name is its own");
+    let pods = tenant.space.pods("hello").await?;
+    let address = pods.iter().find_map(|pod| pod.status.as_ref()?.pod_ip.clone()).context("a pod of the tenant's")?;
+    for (n, service) in prods.iter().enumerate() {
+        forge(&tenant, &format!("forged-{n}"), service, &address).await?;
+    }
+    forge(&tenant, "shop", "hello", &address).await?;
+    env.until(SOON, "the host that is free", async || {
+        Ok(by(Entry::Activator, "evil.example.org").get("/").await?.body == "evil")
+    })
+    .await?;
+    let told = tenant.told("hello").await?;
+    for host in prods.iter().chain([&format!("*.{prod}"), &"hello".to_owned(), &"*.svc".to_owned()]) {
+        ensure!(told.contains(&format!("{host} ")), "{host} is missing from {told:?}");
+    }
+    ensure!(!told.contains("evil.example.org"), "{told}");
+
+    let check = async |when: &str| -> anyhow::Result<()> {
+        for (entry, host) in entries.iter().flat_map(|entry| prods.iter().map(move |host| (*entry, host))) {
+            let answer = by(entry, host).get("/").await?;
+            ensure!((answer.status, &answer.body[..]) == (StatusCode::OK, b"prod"), "{when}, {host}: {answer:?}");
+        }
+        let nobody = by(Entry::Activator, &format!("nobody.{prod}")).get("/").await?;
+        ensure!(nobody.status == StatusCode::NOT_FOUND, "{when}: {nobody:?}");
+        Ok(())
+    };
+    check("awake").await?;
+    env.until_asleep("hello").await?;
+    check("asleep").await?;
+    // What activators and autoscalers learn anew they learn the same.
+    env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
+    env.cluster.drain_plane(PlaneId::Activator(0)).await;
+    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
+    env.cluster.start_plane(PlaneId::Activator(0))?;
+    env.cluster.ready_planes(2).await;
+    check("after a restart").await?;
+    tenant.space.delete().await?;
+    env.end().await;
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Clients that would have the activator keep as much as they can: does its memory stay within the limit, and do others
+//! notice?
+//!
+//! The activator is a process of its own with the memory limit of the manifests; nothing enforces the limit, its resident
+//! memory is read. Beside the flood, a workload with a pod gets requests at a steady rate, whose times are taken from
+//! when each was due. Sockets' buffers are the kernel's and not counted, here as in [`crate::client_timeouts`].
+
+mod kinds;
+mod plane;
+
+use crate::pod::PodServer;
+use anyhow::Context;
+pub use kinds::Kind;
+use plane::{Plane, WARM};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// The limit of the manifests (`deploy/kubernetes`).
+pub const LIMIT: u64 = 600 << 20;
+
+/// What 99 in 100 warm requests may take.
+pub const WARM_P99: Duration = Duration::from_millis(50);
+
+/// Connections with warm requests, and the time between two of one.
+const WARM_CLIENTS: u32 = 8;
+const WARM_SPACING: Duration = Duration::from_millis(40);
+
+/// Until all clients of a flood have come.
+const RAMP: Duration = Duration::from_secs(10);
+
+/// A warm request that gets no answer for so long is lost.
+const LOST: Duration = Duration::from_secs(10);
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Figures {
+    kind: Kind,
+    /// The activator's resident memory before, at most, and at the end of the flood, in bytes.
+    pub resident: [u64; 3],
+    /// What warm requests took, in order.
+    pub warm: Vec<Duration>,
+    /// Warm requests without an answer.
+    pub lost: usize,
+    /// Requests held at the end.
+    pub held: u64,
+    refused: Vec<String>,
+}
+
+/// Runs a flood for so long, on this program or on the one that cargo builds in our own profile.
+///
+/// # Errors
+/// Something does not start, or the activator has ended.
+pub fn run(kind: Kind, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<Figures> {
+    let program = program.map_or_else(plane::program, Ok)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
+        let plane = Plane::start(program, LIMIT, pod.address).await?;
+        let before = plane.resident()?;
+        let mut clients = JoinSet::new();
+        let (taken, mut times) = unbounded_channel();
+        for n in 0..WARM_CLIENTS {
+            clients.spawn(warm(plane.address, WARM_SPACING * n / WARM_CLIENTS, taken.clone()));
+        }
+        let start = Instant::now();
+        let number = kind.clients();
+        for n in 0..number {
+            clients.spawn(kind.client(plane.address));
+            tokio::time::sleep_until(start + RAMP * n as u32 / number as u32).await;
+        }
+        tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;
+        let (peak, late) = (plane.peak()?, plane.resident()?);
+        let refused = plane.metrics("zeroscale_refused_total").await.context("the metrics")?;
+        let queued = plane.metrics("kn_revision_request_queued{").await?;
+        let held = queued.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+        clients.shutdown().await;
+        times.close();
+        let (mut warm, mut lost) = (Vec::new(), 0);
+        while let Some(took) = times.recv().await {
+            took.map_or_else(|| lost += 1, |took| warm.push(took));
+        }
+        warm.sort_unstable();
+        Ok(Figures { kind, resident: [before, peak, late], warm, lost, held, refused })
+    })
+}
+
+/// Requests at a steady rate on one connection; says what each took, or that it got no answer.
+async fn warm(activator: SocketAddr, offset: Duration, taken: UnboundedSender<Option<Duration>>) {
+    let request = format!("GET / HTTP/1.1\r\nhost: {WARM}\r\n\r\n");
+    let mut due = Instant::now() + offset;
+    loop {
+        let Ok(mut stream) = TcpStream::connect(activator).await else { continue };
+        let _ = stream.set_nodelay(true);
+        loop {
+            tokio::time::sleep_until(due).await;
+            let exchange = async {
+                stream.write_all(request.as_bytes()).await.ok()?;
+                let mut answer = Vec::new();
+                while !answer.ends_with(b"done") {
+                    (stream.read_buf(&mut answer).await.ok()? > 0).then_some(())?;
+                }
+                Some(due.elapsed())
+            };
+            let took = tokio::time::timeout(LOST, exchange).await.ok().flatten();
+            if taken.send(took).is_err() {
+                return;
+            }
+            due += WARM_SPACING;
+            if took.is_none() {
+                break;
+            }
+        }
+    }
+}
+
+impl Figures {
+    /// What all but this part of warm requests took at most; a part in a thousand.
+    pub fn warm_at(&self, thousandths: usize) -> Duration {
+        self.warm.get(self.warm.len() * thousandths / 1000).copied().unwrap_or(LOST)
+    }
+
+    /// Whether memory and warm requests are within their bounds.
+    pub fn is_good(&self) -> bool {
+        self.resident[1] < LIMIT && self.warm_at(990) < WARM_P99 && self.lost == 0
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [before, peak, late] = self.resident.map(|bytes| bytes / (1 << 20));
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let kind = format!("{:?}", self.kind).to_lowercase();
+        writeln!(f, "{kind:<10} resident {before} MiB before, {peak} at most, {late} at the end, of {}", LIMIT >> 20)?;
+        writeln!(
+            f,
+            "{:<10} {} warm requests: median {:.1} ms, p99 {:.1} ms, worst {:.1} ms, {} lost",
+            "",
+            self.warm.len(),
+            ms(self.warm_at(500)),
+            ms(self.warm_at(990)),
+            ms(self.warm.last().copied().unwrap_or_default()),
+            self.lost,
+        )?;
+        let each = (self.resident[2].saturating_sub(self.resident[0])).checked_div(self.held * 1024);
+        writeln!(
+            f,
+            "{:<10} {} requests held at the end, {} KiB of resident memory each",
+            "",
+            self.held,
+            each.unwrap_or(0)
+        )?;
+        for line in &self.refused {
+            writeln!(f, "{:<10} refused {line}", "")?;
+        }
+        write!(f, "{:<10} {}", "", if self.is_good() { "within the bounds" } else { "BEYOND THE BOUNDS" })
+    }
+}

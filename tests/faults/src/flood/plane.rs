@@ -1,0 +1,212 @@
+//! The activator as a process with a memory limit, and the least of a cluster that it needs.
+
+use anyhow::{Context, ensure};
+use common::backend::Backend;
+use common::names;
+use futures::future::{BoxFuture, FutureExt};
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use local::api::{ApiOptions, ApiServer};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+/// Longest wait for a state that is a matter of a moment.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The activator's own address.
+const IP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 0, 1));
+
+/// The workload with a pod.
+pub(super) const WARM: &str = "warm.ns";
+
+/// The workload without one.
+pub(super) const ASLEEP: &str = "asleep.ns";
+
+/// A running activator; killed when dropped.
+pub(super) struct Plane {
+    /// Where it serves.
+    pub(super) address: SocketAddr,
+    child: Child,
+    _server: ApiServer,
+    _autoscaler: TcpListener,
+    _files: tempfile::TempDir,
+}
+
+impl Plane {
+    /// Starts `program` with a memory limit of so many bytes, and two workloads, of which one is served by `pod`.
+    ///
+    /// # Errors
+    /// Something does not start, or does not serve in time.
+    pub(super) async fn start(program: PathBuf, limit: u64, pod: SocketAddr) -> anyhow::Result<Self> {
+        let server = ApiServer::start(ApiOptions::new("127.78.0.0/24".parse()?)).await?;
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        // Something that exists, in the place of the workloads' ServerlessServices.
+        let mut owner = None;
+        for name in [names::SYSTEM_NAMESPACE, "ns"] {
+            let namespaces: Api<Namespace> = Api::all(client.clone());
+            let made = namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": name}}))?).await?;
+            owner = made.metadata.uid;
+        }
+        let mut warm = None;
+        let files = tempfile::tempdir()?;
+        let path = files.path().join("kubeconfig");
+        std::fs::write(&path, server.kubeconfig())?;
+        // The stat link waits for an answer that never comes.
+        let autoscaler = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let child = Command::new(&program)
+            .env("KUBECONFIG", &path)
+            .env("POD_NAME", "activator-0")
+            .env("POD_IP", IP.to_string())
+            .env("SYSTEM_NAMESPACE", names::SYSTEM_NAMESPACE)
+            .env("ZEROSCALE_MODE", "standalone")
+            .env("ZEROSCALE_STAT_URL", format!("ws://{}", autoscaler.local_addr()?))
+            .env("ZEROSCALE_LISTEN_ADDRESS", IP.to_string())
+            .env("ZEROSCALE_MEMORY_LIMIT", limit.to_string())
+            .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| program.display().to_string())?;
+        let address = SocketAddr::new(IP, names::ACTIVATOR_HTTP1_PORT);
+        let plane = Self { address, child, _server: server, _autoscaler: autoscaler, _files: files };
+        for name in ["warm", "asleep"] {
+            let backend = serde_json::to_string(&Backend::plain(name))?;
+            let labels = json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: name});
+            let service = json!({
+                "metadata": {
+                    "name": names::private_service(name), "labels": labels, "annotations": {names::BACKEND: backend},
+                    "ownerReferences": [{
+                        "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+                        "name": name, "uid": owner, "controller": true,
+                    }],
+                },
+                "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 80}]},
+            });
+            let services: Api<Service> = Api::namespaced(client.clone(), "ns");
+            let made = services.create(&PostParams::default(), &object(service)?).await?;
+            warm = warm.or(made.metadata.uid);
+        }
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {
+                "name": names::private_service("warm"),
+                "labels": {names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: "warm"},
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Service", "name": names::private_service("warm"), "uid": warm,
+                    "controller": true,
+                }],
+            },
+            "ports": [{"name": "http", "port": pod.port()}],
+            "endpoints": [{"addresses": [pod.ip().to_string()]}],
+        });
+        let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "ns");
+        let parameters = PatchParams::apply("faults").force();
+        slices.patch(&names::private_service("warm"), &parameters, &Patch::Apply(&slice)).await?;
+        until("the activator to serve", || plane.answers(WARM).map(|status| status == Some(200)).boxed()).await?;
+        until("the other workload to be known", || plane.answers(ASLEEP).map(|status| status.is_none()).boxed())
+            .await?;
+        Ok(plane)
+    }
+
+    /// Its largest resident memory so far, in bytes.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn peak(&self) -> anyhow::Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// Its resident memory now, in bytes.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn resident(&self) -> anyhow::Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    fn status(&self, field: &str) -> anyhow::Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).context("it has ended")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)).context("it has ended")?;
+        Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
+    }
+
+    /// What the metrics say of a family: the rest of each line that begins with its name.
+    ///
+    /// # Errors
+    /// They are not served.
+    pub(super) async fn metrics(&self, family: &str) -> anyhow::Result<Vec<String>> {
+        let mut stream = TcpStream::connect(SocketAddr::new(IP, 9090)).await?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n").await?;
+        let mut page = Vec::new();
+        stream.read_to_end(&mut page).await?;
+        let page = String::from_utf8_lossy(&page);
+        Ok(page.lines().filter_map(|line| line.strip_prefix(family)).map(str::to_owned).collect())
+    }
+
+    /// The status of an answer within a moment.
+    async fn answers(&self, host: &str) -> Option<u16> {
+        let answer = async {
+            let mut stream = TcpStream::connect(self.address).await.ok()?;
+            let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.ok()?;
+            answer.split(' ').nth(1)?.parse().ok()
+        };
+        tokio::time::timeout(Duration::from_millis(200), answer).await.ok().flatten()
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn object<T: DeserializeOwned>(json: serde_json::Value) -> anyhow::Result<T> {
+    Ok(serde_json::from_value(json)?)
+}
+
+async fn until<'a>(what: &str, reached: impl Fn() -> BoxFuture<'a, bool>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + SOON;
+    while !reached().await {
+        ensure!(Instant::now() < deadline, "waited {SOON:?} for {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// The activator's program, which cargo builds in our own profile, so that what is measured is what is written.
+///
+/// # Errors
+/// It does not build, or is not there.
+pub(super) fn program() -> anyhow::Result<PathBuf> {
+    let us = std::env::current_exe()?;
+    let folder = us.parent().context("a folder")?;
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let profile = folder.file_name().context("a profile")?;
+        let profile = if profile == "debug" { "dev".as_ref() } else { profile };
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "-p", "activator", "--bin", "activator", "--profile"]).arg(profile);
+        ensure!(build.status()?.success(), "the activator does not build");
+    }
+    let program = folder.join("activator");
+    ensure!(program.is_file(), "{} is missing: build it in the same profile", program.display());
+    Ok(program)
+}

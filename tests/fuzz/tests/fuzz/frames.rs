@@ -1,0 +1,103 @@
+//! The request path over HTTP/2: any frames from a client, to a workload that is awake and to one that is asleep.
+//!
+//! # What must hold
+//!
+//! - Nothing panics.
+//! - What the client's requests and frames were charged is given back when it has gone.
+//! - The next client is served.
+
+use crate::requests::{Target, start};
+use bolero::TypeGenerator;
+use fuzz::{INPUTS, TIME};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Small enough for a few frames to be too much.
+const MEMORY_LIMIT: u64 = 4 << 20;
+
+/// Time between two looks at what a client has left, and how many there are at most.
+const LOOK: Duration = Duration::from_micros(100);
+const LOOKS: u32 = 200_000;
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Step {
+    /// A request, or the first part of its head.
+    Head { stream: u8, references: u8, asleep: bool, ends: bool, whole: bool },
+    /// A further part of a head.
+    More { stream: u8, references: u8, whole: bool },
+    /// Frames with data.
+    Data { stream: u8, length: u8, times: u8, ends: bool },
+    /// A frame of any kind.
+    Any { kind: u8, flags: u8, stream: u8, payload: Vec<u8> },
+    /// Neither head nor tail.
+    Raw([u8; 5]),
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags, 0, 0, 0, stream]);
+    bytes.extend(payload);
+    bytes
+}
+
+fn render(step: &Step) -> Vec<u8> {
+    // Streams of clients are odd; few of them, so that frames meet.
+    let odd = |stream: &u8| (stream % 8) * 2 + 1;
+    match step {
+        Step::Head { stream, references, asleep, ends, whole } => {
+            // POST, http, /, the host as a literal, and a field for the table.
+            let host: &[u8] = if *asleep { b"asleep.ns" } else { b"app.ns" };
+            let mut block = vec![0x83, 0x86, 0x84, 0x01, host.len() as u8];
+            block.extend(host);
+            block.extend([0x40, 1, b'x', 3, b'a', b'b', b'c']);
+            block.extend(std::iter::repeat_n(0xbe, usize::from(*references)));
+            frame(1, u8::from(*ends) | u8::from(*whole) << 2, odd(stream), &block)
+        }
+        Step::More { stream, references, whole } => {
+            frame(9, u8::from(*whole) << 2, odd(stream), &vec![0xbe; usize::from(*references) * 16])
+        }
+        Step::Data { stream, length, times, ends } => {
+            let mut bytes =
+                frame(0, 0, odd(stream), &vec![b'x'; usize::from(length % 4)]).repeat(usize::from(*times) * 8);
+            if *ends {
+                bytes.extend(frame(0, 1, odd(stream), b""));
+            }
+            bytes
+        }
+        Step::Any { kind, flags, stream, payload } => frame(kind % 12, *flags, stream % 16, payload),
+        Step::Raw(bytes) => bytes.to_vec(),
+    }
+}
+
+fn check(target: &Target, steps: &[Step], panicked: &AtomicBool) {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(4, 0, 0, b""));
+    steps.iter().for_each(|step| bytes.extend(render(step)));
+    let mut stream = TcpStream::connect(target.address).expect("it listens");
+    let _ = stream.write_all(&bytes);
+    // The answer to the settings, so that some of it has been read.
+    let _ = stream.read(&mut [0; 64]);
+    drop(stream);
+    let left = || (target.activator.held(), target.activator.input());
+    let gone = (0..LOOKS).any(|_| {
+        std::thread::sleep(LOOK);
+        left() == ((0, 0), 0)
+    });
+    assert!(gone, "held and input: {:?}", left());
+    assert!(!panicked.load(Ordering::SeqCst), "a task of the activator panicked");
+    let next = target.exchange(b"GET / HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\n\r\n", true);
+    assert!(next.starts_with(b"HTTP/1.1 200 "), "the next client got {:?}", String::from_utf8_lossy(&next));
+}
+
+#[test]
+fn any_frames_from_a_client() {
+    let panicked = Arc::new(AtomicBool::new(false));
+    crate::requests::watch_tasks(&panicked);
+    let target = std::panic::AssertUnwindSafe(start(Some(MEMORY_LIMIT)));
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Step>>().for_each(move |steps| {
+        check(&target, steps, &panicked);
+    });
+}

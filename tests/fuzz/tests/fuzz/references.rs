@@ -1,0 +1,48 @@
+//! What a PodAutoscaler says that it scales: any text, none of which leaves its place in a path of the API.
+
+use common_api::validation::{is_api_version, is_kind, is_object_name};
+use fuzz::{INPUTS, Piece, TIME, render_text};
+
+const FRAGMENTS: [&str; 22] = [
+    "apps",
+    "v1",
+    "v1beta1",
+    "Deployment",
+    "example.com",
+    "hello",
+    "/",
+    "%2F",
+    "%2e",
+    ".",
+    "..",
+    "../",
+    "?watch=1",
+    "#",
+    ";",
+    "\\",
+    " ",
+    "-",
+    "_",
+    "A",
+    "é",
+    "\u{0}",
+];
+
+#[test]
+fn no_reference_leaves_its_place_in_a_path() {
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Piece>>().for_each(|pieces| {
+        let text = render_text(pieces, &FRAGMENTS);
+        let is_segment = |part: &str| {
+            let plain = part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+            plain && !part.is_empty() && part != "." && !part.contains("..")
+        };
+        if is_kind(&text) || is_object_name(&text) {
+            assert!(is_segment(&text), "{text:?}");
+        }
+        if is_api_version(&text) {
+            let parts: Vec<_> = text.split('/').collect();
+            assert!(parts.len() <= 2 && parts.into_iter().all(is_segment), "{text:?}");
+            assert_eq!(text, text.to_ascii_lowercase(), "one spelling each");
+        }
+    });
+}
