@@ -16,6 +16,7 @@ pub mod key;
 pub mod labels;
 pub mod names;
 pub mod ownership;
+pub mod ports;
 pub mod scaling;
 pub mod stat;
 pub mod time;

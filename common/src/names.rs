@@ -27,10 +27,13 @@ pub const CLASS_HPA: &str = "hpa.autoscaling.knative.dev";
 /// Annotation on a private Service that tells the activator all about a revision: JSON of
 /// [`Backend`](crate::backend::Backend).
 pub const BACKEND: &str = "zeroscale.dev/backend";
-/// Label of the ConfigMaps of the system namespace that say who has which host ([`crate::hosts::ledger`]).
+/// Label of the ConfigMaps of the system namespace that say who has which host ([`crate::hosts::ledger`]) and which port
+/// number ([`crate::ports::ledger`]).
 pub const LEDGER: &str = "zeroscale.dev/ledger";
-/// Value of [`LEDGER`].
+/// Value of [`LEDGER`] for hosts.
 pub const LEDGER_OF_HOSTS: &str = "hosts";
+/// Value of [`LEDGER`] for port numbers.
+pub const LEDGER_OF_PORTS: &str = "ports";
 /// Annotation on an adopted Service that holds its former selector, as JSON.
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
 /// Finalizer on a standalone PodAutoscaler: replicas and Service are given back before it goes.

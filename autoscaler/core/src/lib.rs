@@ -15,7 +15,8 @@
 //! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
 //! [`history::History`] keeps why each revision has the scale it has. [`engine`] lets the HorizontalPodAutoscaler's
 //! rules ([`hpa_core`]) ask for pods beside the decider. [`scale_conflict`] says how soon a scale that somebody undoes is
-//! written again, [`forwarding`] where a stat goes that reached another instance than its revision's owner.
+//! written again, [`forwarding`] where a stat goes that reached another instance than its revision's owner. [`ports`]
+//! gives workloads their port numbers on the activators.
 //!
 //! # Not here
 //!
@@ -33,6 +34,7 @@ pub mod multiscaler;
 pub mod num_activators;
 pub mod path_mode;
 pub mod pod_counts;
+pub mod ports;
 pub mod sample;
 pub mod scale_conflict;
 pub mod scale_status;

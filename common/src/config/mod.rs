@@ -14,6 +14,7 @@ mod leader_election;
 mod logging;
 mod network;
 mod observability;
+mod ports;
 
 pub use autoscaler::{AutoscalerConfig, TARGET_MIN, TARGET_UTILIZATION_RPS, WINDOW_MAX, WINDOW_MIN};
 pub use deployment::DeploymentConfig;
@@ -23,6 +24,7 @@ pub use network::{MeshMode, NetworkConfig};
 pub use observability::{
     MetricsConfig, MetricsProtocol, ObservabilityConfig, OtlpProtocol, TracingConfig, TracingProtocol,
 };
+pub use ports::{PortRange, PortsConfig};
 
 use crate::golang::{self, GoDuration, ParseError};
 use std::collections::BTreeMap;
@@ -40,6 +42,8 @@ pub const LOGGING: &str = "config-logging";
 pub const OBSERVABILITY: &str = "config-observability";
 /// Name of the config map that [`NetworkConfig`] reads.
 pub const NETWORK: &str = "config-network";
+/// Name of the config map that [`PortsConfig`] reads.
+pub const PORTS: &str = "config-ports";
 
 /// A value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -15,7 +15,7 @@ use workspace_tests::imports::{Edge, Imports};
 const ORDERS: &[(&str, &str)] = &[
     (
         "common",
-        "lib > backend election headers hosts key ownership time wire write_rate > annotations stat > \
+        "lib > backend election headers hosts key ownership ports time wire write_rate > annotations stat > \
          config field host labels scaling > golang names",
     ),
     (
@@ -41,7 +41,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "autoscaler-core",
-        "lib > forwarding history metrics multiscaler num_activators pod_counts sample scale_conflict scale_status > \
+        "lib > forwarding history metrics multiscaler num_activators pod_counts ports sample scale_conflict scale_status > \
          decider scale_to_zero > active bounds engine path_mode > max_window window",
     ),
     (

@@ -1,7 +1,9 @@
 //! The kustomizations against the embedded API server: every object is taken, and asks for what exists.
 
 use anyhow::{Context, ensure};
-use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig};
+use common::config::{
+    AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig, PortsConfig,
+};
 use e2e::bare;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -194,6 +196,7 @@ fn the_operators_manual_is_true() -> anyhow::Result<()> {
     check(&map, &Data::new(), &["pod-autoscaler-class"], AutoscalerConfig::from_map)?;
     check(&of("config-deployment")?, &Data::new(), &[], DeploymentConfig::from_map)?;
     check(&of("config-network")?, &Data::new(), &["mesh-compatibility-mode"], NetworkConfig::from_map)?;
+    check(&of("config-ports")?, &Data::new(), &[], PortsConfig::from_map)?;
     let election = of("config-leader-election")?;
     check(&election, &election, &[], LeaderElectionConfig::from_map)?;
     let timing = common_runtime::lease::Timing::STANDALONE;

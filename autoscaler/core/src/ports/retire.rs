@@ -1,0 +1,121 @@
+//! How a number comes back: held, closing, closed, nobody's. The rules and why are in [`super`].
+//!
+//! What has been seen of a number counts from the moment that this process has seen its line in that state, and is begun
+//! again by whoever owns it next. An activator that exists and does not answer holds a number back, for as long as it
+//! does either: numbers are not scarce.
+
+use super::{Activator, Answer, Proofs, SETTLE, Serving};
+use common::ports::ledger::{Entry, State};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Numbers on their way back.
+#[derive(Clone, Debug, Default)]
+pub struct Retiring {
+    numbers: BTreeMap<u16, Seen>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    uid: String,
+    state: State,
+    /// When this process saw the line in its state.
+    since: Instant,
+    /// When no slice had it, and every activator had said what the step waits for.
+    settled: Option<Instant>,
+    /// Those activators, and which process it was.
+    said: BTreeMap<IpAddr, Option<String>>,
+}
+
+impl Seen {
+    /// From when on activators are asked. One that was starting when the number was closed has noticed by then.
+    fn ask_at(&self) -> Instant {
+        if self.state == State::Closed { self.since + SETTLE } else { self.since }
+    }
+
+    /// Whether an activator has said what the step waits for: that it has seen the number closing; or, once it is
+    /// closed, that it does not listen there. (One that is not ready may be about to.)
+    fn is_said(&self, answer: &Answer, serving: Serving) -> bool {
+        match (answer, self.state) {
+            (Answer::Ours(listening), State::Closing) => listening.uid == self.uid && listening.state == State::Closing,
+            (Answer::Refused, State::Closed) => serving == Serving::Ready,
+            _ => false,
+        }
+    }
+}
+
+/// What is to become of a line that nobody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, before this moment or until something more is known.
+    Wait(Option<Instant>),
+    /// Another state; none: the line goes.
+    To {
+        /// The state.
+        state: Option<State>,
+        /// Only if a list read from the API server has no slice with the number.
+        if_unlisted: bool,
+    },
+}
+
+impl Retiring {
+    /// The next step of a line that nobody wants, or has wanted for as long as `patience`.
+    pub fn step(&mut self, number: u16, entry: &Entry, patience: Duration, now: Instant) -> Step {
+        let fresh = || {
+            let (uid, state) = (entry.uid.clone(), entry.state);
+            Seen { uid, state, since: now, settled: None, said: BTreeMap::new() }
+        };
+        let seen = self.numbers.entry(number).or_insert_with(fresh);
+        if seen.uid != entry.uid || seen.state != entry.state {
+            *seen = fresh();
+        }
+        let (at, state) = match (entry.state, seen.settled) {
+            (State::Held, _) => (seen.since + patience, Some(State::Closing)),
+            (State::Closing, Some(settled)) => (settled + SETTLE, Some(State::Closed)),
+            (State::Closed, Some(settled)) => (settled, None),
+            (State::Closing | State::Closed, None) => {
+                return Step::Wait(Some(seen.ask_at()).filter(|at| now < *at));
+            }
+        };
+        if now < at {
+            return Step::Wait(Some(at));
+        }
+        Step::To { state, if_unlisted: entry.state == State::Closing }
+    }
+
+    /// Looks at what the activators, all that exist, have answered on the numbers on their way back, and which numbers
+    /// slices still have. Who has to be asked is returned.
+    pub fn look(
+        &mut self,
+        activators: &[Activator],
+        listed: &BTreeSet<u16>,
+        proofs: &Proofs,
+        now: Instant,
+    ) -> Vec<(IpAddr, u16)> {
+        let mut ask = Vec::new();
+        let due = |seen: &Seen| seen.state != State::Held && now >= seen.ask_at();
+        for (number, seen) in self.numbers.iter_mut().filter(|(_, seen)| due(seen)) {
+            let mut said = BTreeMap::new();
+            for Activator { address, serving } in activators {
+                let answer = proofs.answer_since(*address, *number, seen.ask_at());
+                match answer.filter(|(answer, _)| seen.is_said(answer, *serving)) {
+                    Some((_, instance)) => _ = said.insert(*address, instance.map(str::to_owned)),
+                    None => ask.push((*address, *number)),
+                }
+            }
+            let is_left = !activators.is_empty() && !listed.contains(number);
+            let is_complete = is_left && said.len() == activators.len();
+            // Whoever has come, or come back, is one more to hear; whoever has gone needs no hearing.
+            let is_known = said.iter().all(|(address, instance)| seen.said.get(address) == Some(instance));
+            seen.settled = seen.settled.filter(|_| is_known).or(Some(now)).filter(|_| is_complete);
+            seen.said = said;
+        }
+        ask
+    }
+
+    /// Keeps to numbers that are on their way back.
+    pub fn retain(&mut self, keep: impl Fn(u16, &str) -> bool) {
+        self.numbers.retain(|number, seen| keep(*number, &seen.uid));
+    }
+}

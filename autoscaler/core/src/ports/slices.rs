@@ -1,0 +1,129 @@
+//! Which activators' addresses stand in a workload's slices, and under which number.
+//!
+//! # The rule, for one port and each address
+//!
+//! | the activator | at the port's number | then |
+//! |---|---|---|
+//! | is not in its Service, or is neither ready nor still serving on its way out | | no |
+//! | is ready | proven | yes |
+//! | | is in the slices now, and nothing speaks against it | stays |
+//! | | else is in the slices under a former number that is still open | stays there, until the new one is proven |
+//! | | else | no; it is asked |
+//! | is on its way out and serves | is in the slices now | stays, not ready |
+//!
+//! What speaks against it: a refused connection, or an answer for another workload or of something else. That nothing
+//! was heard does not: who asks may be the one that is cut off.
+//!
+//! # Several ports
+//!
+//! A slice has one list of ports for all of its addresses, so addresses whose ports lead to the same numbers share one:
+//! [`group`]. There is one such for each address family, and most of the time just that.
+
+use super::{Proofs, Verdict};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+/// An activator, as its Service's slices have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activator {
+    /// One of its addresses.
+    pub address: IpAddr,
+    /// Whether it takes requests.
+    pub serving: Serving,
+}
+
+/// Whether an activator takes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// It does.
+    Ready,
+    /// It is on its way out, and still does.
+    Terminating,
+    /// It does not.
+    No,
+}
+
+/// An address in a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// The activator's.
+    pub address: IpAddr,
+    /// Where it listens for the port.
+    pub number: u16,
+    /// The endpoint's condition; one that is not ready serves, and terminates.
+    pub ready: bool,
+}
+
+/// One port of a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Port<'a> {
+    /// The workload.
+    pub uid: &'a str,
+    /// Its number, if the ledger shows one.
+    pub number: Option<u16>,
+    /// Numbers that it had and that are open.
+    pub former: &'a [u16],
+    /// Where its slices lead now, as they were read together with their version.
+    pub listed: &'a [(IpAddr, u16)],
+}
+
+/// What follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// What the slices are to have, in order of the addresses.
+    pub listed: Vec<Listed>,
+    /// Whom to ask, and on which number.
+    pub ask: Vec<(IpAddr, u16)>,
+}
+
+/// Applies the table above.
+pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now: Instant) -> Endpoints {
+    let mut endpoints = Endpoints::default();
+    for Activator { address, serving } in activators.iter().copied() {
+        let verdict = |number: u16| proofs.verdict(address, number, port.uid, now);
+        let stays = |number: &u16| port.listed.contains(&(address, *number)) && verdict(*number) != Verdict::Denied;
+        let is_ready = serving == Serving::Ready;
+        let proven = port.number.filter(|number| is_ready && verdict(*number) == Verdict::Proven);
+        if let Some(number) = port.number.filter(|number| is_ready && verdict(*number) != Verdict::Proven) {
+            let is_known = stays(&number) && verdict(number) == Verdict::Listens;
+            if !is_known {
+                endpoints.ask.push((address, number));
+            }
+        }
+        let kept = || port.number.into_iter().chain(port.former.iter().copied()).find(|number| stays(number));
+        let number = if serving == Serving::No { None } else { proven.or_else(kept) };
+        endpoints.listed.extend(number.map(|number| Listed { address, number, ready: is_ready }));
+    }
+    endpoints.listed.sort_unstable();
+    endpoints
+}
+
+/// Numbers by the names of ports.
+pub type Leads = BTreeMap<String, u16>;
+
+/// One EndpointSlice, or as many as its addresses need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The Service's ports, and where they lead.
+    pub ports: Leads,
+    /// Addresses of one family, in order, and whether they are ready.
+    pub addresses: Vec<(IpAddr, bool)>,
+}
+
+/// Puts the endpoints of all ports together: by family, then by where an address's ports lead.
+pub fn group<'a>(ports: impl IntoIterator<Item = (&'a str, &'a [Listed])>) -> Vec<Slice> {
+    let mut addresses: BTreeMap<IpAddr, (Leads, bool)> = BTreeMap::new();
+    for (name, listed) in ports {
+        for Listed { address, number, ready } in listed {
+            let (numbers, is_ready) = addresses.entry(*address).or_default();
+            numbers.insert(name.to_owned(), *number);
+            *is_ready = *ready;
+        }
+    }
+    let mut slices: BTreeMap<(bool, Leads), Vec<(IpAddr, bool)>> = BTreeMap::new();
+    for (address, (numbers, ready)) in addresses {
+        slices.entry((address.is_ipv6(), numbers)).or_default().push((address, ready));
+    }
+    slices.into_iter().map(|((_, ports), addresses)| Slice { ports, addresses }).collect()
+}

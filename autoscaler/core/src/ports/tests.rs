@@ -1,0 +1,575 @@
+//! Tables for each rule, and histories of births, deaths, edits and restores for what must hold of all of them.
+
+use super::*;
+use common::RevisionKey;
+use common::config::PortRange;
+use common::ports::answer::Listening;
+use common::ports::ledger::{Entry, Ledger, PortId, State};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Instant;
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants")]
+fn epoch() -> Instant {
+    Instant::now()
+}
+
+fn port(name: &str, port: u16) -> PortId {
+    PortId { name: name.to_owned(), port }
+}
+
+fn wanted(name: &str, number: u16) -> Wanted {
+    Wanted { port: port(name, number), listed: None, shown: None }
+}
+
+fn workload(name: &str, ports: Vec<Wanted>) -> Workload {
+    Workload { key: RevisionKey::new("default", name), uid: name.to_owned(), ports }
+}
+
+/// A line as the ledger has it; the uid is the name.
+fn line(text: &str) -> Entry {
+    Entry::parse(text).unwrap_or_else(|| panic!("{text:?}"))
+}
+
+fn ledger(lines: &[(u16, &str)]) -> Ledger {
+    lines.iter().map(|(number, text)| (*number, line(text))).collect()
+}
+
+/// What an owner sees, with nothing out of the ordinary.
+#[derive(Clone, Default)]
+struct Sees {
+    ledger: Ledger,
+    workloads: Vec<Workload>,
+    unreadable: BTreeSet<u16>,
+    listed: BTreeSet<u16>,
+    in_use: BTreeSet<u16>,
+    start: u16,
+}
+
+impl Sees {
+    fn plan(&self, range: (u16, u16), retiring: &mut Retiring, now: Instant) -> Plan {
+        let view = View {
+            range: PortRange { first: range.0, last: range.1 },
+            start: self.start,
+            ledger: &self.ledger,
+            unreadable: &self.unreadable,
+            listed: &self.listed,
+            in_use: &self.in_use,
+            workloads: &self.workloads,
+            is_mine: &|_| true,
+        };
+        plan(&view, retiring, now)
+    }
+}
+
+/// Changes as text: `NUMBER line`, or `NUMBER gone`.
+fn changes(plan: &Plan) -> Vec<String> {
+    let text = |change: &Change| match &change.entry {
+        Some(entry) => format!("{} {entry}{}", change.number, if change.if_unlisted { " if unlisted" } else { "" }),
+        None => format!("{} gone", change.number),
+    };
+    plan.changes.values().flatten().map(text).collect()
+}
+
+fn apply(ledger: &mut Ledger, plan: &Plan) {
+    for change in plan.changes.values().flatten() {
+        match &change.entry {
+            Some(entry) => ledger.insert(change.number, entry.clone()),
+            None => ledger.remove(&change.number),
+        };
+    }
+}
+
+/// Goal: which lines a port's number follows from. Method: one row for each case, with the changes that are planned.
+#[test]
+fn a_port_keeps_its_number_or_gets_one() {
+    let listed = |number: u16| Wanted { listed: Some(number), ..wanted("http", 80) };
+    let shown = |number: u16| Wanted { shown: Some(number), ..wanted("http", 80) };
+    type Row<'a> = (&'a str, Wanted, &'a [(u16, &'a str)], Option<u16>, &'a [&'a str]);
+    let rows: [Row<'_>; 12] = [
+        ("a birth", wanted("http", 80), &[], None, &["100 held default/a a 80 http"]),
+        ("it has one", wanted("http", 80), &[(105, "held default/a a 80 http")], Some(105), &[]),
+        (
+            "renamed",
+            wanted("web", 80),
+            &[(105, "held default/a a 80 http")],
+            Some(105),
+            &["105 held default/a a 80 web"],
+        ),
+        (
+            "renumbered",
+            wanted("http", 81),
+            &[(105, "held default/a a 80 http")],
+            Some(105),
+            &["105 held default/a a 81 http"],
+        ),
+        (
+            "another port",
+            wanted("web", 81),
+            &[(105, "held default/a a 80 http")],
+            None,
+            &["100 held default/a a 81 web", "105 closing default/a a 80 http"],
+        ),
+        (
+            "out of range",
+            wanted("http", 80),
+            &[(50, "held default/a a 80 http")],
+            Some(50),
+            &["100 held default/a a 80 http"],
+        ),
+        (
+            "twice",
+            wanted("http", 80),
+            &[(101, "held default/a a 80 http"), (102, "held default/a a 80 http")],
+            Some(101),
+            &["102 closing default/a a 80 http"],
+        ),
+        (
+            "twice, one of them in slices",
+            listed(102),
+            &[(101, "held default/a a 80 http"), (102, "held default/a a 80 http")],
+            Some(102),
+            &["101 closing default/a a 80 http"],
+        ),
+        ("restored", shown(107), &[], None, &["107 held default/a a 80 http"]),
+        (
+            "restored, and it is another's",
+            shown(107),
+            &[(107, "held default/z z 80")],
+            None,
+            &["100 held default/a a 80 http"],
+        ),
+        ("its line was lost", listed(107), &[], None, &["107 held default/a a 80 http"]),
+        (
+            "its line is closing",
+            listed(101),
+            &[(101, "closing default/a a 80 http")],
+            None,
+            &["100 held default/a a 80 http"],
+        ),
+    ];
+    for (case, wanted, lines, number, expected) in rows {
+        let mut workloads = vec![workload("a", vec![wanted])];
+        workloads.extend(
+            lines.iter().any(|(_, text)| text.contains("/z")).then(|| workload("z", vec![self::wanted("", 80)])),
+        );
+        let sees = Sees { ledger: ledger(lines), workloads, ..Sees::default() };
+        let plan = sees.plan((100, 110), &mut Retiring::default(), epoch());
+        assert_eq!(changes(&plan), expected, "{case}");
+        assert_eq!(plan.ports[&RevisionKey::new("default", "a")][0].number, number, "{case}");
+    }
+}
+
+/// Goal: what cannot have a number says why, and keeps nobody else from one.
+#[test]
+fn problems_are_the_workloads_own() {
+    let now = epoch();
+    let a = |wanted: Wanted| workload("a", vec![wanted]);
+    let sees =
+        |lines: &[(u16, &str)], workloads: Vec<Workload>| Sees { ledger: ledger(lines), workloads, ..Sees::default() };
+    let problem = |sees: &Sees, range| {
+        let plan = sees.plan(range, &mut Retiring::default(), now);
+        (plan.ports[&RevisionKey::new("default", "a")][0].clone(), changes(&plan))
+    };
+
+    let full = sees(&[(100, "held default/b b 80")], vec![a(wanted("", 80)), workload("b", vec![wanted("", 80)])]);
+    let (outcome, planned) = problem(&full, (100, 100));
+    assert_eq!((outcome.number, planned), (None, vec![]));
+    assert!(outcome.problem.is_some_and(|problem| problem.to_string().contains("100-100")));
+
+    let moved = sees(&[(50, "held default/a a 80"), (100, "held default/b b 80")], full.workloads.clone());
+    let (outcome, planned) = problem(&moved, (100, 100));
+    assert_eq!((outcome.number, planned), (Some(50), vec![]), "it keeps what it has");
+    assert!(matches!(outcome.problem, Some(Problem::Exhausted { .. })));
+
+    let mut taken = sees(&[(100, "held default/a a 80")], vec![a(wanted("", 80))]);
+    taken.in_use = [100, 101].into();
+    let (outcome, planned) = problem(&taken, (100, 110));
+    assert_eq!(
+        (outcome, planned),
+        (Outcome { number: Some(100), former: vec![], problem: None }, vec!["102 held default/a a 80".to_owned()])
+    );
+    for number in 103..103 + TRIES_MAX as u16 {
+        taken.ledger.insert(number, line("closing default/a a 80"));
+    }
+    let (outcome, planned) = problem(&taken, (100, 110));
+    assert_eq!((outcome.problem, planned), (Some(Problem::InUse { number: 100, tried: TRIES_MAX }), vec![]));
+    assert_eq!(outcome.former, [103, 104, 105]);
+
+    let shown = Wanted { shown: Some(107), ..wanted("", 80) };
+    let forged = sees(
+        &[(107, "held default/z z 80"), (101, "held default/a a 80")],
+        vec![a(shown), workload("z", vec![wanted("", 80)])],
+    );
+    let (outcome, planned) = problem(&forged, (100, 110));
+    let owner = RevisionKey::new("default", "z");
+    assert_eq!(
+        (outcome.number, outcome.problem, planned),
+        (Some(101), Some(Problem::NotOurs { number: 107, owner }), vec![])
+    );
+
+    let twice = sees(&[(101, "held default/a a 80"), (102, "held default/a a 80")], vec![a(wanted("", 80))]);
+    let (outcome, _) = problem(&twice, (100, 110));
+    assert_eq!(outcome.problem, Some(Problem::Duplicate { kept: 101, closed: vec![102] }));
+    assert_eq!(outcome.former, [102]);
+}
+
+/// Goal: what cannot be read, what any slice has, and what is in use elsewhere is given to nobody; the search goes round.
+#[test]
+fn a_free_number_is_nobodys() {
+    let sees = Sees {
+        ledger: ledger(&[(108, "held default/z z 80")]),
+        workloads: ["a", "b", "c"].map(|name| workload(name, vec![wanted("", 80)])).into(),
+        unreadable: [109].into(),
+        listed: [100].into(),
+        in_use: [101].into(),
+        start: 107,
+    };
+    let mut retiring = Retiring::default();
+    let planned = changes(&sees.plan((100, 110), &mut retiring, epoch()));
+    let expected = ["107 held default/a a 80", "110 held default/b b 80", "102 held default/c c 80"];
+    assert_eq!(planned, expected);
+    let elsewhere = Sees { start: 5000, ..sees };
+    assert_eq!(changes(&elsewhere.plan((100, 110), &mut retiring, epoch()))[0], "102 held default/a a 80");
+}
+
+/// Goal: ten thousand births are one plan of twenty maps, and what they write is what they have.
+#[test]
+fn ten_thousand_births_are_twenty_writes() {
+    let workloads = (0..10_000).map(|index| workload(&format!("w{index}"), vec![wanted("http", 80)])).collect();
+    let mut sees = Sees { workloads, start: 25_000, ..Sees::default() };
+    let (now, mut retiring) = (epoch(), Retiring::default());
+    let plan = sees.plan((20_000, 29_999), &mut retiring, now);
+    assert_eq!(plan.changes.len(), 20);
+    apply(&mut sees.ledger, &plan);
+    let settled = sees.plan((20_000, 29_999), &mut retiring, now);
+    assert!(settled.changes.is_empty());
+    let numbers: BTreeSet<u16> = settled.ports.values().filter_map(|ports| ports[0].number).collect();
+    assert_eq!(numbers.len(), 10_000);
+}
+
+const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const B: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+
+fn ours(instance: &str, uid: &str, state: State) -> Answer {
+    Answer::Ours(Listening { instance: instance.to_owned(), uid: uid.to_owned(), state })
+}
+
+fn activators(list: &[(IpAddr, Serving)]) -> Vec<Activator> {
+    list.iter().map(|(address, serving)| Activator { address: *address, serving: *serving }).collect()
+}
+
+/// Goal: what is known of an address and number after each answer, and for how long.
+#[test]
+fn an_answer_is_its_process_and_holds_for_a_while() {
+    let (now, mut proofs) = (epoch(), Proofs::default());
+    let at = |seconds: u64| now + Duration::from_secs(seconds);
+    let held = |instance| ours(instance, "a", State::Held);
+    // (sent at, answer) -> verdict for a, at the time
+    let rows = [
+        ((0, held("1")), Verdict::Proven),
+        ((2, Answer::Silent), Verdict::Proven),
+        ((3, ours("1", "a", State::Closing)), Verdict::Listens),
+        ((1, held("1")), Verdict::Listens), // Overtaken.
+        ((4, ours("1", "b", State::Held)), Verdict::Denied),
+        ((5, held("1")), Verdict::Proven),
+        ((6, Answer::Refused), Verdict::Denied),
+        ((7, held("2")), Verdict::Proven),
+        ((6, held("1")), Verdict::Proven), // Of a process that is no more.
+        ((8, Answer::Foreign), Verdict::Denied),
+    ];
+    for ((sent, answer), verdict) in rows {
+        proofs.record(A, 100, answer.clone(), at(sent));
+        assert_eq!(proofs.verdict(A, 100, "a", at(sent.max(8))), verdict, "{answer:?} at {sent}");
+    }
+    proofs.record(A, 100, held("2"), at(9));
+    proofs.record(A, 101, held("2"), at(9));
+    assert_eq!(proofs.verdict(A, 100, "a", at(9) + PROOF_HOLDS - Duration::from_nanos(1)), Verdict::Proven);
+    assert_eq!(proofs.verdict(A, 100, "a", at(9) + PROOF_HOLDS), Verdict::Listens);
+    assert_eq!(proofs.verdict(B, 100, "a", at(9)), Verdict::Unknown);
+    proofs.record(A, 101, held("3"), at(10));
+    assert_eq!(proofs.verdict(A, 100, "a", at(10)), Verdict::Unknown, "a new process must answer anew");
+    assert_eq!(proofs.verdict(A, 101, "a", at(10)), Verdict::Proven);
+    proofs.follow(&activators(&[(A, Serving::Terminating)]), |number| number == 101, at(11));
+    assert_eq!(proofs.verdict(A, 101, "a", at(11)), Verdict::Proven);
+    proofs.follow(&activators(&[(A, Serving::No)]), |_| true, at(12));
+    assert_eq!(proofs.verdict(A, 101, "a", at(12)), Verdict::Unknown, "it may come back as another process");
+    proofs.record(A, 101, held("3"), at(11));
+    assert_eq!(proofs.verdict(A, 101, "a", at(13)), Verdict::Unknown, "asked before, and answered late");
+    proofs.record(A, 101, held("3"), at(13));
+    assert_eq!(proofs.verdict(A, 101, "a", at(13)), Verdict::Proven);
+}
+
+/// Goal: a number is in use once something else has answered at a ready activator for [`FOREIGN_HOLDS`], no sooner.
+#[test]
+fn a_number_is_in_use_only_after_a_while() {
+    let (now, mut proofs) = (epoch(), Proofs::default());
+    let (ready, other) = (BTreeSet::from([A]), BTreeSet::from([B]));
+    for (at, answer, expected) in [
+        (0, Answer::Foreign, false),
+        (9, Answer::Foreign, false),
+        (10, Answer::Foreign, true),
+        (11, Answer::Refused, false),
+        (12, Answer::Foreign, false),
+        (22, Answer::Foreign, true),
+    ] {
+        proofs.record(A, 100, answer, now + Duration::from_secs(at));
+        assert_eq!(proofs.in_use(&ready), if expected { [100].into() } else { BTreeSet::new() }, "at {at}");
+        assert!(proofs.in_use(&other).is_empty());
+    }
+}
+
+/// Goal: the table of [`slices`], row by row.
+#[test]
+fn an_address_is_listed_where_it_listens() {
+    use Serving::{No, Ready, Terminating};
+    let (now, held) = (epoch(), || ours("1", "a", State::Held));
+    let closing = || ours("1", "a", State::Closing);
+    type Row<'a> = (&'a str, Serving, &'a [(u16, Answer)], &'a [u16], Option<(u16, bool)>, &'a [u16]);
+    let rows: [Row<'_>; 15] = [
+        ("nobody was asked", Ready, &[], &[], None, &[100]),
+        ("proven", Ready, &[(100, held())], &[], Some((100, true)), &[]),
+        ("proven, in transit from a former number", Ready, &[(100, held())], &[90], Some((100, true)), &[]),
+        ("not proven yet, so it stays where it was", Ready, &[(90, held())], &[90], Some((90, true)), &[100]),
+        ("former and closing", Ready, &[(90, closing())], &[90], Some((90, true)), &[100]),
+        ("former and closed already", Ready, &[(90, Answer::Refused)], &[90], None, &[100]),
+        ("listed, by an owner that has just begun", Ready, &[], &[100], Some((100, true)), &[100]),
+        ("listed, and refused", Ready, &[(100, Answer::Refused)], &[100], None, &[100]),
+        ("listed, and another's", Ready, &[(100, ours("1", "b", State::Held))], &[100], None, &[100]),
+        ("listed, and something else", Ready, &[(100, Answer::Foreign)], &[100], None, &[100]),
+        ("listed, and closing by now", Ready, &[(100, closing())], &[100], Some((100, true)), &[]),
+        ("closing, and not listed", Ready, &[(100, closing())], &[], None, &[100]),
+        ("on its way out", Terminating, &[(100, held())], &[100], Some((100, false)), &[]),
+        ("on its way out, and not listed", Terminating, &[(100, held())], &[], None, &[]),
+        ("not ready", No, &[(100, held())], &[100], None, &[]),
+    ];
+    for (case, serving, answers, listed, expected, ask) in rows {
+        let mut proofs = Proofs::default();
+        answers.iter().for_each(|(number, answer)| proofs.record(A, *number, answer.clone(), now));
+        let listed: Vec<_> = listed.iter().map(|number| (A, *number)).collect();
+        let port = slices::Port { uid: "a", number: Some(100), former: &[90], listed: &listed };
+        let found = endpoints(&port, &activators(&[(A, serving)]), &proofs, now);
+        let expected: Vec<_> =
+            expected.map(|(number, ready)| Listed { address: A, number, ready }).into_iter().collect();
+        assert_eq!(found.listed, expected, "{case}");
+        assert_eq!(found.ask, ask.iter().map(|number| (A, *number)).collect::<Vec<_>>(), "{case}");
+        let gone = endpoints(&port, &[], &proofs, now);
+        assert_eq!(gone.listed, [], "{case}: an activator that is gone");
+    }
+}
+
+/// Goal: one slice for each family, unless addresses have other numbers.
+#[test]
+fn slices_are_grouped_by_family_and_numbers() {
+    let c = IpAddr::from([10, 0, 0, 3]);
+    let at = |address, number| Listed { address, number, ready: address != c };
+    let (http, admin) = ([at(A, 100), at(B, 100), at(c, 100)], [at(A, 101), at(B, 101)]);
+    let slices = slices::group([("http", &http[..]), ("admin", &admin[..])]);
+    let both: BTreeMap<String, u16> = [("http".to_owned(), 100), ("admin".to_owned(), 101)].into();
+    let expected = [
+        slices::Slice { ports: both.clone(), addresses: vec![(A, true)] },
+        slices::Slice { ports: [("http".to_owned(), 100)].into(), addresses: vec![(c, false)] },
+        slices::Slice { ports: both, addresses: vec![(B, true)] },
+    ];
+    assert_eq!(slices, expected);
+}
+
+/// Goal: each step of the way back waits for what the one before has set going.
+/// Method: one line, two activators, time by hand; at each moment what is planned and who is asked.
+#[test]
+fn a_number_comes_back_slowly() {
+    let (epoch, mut retiring, mut proofs) = (epoch(), Retiring::default(), Proofs::default());
+    let none = BTreeSet::new();
+    let at = |seconds: u64| epoch + Duration::from_secs(seconds);
+    let both = activators(&[(A, Serving::Ready), (B, Serving::Ready)]);
+    let mut sees = Sees { ledger: ledger(&[(100, "held default/a a 80")]), ..Sees::default() };
+    let mut step = |retiring: &mut Retiring, now| {
+        let plan = sees.plan((100, 110), retiring, now);
+        apply(&mut sees.ledger, &plan);
+        changes(&plan)
+    };
+    assert_eq!(step(&mut retiring, at(0)), [""; 0], "it may only not have been seen yet");
+    assert_eq!(step(&mut retiring, at(9)), [""; 0]);
+    assert_eq!(step(&mut retiring, at(10)), ["100 closing default/a a 80"]);
+    assert_eq!(step(&mut retiring, at(11)), [""; 0]);
+
+    proofs.record(A, 100, ours("1", "a", State::Closing), at(10)); // Before the line was seen closing.
+    assert_eq!(retiring.look(&both, &none, &proofs, at(12)), [(A, 100), (B, 100)]);
+    for (address, answer) in [(A, ours("1", "a", State::Closing)), (B, Answer::Refused)] {
+        proofs.record(address, 100, answer, at(12));
+    }
+    assert_eq!(retiring.look(&both, &none, &proofs, at(13)), [(B, 100)], "it may not have heard of the number yet");
+    proofs.record(B, 100, ours("2", "a", State::Held), at(14));
+    assert_eq!(retiring.look(&both, &none, &proofs, at(15)), [(B, 100)]);
+    proofs.record(B, 100, ours("2", "a", State::Closing), at(16));
+    assert_eq!(retiring.look(&both, &none, &proofs, at(20)), []);
+    assert_eq!(step(&mut retiring, at(79)), [""; 0]);
+
+    assert_eq!(retiring.look(&both, &[100].into(), &proofs, at(79)), [], "a slice has it after all: it counts anew");
+    assert_eq!(retiring.look(&both, &none, &proofs, at(79)), []);
+    proofs.record(A, 100, ours("3", "a", State::Closing), at(79)); // Another process: likewise.
+    assert_eq!(retiring.look(&both, &none, &proofs, at(80)), []);
+    assert_eq!(step(&mut retiring, at(139)), [""; 0]);
+    assert_eq!(step(&mut retiring, at(140)), ["100 closed default/a a 80 if unlisted"]);
+
+    assert_eq!(step(&mut retiring, at(140)), [""; 0]);
+    assert_eq!(retiring.look(&both, &none, &proofs, at(199)), [], "nobody is asked before");
+    assert_eq!(retiring.look(&both, &none, &proofs, at(200)).len(), 2);
+    proofs.record(A, 100, Answer::Refused, at(201));
+    proofs.record(B, 100, Answer::Foreign, at(201));
+    assert_eq!(
+        retiring.look(&both, &none, &proofs, at(202)),
+        [(B, 100)],
+        "something else is there: nobody else is sent to it"
+    );
+    assert_eq!(step(&mut retiring, at(203)), [""; 0]);
+    proofs.record(B, 100, Answer::Refused, at(204));
+    let starting = activators(&[(A, Serving::Ready), (B, Serving::No)]);
+    assert_eq!(retiring.look(&starting, &none, &proofs, at(205)), [(B, 100)], "it may be about to listen");
+    assert_eq!(retiring.look(&both, &none, &proofs, at(206)), []);
+    assert_eq!(step(&mut retiring, at(206)), ["100 gone"]);
+}
+
+/// Something that happens to the workloads of two owners that do not know of each other.
+#[derive(Clone, Debug)]
+enum Happens {
+    Born(usize),
+    Gone(usize),
+    Renamed(usize),
+    Range(bool),
+    Shows(usize, u16),
+    InUse(u16),
+    Lost(u16),
+    Passes(u64),
+    /// An owner plans with what it saw last, or looks first.
+    Plans {
+        owner: usize,
+        looks: bool,
+    },
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        3 => (0..6usize).prop_map(Happens::Born),
+        2 => (0..6usize).prop_map(Happens::Gone),
+        1 => (0..6usize).prop_map(Happens::Renamed),
+        1 => any::<bool>().prop_map(Happens::Range),
+        1 => (0..6usize, 96..112u16).prop_map(|(index, number)| Happens::Shows(index, number)),
+        1 => (100..110u16).prop_map(Happens::InUse),
+        1 => (96..112u16).prop_map(Happens::Lost),
+        3 => (1..90u64).prop_map(Happens::Passes),
+        9 => (0..2usize, any::<bool>()).prop_map(|(owner, looks)| Happens::Plans { owner, looks }),
+    ]
+}
+
+proptest! {
+    /// Goal: whatever happens, and though two owners plan from views that lag, a number goes from one workload to another
+    /// only by way of having been closed, and a workload that asks has a number while there are any.
+    /// Method: one ledger that refuses what is planned from an old version of it; activators that do as the ledger says.
+    #[test]
+    fn a_number_changes_hands_only_when_it_is_closed(history in prop::collection::vec(happens(), 1..120)) {
+        let mut now = epoch();
+        let (mut ledger, mut version) = (Ledger::new(), 0u64);
+        let mut live: BTreeMap<usize, (u32, Workload)> = BTreeMap::new();
+        let mut owners = [(); 2].map(|()| (Sees::default(), 0u64, Retiring::default(), Proofs::default()));
+        let mut range = (100, 107);
+        let mut births = 0;
+        let both = activators(&[(A, Serving::Ready), (B, Serving::Ready)]);
+        for event in history {
+            match event {
+                Happens::Born(index) => {
+                    births += 1;
+                    let uid = format!("{index}-{births}");
+                    let key = RevisionKey::new("default", format!("w{index}"));
+                    live.entry(index).or_insert((births, Workload { key, uid, ports: vec![wanted("http", 80)] }));
+                }
+                Happens::Gone(index) => _ = live.remove(&index),
+                Happens::Renamed(index) => if let Some((_, workload)) = live.get_mut(&index) {
+                    let name = if workload.ports[0].port.name == "http" { "web" } else { "http" };
+                    workload.ports[0].port.name = name.to_owned();
+                },
+                Happens::Range(is_moved) => range = if is_moved { (104, 111) } else { (100, 107) },
+                Happens::Shows(index, number) => if let Some((_, workload)) = live.get_mut(&index) {
+                    workload.ports[0].shown = Some(number);
+                },
+                Happens::InUse(number) => owners.iter_mut().for_each(|(sees, ..)| _ = sees.in_use.insert(number)),
+                Happens::Lost(number) => {
+                    // A line that is edited by hand into what nobody can read.
+                    let is_free = !ledger.contains_key(&number);
+                    if is_free {
+                        owners.iter_mut().for_each(|(sees, ..)| _ = sees.unreadable.insert(number));
+                    }
+                }
+                Happens::Passes(seconds) => now += Duration::from_secs(seconds),
+                Happens::Plans { owner, looks } => {
+                    let (sees, seen, retiring, proofs) = &mut owners[owner];
+                    if looks {
+                        sees.ledger.clone_from(&ledger);
+                        *seen = version;
+                        sees.workloads = live.values().map(|(_, workload)| workload.clone()).collect();
+                        sees.in_use.clear();
+                        for (address, number) in retiring.look(&both, &BTreeSet::new(), proofs, now) {
+                            let answer = match ledger.get(&number) {
+                                Some(entry) if entry.state.is_open() => ours("1", &entry.uid, entry.state),
+                                _ => Answer::Refused,
+                            };
+                            proofs.record(address, number, answer, now);
+                        }
+                    }
+                    let planned = sees.plan(range, retiring, now);
+                    let mut numbers = BTreeSet::new();
+                    for change in planned.changes.values().flatten() {
+                        prop_assert!(numbers.insert(change.number), "one change for each line: {:?}", planned.changes);
+                    }
+                    if planned.changes.is_empty() || *seen != version {
+                        continue; // Refused: compare and set.
+                    }
+                    for change in planned.changes.values().flatten() {
+                        let before = ledger.get(&change.number);
+                        match (before, &change.entry) {
+                            (Some(old), Some(new)) => {
+                                prop_assert_eq!(&old.uid, &new.uid, "a line changes hands");
+                                prop_assert!(old.state <= new.state, "{old} becomes {new}");
+                            }
+                            (Some(old), None) => prop_assert_eq!(old.state, State::Closed),
+                            (None, Some(new)) => {
+                                prop_assert_eq!(new.state, State::Held);
+                                prop_assert!((range.0..=range.1).contains(&change.number));
+                                prop_assert!(!sees.unreadable.contains(&change.number));
+                            }
+                            (None, None) => prop_assert!(false, "nothing goes twice"),
+                        }
+                    }
+                    apply(&mut ledger, &planned);
+                    version += 1;
+                }
+            }
+        }
+        // In peace everybody has a number of the range, or it is exhausted; then nothing is planned any more.
+        let (sees, _, retiring, proofs) = &mut owners[0];
+        sees.in_use.clear();
+        sees.workloads = live.values().map(|(_, workload)| workload.clone()).collect();
+        for _ in 0..40 {
+            sees.ledger.clone_from(&ledger);
+            now += Duration::from_secs(61);
+            for (address, number) in retiring.look(&both, &BTreeSet::new(), proofs, now) {
+                let answer = match ledger.get(&number) {
+                    Some(entry) if entry.state.is_open() => ours("1", &entry.uid, entry.state),
+                    _ => Answer::Refused,
+                };
+                proofs.record(address, number, answer, now);
+            }
+            let planned = sees.plan(range, retiring, now);
+            apply(&mut ledger, &planned);
+        }
+        sees.ledger.clone_from(&ledger);
+        let planned = sees.plan(range, retiring, now);
+        prop_assert_eq!(changes(&planned), Vec::<String>::new(), "it comes to rest");
+        let held: BTreeSet<u16> = planned.ports.values().filter_map(|ports| ports[0].number).collect();
+        let free = (range.0..=range.1).filter(|number| !ledger.contains_key(number) && !sees.unreadable.contains(number));
+        prop_assert!(held.len() == sees.workloads.len() || free.count() == 0, "{ledger:?}");
+        let named: BTreeSet<&str> = sees.workloads.iter().map(|workload| workload.uid.as_str()).collect();
+        prop_assert!(ledger.values().all(|entry| named.contains(entry.uid.as_str())), "what is nobody's came back");
+    }
+}

@@ -1,0 +1,57 @@
+//! What an activator answers on a workload's number to who asks with `K-Network-Probe: activator`.
+//!
+//! Beside status and body of every such answer (200, `activator`), the header [`HEADER`]:
+//! `INSTANCE UID held` or `INSTANCE UID closing`: which process answers, whose number this is to it, and whether it may
+//! be written into slices. The instance is chosen at each start, so that a process that comes back at the same address
+//! is told from the one before.
+
+use super::ledger::State;
+use std::fmt;
+
+/// Name of the header, in lower case.
+pub const HEADER: &str = "zeroscale-port";
+
+/// What the header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// The process that answers, until it ends.
+    pub instance: String,
+    /// uid of the ZeroScaler whose number this is.
+    pub uid: String,
+    /// As the ledger has it, to the process that answers.
+    pub state: State,
+}
+
+impl Listening {
+    /// Reads the header's value.
+    pub fn parse(value: &str) -> Option<Self> {
+        let mut words = value.split_ascii_whitespace().map(str::to_owned);
+        let (instance, uid) = (words.next()?, words.next()?);
+        let state = State::parse(&words.next()?).filter(|state| state.is_open())?;
+        words.next().is_none().then_some(Self { instance, uid, state })
+    }
+}
+
+/// The header's value.
+impl fmt::Display for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.instance, self.uid, self.state.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_it_is_written() {
+        for (value, state) in [("i7 0b7d held", Some(State::Held)), ("i7 0b7d closing", Some(State::Closing))] {
+            let read = Listening::parse(value);
+            assert_eq!(read.as_ref().map(|read| read.state), state);
+            assert_eq!(read.map(|read| read.to_string()).as_deref(), Some(value));
+        }
+        for value in ["", "i7", "i7 0b7d", "i7 0b7d closed", "i7 0b7d held x"] {
+            assert_eq!(Listening::parse(value), None, "{value:?}");
+        }
+    }
+}

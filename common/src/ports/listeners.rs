@@ -1,0 +1,166 @@
+//! What an activator listens on: all numbers that the ledger has open, each for the workload that it names.
+//!
+//! [`Listeners::follow`] compares what is bound with what the ledger says and answers with what is to be bound and
+//! unbound. It knows no socket: what cannot be bound is asked for again, by whoever carries this out.
+//!
+//! # Never from one workload to another
+//!
+//! A number is given to somebody else only after every activator was seen without it, so no process sees a number change
+//! hands while it is bound. If the ledger says so all the same, somebody has put an old ledger back. Slices may lead
+//! here for either of them then: the number is closed, and bound for its new workload only after [`SETTLE`], by when
+//! slices have moved away from it. Clients are refused meanwhile, and never misled.
+//!
+//! # A line that is gone
+//!
+//! A number's line goes only after it was closed. One that vanishes before (a map was deleted by hand) is written again
+//! as soon as its workload's owner sees it, so the number stays bound for [`SETTLE`].
+
+use super::ledger::{Entry, Ledger};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// From the moment that nobody may write a number into a slice any more to the moment that no slice, nor anybody who
+/// follows slices, has it.
+pub const SETTLE: Duration = Duration::from_secs(60);
+
+/// What an activator has bound, and what it must not bind yet.
+#[derive(Clone, Debug, Default)]
+pub struct Listeners {
+    bound: BTreeMap<u16, Bound>,
+    barred: BTreeMap<u16, Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    entry: Entry,
+    /// Since when the ledger has had no line for it.
+    vanished: Option<Instant>,
+}
+
+/// What is to be done with a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Listen on this number.
+    Bind(u16),
+    /// Stop to accept connections there; those that stand go on.
+    Unbind(u16),
+}
+
+impl Listeners {
+    /// What changes, unbinding first. The same again as long as the ledger is the same, but for what time brings
+    /// ([`Self::wake`]).
+    pub fn follow(&mut self, ledger: &Ledger, now: Instant) -> Vec<Action> {
+        let (mut unbound, mut actions) = (Vec::new(), Vec::new());
+        self.barred.retain(|_, until| now < *until);
+        for (number, bound) in &mut self.bound {
+            match ledger.get(number) {
+                Some(entry) if entry.uid == bound.entry.uid && entry.state.is_open() => {
+                    bound.entry.clone_from(entry);
+                    bound.vanished = None;
+                }
+                Some(entry) if entry.uid == bound.entry.uid => unbound.push(*number),
+                Some(_) => {
+                    self.barred.insert(*number, now + SETTLE);
+                    unbound.push(*number);
+                }
+                None if now < *bound.vanished.get_or_insert(now) + SETTLE => {}
+                None => unbound.push(*number),
+            }
+        }
+        for number in unbound {
+            self.bound.remove(&number);
+            actions.push(Action::Unbind(number));
+        }
+        for (number, entry) in ledger.iter().filter(|(_, entry)| entry.state.is_open()) {
+            if !self.bound.contains_key(number) && !self.barred.contains_key(number) {
+                self.bound.insert(*number, Bound { entry: entry.clone(), vanished: None });
+                actions.push(Action::Bind(*number));
+            }
+        }
+        actions
+    }
+
+    /// Whose a number is; none where this does not listen.
+    pub fn entry(&self, number: u16) -> Option<&Entry> {
+        self.bound.get(&number).map(|bound| &bound.entry)
+    }
+
+    /// All numbers, and whose they are.
+    pub fn entries(&self) -> impl Iterator<Item = (u16, &Entry)> {
+        self.bound.iter().map(|(number, bound)| (*number, &bound.entry))
+    }
+
+    /// When time alone changes something; then the same ledger is to be followed again.
+    pub fn wake(&self) -> Option<Instant> {
+        let vanished = self.bound.values().filter_map(|bound| Some(bound.vanished? + SETTLE));
+        self.barred.values().copied().chain(vanished).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::{PortId, State};
+    use super::*;
+    use crate::RevisionKey;
+
+    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants")]
+    fn epoch() -> Instant {
+        Instant::now()
+    }
+
+    fn ledger(lines: &[(u16, &str, State)]) -> Ledger {
+        let port = PortId { name: "http".to_owned(), port: 80 };
+        let entry = |uid: &str, state| {
+            let (key, uid) = (RevisionKey::new("default", uid), uid.to_owned());
+            Entry { state, key, uid, port: port.clone() }
+        };
+        lines.iter().map(|(number, uid, state)| (*number, entry(uid, *state))).collect()
+    }
+
+    /// Goal: what is open is bound, to the end of its closing and no longer.
+    #[test]
+    fn a_number_is_bound_while_it_is_open() {
+        let (now, mut listeners) = (epoch(), Listeners::default());
+        type Row<'a> = (&'a [(u16, &'a str, State)], &'a [Action]);
+        let rows: [Row<'_>; 6] = [
+            (&[(1, "a", State::Held), (2, "b", State::Held)], &[Action::Bind(1), Action::Bind(2)]),
+            (&[(1, "a", State::Closing), (2, "b", State::Held), (3, "c", State::Closed)], &[]),
+            (&[(1, "a", State::Closed), (2, "b", State::Held)], &[Action::Unbind(1)]),
+            (&[(2, "b", State::Held)], &[]),
+            (&[(1, "c", State::Held), (2, "b", State::Held)], &[Action::Bind(1)]),
+            (&[(1, "c", State::Closing), (2, "b", State::Held)], &[]),
+        ];
+        for (lines, expected) in rows {
+            assert_eq!(listeners.follow(&ledger(lines), now), expected, "{lines:?}");
+        }
+        assert_eq!(listeners.entry(1).map(|entry| (entry.uid.as_str(), entry.state)), Some(("c", State::Closing)));
+        assert_eq!((listeners.entries().count(), listeners.wake()), (2, None));
+    }
+
+    /// Goal: a ledger from a backup makes no number somebody else's at once.
+    #[test]
+    fn a_number_that_changes_hands_is_closed_first() {
+        let (now, mut listeners) = (epoch(), Listeners::default());
+        listeners.follow(&ledger(&[(1, "a", State::Held)]), now);
+        let other = ledger(&[(1, "b", State::Held)]);
+        assert_eq!(listeners.follow(&other, now), [Action::Unbind(1)]);
+        assert_eq!(listeners.wake(), Some(now + SETTLE));
+        assert_eq!(listeners.follow(&other, now + SETTLE - Duration::from_nanos(1)), []);
+        assert_eq!(listeners.follow(&other, now + SETTLE), [Action::Bind(1)]);
+        assert_eq!(listeners.wake(), None);
+    }
+
+    /// Goal: a map deleted by hand closes nothing before its lines can have been written again.
+    #[test]
+    fn a_number_whose_line_vanishes_stays_for_a_while() {
+        let (now, mut listeners) = (epoch(), Listeners::default());
+        let held = ledger(&[(1, "a", State::Held)]);
+        listeners.follow(&held, now);
+        assert_eq!(listeners.follow(&Ledger::new(), now), []);
+        let later = now + Duration::from_secs(59);
+        assert_eq!(listeners.follow(&held, later), []);
+        assert_eq!(listeners.follow(&Ledger::new(), later), []);
+        assert_eq!(listeners.follow(&Ledger::new(), later + Duration::from_secs(59)), [], "it counts anew");
+        assert_eq!(listeners.follow(&Ledger::new(), later + SETTLE), [Action::Unbind(1)]);
+    }
+}
