@@ -1,12 +1,13 @@
-//! The CustomResourceDefinitions, made from the types: names, columns and required fields are upstream's.
+//! The CustomResourceDefinitions, made from the types. Those shared with Knative have upstream's names, columns and
+//! required fields; our own is put together in [`crate::zeroscaler::crd`].
 //!
-//! The schema is stricter than upstream's in one way: `protocolType`, `mode` and `reachability` admit their values
+//! Their schema is stricter than upstream's in one way: `protocolType`, `mode` and `reachability` admit their values
 //! alone. Where no webhook runs nothing else would refuse a wrong one, and typed clients could not even list it.
 //!
-//! `cargo run -p common-api --example crds` writes them to `deploy/kubernetes/crds`; a test fails while those files
-//! are stale.
+//! `cargo run -p common-api --example crds` writes them to `deploy/kubernetes/crds`, and the manual's page of our
+//! own; a test fails while those files are stale.
 
-use crate::{Metric, PodAutoscaler, ServerlessService};
+use crate::{Metric, PodAutoscaler, ServerlessService, zeroscaler};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, JSON, JSONSchemaProps,
 };
@@ -19,9 +20,15 @@ const INSTALL_LABEL: &str = "knative.dev/crd-install";
 const READY_STATUS: &str = ".status.conditions[?(@.type==\"Ready\")].status";
 const READY_REASON: &str = ".status.conditions[?(@.type==\"Ready\")].reason";
 
-/// All of them: PodAutoscaler, Metric, ServerlessService.
+/// All of them: those shared with Knative, and our own.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![pod_autoscaler(), metric(), serverless_service()]
+    let [pod_autoscaler, metric, serverless_service] = shared();
+    vec![pod_autoscaler, metric, serverless_service, zeroscaler::crd::crd()]
+}
+
+/// Those shared with Knative.
+fn shared() -> [CustomResourceDefinition; 3] {
+    [pod_autoscaler(), metric(), serverless_service()]
 }
 
 /// The files that hold them, by name, and a kustomization that names those.
@@ -142,7 +149,7 @@ mod tests {
             ("metrics.autoscaling.internal.knative.dev", None),
             ("serverlessservices.networking.internal.knative.dev", Some(vec!["sks"])),
         ];
-        for (crd, (name, short)) in crds().iter().zip(rows) {
+        for (crd, (name, short)) in shared().iter().zip(rows) {
             assert_eq!(crd.metadata.name.as_deref(), Some(name));
             let found: Vec<&str> = crd.spec.names.short_names.iter().flatten().map(String::as_str).collect();
             assert_eq!(found, short.unwrap_or_default());
@@ -162,7 +169,7 @@ mod tests {
     #[test]
     fn required_fields_are_upstreams() {
         let required = |crd: &CustomResourceDefinition, path: &[&str]| schema(crd, path)["required"].clone();
-        let [pa, metric, sks] = crds().try_into().expect("three");
+        let [pa, metric, sks] = shared();
         assert_eq!(required(&pa, &["spec"]), json!(["protocolType", "scaleTargetRef"]));
         assert_eq!(required(&pa, &["status"]), json!(["metricsServiceName", "serviceName"]));
         assert_eq!(required(&metric, &["spec"]), json!(["panicWindow", "scrapeTarget", "stableWindow"]));
@@ -179,7 +186,8 @@ mod tests {
     #[test]
     fn schemas_are_structural() {
         fn walk(schema: &serde_json::Value, at: &str) {
-            assert!(schema.get("type").is_some(), "{at} has no type");
+            let either = schema.get("x-kubernetes-int-or-string").is_some();
+            assert!(schema.get("type").is_some() || either, "{at} has no type");
             for word in ["$ref", "definitions", "additionalItems", "patternProperties"] {
                 assert!(schema.get(word).is_none(), "{at} has {word}");
             }

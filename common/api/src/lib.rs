@@ -1,6 +1,7 @@
-//! The custom resources that Zeroscale shares with Knative Serving: types, conditions, validation, CRDs.
+//! The custom resources: types, conditions, validation, CRDs.
 //!
-//! One file for each kind. Groups, names and serialised forms are Knative's.
+//! [`zeroscaler`] is our own, and all that standalone knows. The others are shared with Knative Serving, one file for each
+//! kind; their groups, names and serialised forms are Knative's.
 
 pub mod condition;
 pub mod condition_set;
@@ -13,6 +14,7 @@ pub mod revision;
 pub mod serverlessservice;
 pub mod serverlessservice_status;
 pub mod validation;
+pub mod zeroscaler;
 
 pub use condition::Condition;
 pub use condition_set::HasConditions;
@@ -21,6 +23,7 @@ pub use metric::{Metric, MetricSpec, MetricStatus};
 pub use podautoscaler::{PodAutoscaler, PodAutoscalerSpec, PodAutoscalerStatus, Reachability};
 pub use revision::{Revision, RevisionSpec};
 pub use serverlessservice::{Mode, ServerlessService, ServerlessServiceSpec, ServerlessServiceStatus};
+pub use zeroscaler::{ZeroScaler, ZeroScalerSpec, ZeroScalerStatus};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

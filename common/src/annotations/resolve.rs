@@ -2,11 +2,8 @@
 //!
 //! # The target
 //!
-//! The metric `rps` starts from the cluster's requests-per-second target, of which [`TARGET_UTILIZATION_RPS`] is
-//! aimed for; any other metric starts from the container concurrency, or where that is unlimited from the cluster's
-//! default, of which the cluster's fraction is aimed for. The annotation `target` replaces the total (for the metric
-//! `concurrency` it cannot exceed a hard limit), `target-utilization-percentage` the share. What is aimed for is at
-//! least [`TARGET_MIN`].
+//! [`AutoscalerConfig::targets`] has the rule. Any metric but `rps` counts as a load of requests in flight; for the metric
+//! `concurrency` the annotation `target` cannot exceed a hard limit.
 //!
 //! # Odd cases
 //!
@@ -19,7 +16,7 @@ use super::{
     PANIC_THRESHOLD, PANIC_WINDOW, POD_RETENTION, PROGRESS_DEADLINE, SCALE_DOWN_DELAY, TARGET, TARGET_BURST_CAPACITY,
     TARGET_UTILIZATION, WINDOW, metric,
 };
-use crate::config::{AutoscalerConfig, DeploymentConfig, TARGET_MIN, TARGET_UTILIZATION_RPS};
+use crate::config::{AutoscalerConfig, DeploymentConfig};
 use crate::golang::GoDuration;
 use crate::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
 
@@ -56,22 +53,11 @@ pub fn decider_spec(
 /// What one pod should see, and what it can bear.
 pub fn targets(annotations: &Annotations, config: &AutoscalerConfig, container_concurrency: i64) -> (f64, f64) {
     let metric = metric(annotations);
-    let limit = container_concurrency as f64;
-    let (mut total, mut utilization) = if metric == METRIC_RPS {
-        (config.rps_target_default, TARGET_UTILIZATION_RPS)
-    } else if container_concurrency == 0 {
-        (config.container_concurrency_target_default, config.container_concurrency_target_fraction)
-    } else {
-        (limit, config.container_concurrency_target_fraction)
-    };
-    if let Some(target) = TARGET.float(annotations) {
-        let capped = metric == METRIC_CONCURRENCY && container_concurrency != 0;
-        total = if capped { target.min(limit) } else { target };
-    }
-    if let Some(percentage) = TARGET_UTILIZATION.float(annotations) {
-        utilization = percentage / 100.0;
-    }
-    ((total * utilization).max(TARGET_MIN), total)
+    let capped = metric == METRIC_CONCURRENCY && container_concurrency != 0;
+    let said = TARGET.float(annotations);
+    let said = said.map(|target| if capped { target.min(container_concurrency as f64) } else { target });
+    let load = if metric == METRIC_RPS { ScalingMetric::Rps } else { ScalingMetric::Concurrency };
+    config.targets(load, said, TARGET_UTILIZATION.float(annotations), container_concurrency)
 }
 
 /// Least and most scale. The least is 0 for a revision that no route leads to.

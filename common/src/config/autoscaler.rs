@@ -2,6 +2,7 @@
 
 use super::{ConfigError, Reader, ensure};
 use crate::golang::GoDuration;
+use crate::scaling::ScalingMetric;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -185,6 +186,25 @@ impl AutoscalerConfig {
         ensure((1.0..=100.0).contains(&panic), "panic-window-percentage", panic, "must be in [1, 100] interval")?;
         config.check_scales()?;
         Ok(config)
+    }
+
+    /// What one pod should see of a load, and what it can bear. `said`: the target that was asked for; `utilization`: the
+    /// percentage of it that is aimed for; `limit`: the hard limit of one pod, 0: none.
+    ///
+    /// Without a target, requests a second start from the cluster's own, of which [`TARGET_UTILIZATION_RPS`] is aimed for,
+    /// and requests in flight from the hard limit, or where there is none from the cluster's default, of which the
+    /// cluster's fraction is aimed for. What is aimed for is at least [`TARGET_MIN`].
+    pub fn targets(&self, load: ScalingMetric, said: Option<f64>, utilization: Option<f64>, limit: i64) -> (f64, f64) {
+        let (default, share) = match load {
+            ScalingMetric::Rps => (self.rps_target_default, TARGET_UTILIZATION_RPS),
+            ScalingMetric::Concurrency if limit == 0 => {
+                (self.container_concurrency_target_default, self.container_concurrency_target_fraction)
+            }
+            ScalingMetric::Concurrency => (limit as f64, self.container_concurrency_target_fraction),
+        };
+        let total = said.unwrap_or(default);
+        let share = utilization.map_or(share, |percentage| percentage / 100.0);
+        ((total * share).max(TARGET_MIN), total)
     }
 
     fn check_targets(&self) -> Result<(), ConfigError> {

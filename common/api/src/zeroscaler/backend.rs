@@ -1,0 +1,223 @@
+//! What activators must know of a workload and cannot read themselves, as it stands in the status.
+//!
+//! It is what the owner made of spec, Service and pod template, and stays as it was while a later spec is wrong: so an
+//! activator reads this alone, and nothing that worked stops working.
+
+use common::backend::{Backend, HttpGet, Probe, Protocol};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How activators reach the workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendStatus {
+    /// HTTP that the pods speak: http1 or h2c.
+    #[serde(default)]
+    #[schemars(with = "String")]
+    pub protocol: Protocol,
+    /// Requests, or connections, that one pod runs at once; 0: no limit.
+    #[serde(default)]
+    pub concurrency: u32,
+    /// Whether the pods hold Knative's queue-proxy, and its contract for headers and probes applies.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub queue_proxy: bool,
+    /// Whether the pods have their node's address, from which others call as well.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub host_network: bool,
+    /// How an activator proves that a pod is ready.
+    #[serde(default)]
+    pub probe: ProbeStatus,
+    /// Longest duration of a request, waiting included, in milliseconds.
+    pub timeout_ms: u64,
+    /// Longest wait for the first byte of a response, in milliseconds; 0: no limit.
+    #[serde(default)]
+    pub response_start_ms: u64,
+    /// Longest silence within a response, in milliseconds; 0: no limit.
+    #[serde(default)]
+    pub idle_ms: u64,
+    /// Most requests that one activator holds.
+    pub max_held: u32,
+    /// Why held requests fail at once, while the pods crash-loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<String>,
+    /// What the API server says while it refuses to wake the workload. Requests go on waiting, and those that run into
+    /// their time are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_refused: Option<String>,
+}
+
+/// How an activator proves that a pod is ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeStatus {
+    /// What is sent: Tcp (a connection alone), Http, Https, Grpc, QueueProxy (Knative's own probe), or nothing: Kubernetes'
+    /// readiness is believed.
+    #[serde(default, rename = "type")]
+    pub kind: ProbeKind,
+    /// Port of the pod that is asked; absent: the one that takes requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Path and query of an HTTP probe.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// Further headers of an HTTP probe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<ProbeHeader>,
+    /// Service that a gRPC probe asks for; empty: the whole server.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub service: String,
+}
+
+/// What a probe sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ProbeKind {
+    /// A TCP connection.
+    Tcp,
+    /// An HTTP GET.
+    Http,
+    /// The same over TLS.
+    Https,
+    /// gRPC's health check.
+    Grpc,
+    /// Knative's, to a queue-proxy.
+    QueueProxy,
+    /// Nothing. What a newer version may have written is read as this.
+    #[default]
+    #[serde(other)]
+    Kubernetes,
+}
+
+/// A header of an HTTP probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeHeader {
+    /// Name.
+    pub name: String,
+    /// Value.
+    pub value: String,
+}
+
+impl BackendStatus {
+    /// As activators hold it, for the object of this name whose Service is `service`.
+    pub fn to_backend(&self, name: &str, service: &str) -> Backend {
+        Backend {
+            revision: name.to_owned(),
+            service: service.to_owned(),
+            protocol: self.protocol,
+            container_concurrency: self.concurrency,
+            queue_proxy: self.queue_proxy,
+            host_network: self.host_network,
+            probe: self.probe.to_probe(),
+            timeout_ms: self.timeout_ms,
+            response_start_timeout_ms: self.response_start_ms,
+            idle_timeout_ms: self.idle_ms,
+            max_held: self.max_held,
+            failing: self.failing.clone(),
+            wake_refused: self.wake_refused.clone(),
+        }
+    }
+}
+
+impl From<&Backend> for BackendStatus {
+    fn from(backend: &Backend) -> Self {
+        Self {
+            protocol: backend.protocol,
+            concurrency: backend.container_concurrency,
+            queue_proxy: backend.queue_proxy,
+            host_network: backend.host_network,
+            probe: ProbeStatus::from(&backend.probe),
+            timeout_ms: backend.timeout_ms,
+            response_start_ms: backend.response_start_timeout_ms,
+            idle_ms: backend.idle_timeout_ms,
+            max_held: backend.max_held,
+            failing: backend.failing.clone(),
+            wake_refused: backend.wake_refused.clone(),
+        }
+    }
+}
+
+impl ProbeStatus {
+    fn to_probe(&self) -> Probe {
+        let get = || HttpGet {
+            path: self.path.clone(),
+            port: self.port,
+            headers: self.headers.iter().map(|header| (header.name.clone(), header.value.clone())).collect(),
+        };
+        match self.kind {
+            ProbeKind::Tcp => Probe::Tcp { port: self.port },
+            ProbeKind::Http => Probe::Http(get()),
+            ProbeKind::Https => Probe::Https(get()),
+            ProbeKind::Grpc => Probe::Grpc { port: self.port, service: self.service.clone() },
+            ProbeKind::QueueProxy => Probe::QueueProxy,
+            ProbeKind::Kubernetes => Probe::Kubernetes,
+        }
+    }
+
+    fn http(kind: ProbeKind, get: &HttpGet) -> Self {
+        let header = |(name, value): &(String, String)| ProbeHeader { name: name.clone(), value: value.clone() };
+        Self {
+            kind,
+            port: get.port,
+            path: get.path.clone(),
+            headers: get.headers.iter().map(header).collect(),
+            service: String::new(),
+        }
+    }
+}
+
+impl From<&Probe> for ProbeStatus {
+    fn from(probe: &Probe) -> Self {
+        let of = |kind, port| Self { kind, port, ..Self::default() };
+        match probe {
+            Probe::QueueProxy => of(ProbeKind::QueueProxy, None),
+            Probe::Tcp { port } => of(ProbeKind::Tcp, *port),
+            Probe::Http(get) => Self::http(ProbeKind::Http, get),
+            Probe::Https(get) => Self::http(ProbeKind::Https, get),
+            Probe::Grpc { port, service } => Self { service: service.clone(), ..of(ProbeKind::Grpc, *port) },
+            Probe::Kubernetes => of(ProbeKind::Kubernetes, None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_survives_the_status() {
+        let get = HttpGet { port: Some(81), headers: vec![("Host".into(), "a".into())], ..HttpGet::path("/ready?x") };
+        for probe in [
+            Probe::QueueProxy,
+            Probe::Tcp { port: Some(80) },
+            Probe::Tcp { port: None },
+            Probe::Http(get.clone()),
+            Probe::Https(get),
+            Probe::Grpc { port: Some(9000), service: "s".into() },
+            Probe::Kubernetes,
+        ] {
+            let backend = Backend {
+                protocol: Protocol::H2c,
+                container_concurrency: 7,
+                queue_proxy: true,
+                host_network: true,
+                response_start_timeout_ms: 5,
+                idle_timeout_ms: 6,
+                failing: Some("CrashLoopBackOff".into()),
+                wake_refused: Some("quota".into()),
+                probe,
+                ..Backend::plain("hello")
+            };
+            let json = serde_json::to_string(&BackendStatus::from(&backend)).expect("serializable");
+            let status: BackendStatus = serde_json::from_str(&json).expect("readable");
+            assert_eq!(status.to_backend("hello", "hello"), backend, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_a_newer_version_writes_is_read_as_something_safe() {
+        let json =
+            r#"{"protocol":"http1","timeoutMs":1,"maxHeld":1,"probe":{"type":"Telepathy","wave":2},"aura":true}"#;
+        let status: BackendStatus = serde_json::from_str(json).expect("readable");
+        assert_eq!(status.to_backend("a", "a").probe, Probe::Kubernetes);
+    }
+}

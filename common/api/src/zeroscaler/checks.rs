@@ -1,0 +1,297 @@
+//! Rules about one field each, in a form that both sides run: the API server as schema and CEL, the owner as Rust.
+//!
+//! [`FIELDS`] says which rule holds for which field. Regular expressions are ones that RE2 and Rust's `regex` read alike.
+//! They have no backslashes and no single quotes, so that they can stand in CEL as they are.
+
+use common::golang::{GoDuration, parse_duration};
+use regex::Regex;
+use serde_json::Value;
+use std::sync::LazyLock;
+
+/// A rule about one value.
+#[derive(Clone, Copy, Debug)]
+pub enum Check {
+    /// A text that matches.
+    Text(&'static Pattern),
+    /// A host, or `*.` and a domain.
+    Host,
+    /// A duration from `least` to `most`.
+    Span(&'static Span),
+    /// A number from the first to the second, both included.
+    Within(f64, f64),
+    /// A number above 1.
+    AboveOne,
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+}
+
+/// What a text must look like.
+#[derive(Debug)]
+pub struct Pattern {
+    pub(super) expression: &'static str,
+    pub(super) length_max: i64,
+    /// What is expected, in words.
+    pub(super) rule: &'static str,
+    compiled: LazyLock<Option<Regex>>,
+}
+
+macro_rules! pattern {
+    ($name:ident, $length_max:expr, $expression:expr, $rule:expr) => {
+        pub(super) static $name: Pattern = Pattern {
+            expression: $expression,
+            length_max: $length_max,
+            rule: $rule,
+            compiled: LazyLock::new(|| Regex::new($expression).ok()),
+        };
+    };
+}
+
+impl Pattern {
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let short = i64::try_from(text.chars().count()).is_ok_and(|length| length <= self.length_max);
+        short && self.compiled.as_ref().is_some_and(|regex| regex.is_match(text))
+    }
+}
+
+/// What a duration must be.
+#[derive(Debug)]
+pub struct Span {
+    pub(super) least: &'static str,
+    pub(super) most: &'static str,
+    pub(super) pattern: &'static Pattern,
+    /// What is expected, in words.
+    pub(super) rule: &'static str,
+}
+
+pattern!(
+    API_VERSION,
+    317,
+    "^([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+    "a version, or a group, a slash and a version, is expected, such as apps/v1"
+);
+pattern!(KIND, 63, "^[A-Za-z][A-Za-z0-9]*$", "a kind is expected, such as Deployment");
+pattern!(
+    OBJECT_NAME,
+    253,
+    "^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
+    "the name of an object is expected: a-z, 0-9, - and ., at most 253"
+);
+pattern!(
+    SERVICE_NAME,
+    63,
+    "^[a-z]([a-z0-9-]*[a-z0-9])?$",
+    "the name of a Service is expected: a-z, 0-9 and -, at most 63, a letter first"
+);
+pattern!(
+    PORT_NAME,
+    63,
+    "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+    "the name of a Service's port is expected, or its number: a-z, 0-9 and -, at most 63"
+);
+pattern!(
+    PROBE,
+    1024,
+    "^(auto|tcp|kubernetes|http:/[!-\"$-~]*)$",
+    "auto, tcp, kubernetes, or http: and a path is expected"
+);
+pattern!(
+    HOST,
+    253,
+    "^([*][.])?[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?([.][a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$",
+    "a host in lower case is expected, or *. and a domain, without scheme and port"
+);
+pattern!(ADDRESS, 253, "(^|[.])[0-9]+$", "");
+pattern!(DURATION, 32, "^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$", "");
+pattern!(WHOLE_SECONDS, 32, "^(0|([0-9]{1,6}(s|m|h))+)$", "");
+
+pub(super) const HOST_LENGTH_MAX: i64 = 253;
+/// What is said of a host that a text of the right form cannot be.
+pub(super) const HOST_RULE: &str = "a host has a dot and is no address: a name without a dot is that of a Service of the caller's own namespace, which leads \
+     here without being listed";
+
+static WINDOW: Span = Span {
+    least: "6s",
+    most: "1h",
+    pattern: &WHOLE_SECONDS,
+    rule: "a duration in whole seconds from 6s to 1h is expected, such as 1m30s",
+};
+static DOWN_DELAY: Span = Span {
+    least: "0s",
+    most: "1h",
+    pattern: &WHOLE_SECONDS,
+    rule: "a duration in whole seconds up to 1h is expected, such as 1m30s",
+};
+static GRACE: Span = Span {
+    least: "1ms",
+    most: "1h",
+    pattern: &DURATION,
+    rule: "a duration above 0s and up to 1h is expected, such as 30s",
+};
+static RETENTION: Span =
+    Span { least: "0s", most: "1h", pattern: &DURATION, rule: "a duration up to 1h is expected, such as 1m30s" };
+static PANIC_WINDOW: Span = Span {
+    least: "1s",
+    most: "1h",
+    pattern: &WHOLE_SECONDS,
+    rule: "a duration in whole seconds from 1s to 1h is expected, such as 6s",
+};
+static WAKE_AFTER: Span =
+    Span { least: "0s", most: "1m", pattern: &DURATION, rule: "a duration up to 1m is expected, such as 100ms" };
+static TIMEOUT: Span = Span {
+    least: "1ms",
+    most: "720h",
+    pattern: &DURATION,
+    rule: "a duration above 0s and up to 720h is expected, such as 300s",
+};
+static LIMIT: Span = Span {
+    least: "0s",
+    most: "720h",
+    pattern: &DURATION,
+    rule: "a duration up to 720h is expected, such as 30s; 0s: no limit",
+};
+
+/// The rules, by field. `[]` stands for each item of a list.
+pub const FIELDS: &[(&str, Check)] = &[
+    ("spec.target.apiVersion", Check::Text(&API_VERSION)),
+    ("spec.target.kind", Check::Text(&KIND)),
+    ("spec.target.name", Check::Text(&OBJECT_NAME)),
+    ("spec.service.name", Check::Text(&SERVICE_NAME)),
+    ("spec.concurrency", Check::Within(0.0, 1000.0)),
+    ("spec.scale.min", Check::Within(0.0, INT32_MAX)),
+    ("spec.scale.max", Check::Within(0.0, INT32_MAX)),
+    ("spec.scale.on.concurrency", Check::Within(0.01, TARGET_MAX)),
+    ("spec.scale.on.rps", Check::Within(0.01, TARGET_MAX)),
+    ("spec.scale.on.utilization", Check::Within(1.0, 100.0)),
+    ("spec.scale.window", Check::Span(&WINDOW)),
+    ("spec.scale.downDelay", Check::Span(&DOWN_DELAY)),
+    ("spec.scale.grace", Check::Span(&GRACE)),
+    ("spec.scale.retention", Check::Span(&RETENTION)),
+    ("spec.scale.initial", Check::Within(0.0, INT32_MAX)),
+    ("spec.scale.activation", Check::Within(1.0, INT32_MAX)),
+    ("spec.scale.panic.window", Check::Span(&PANIC_WINDOW)),
+    ("spec.scale.panic.threshold", Check::Within(110.0, 1000.0)),
+    ("spec.scale.rates.up", Check::AboveOne),
+    ("spec.scale.rates.down", Check::AboveOne),
+    ("spec.metrics[].type", Check::OneOf(&["ContainerResource", "External", "Object", "Pods", "Resource"])),
+    ("spec.behavior.scaleUp.selectPolicy", Check::OneOf(SELECT_POLICIES)),
+    ("spec.behavior.scaleUp.stabilizationWindowSeconds", Check::Within(0.0, 3600.0)),
+    ("spec.behavior.scaleUp.policies[].type", Check::OneOf(POLICIES)),
+    ("spec.behavior.scaleUp.policies[].value", Check::Within(1.0, INT32_MAX)),
+    ("spec.behavior.scaleUp.policies[].periodSeconds", Check::Within(1.0, 1800.0)),
+    ("spec.behavior.scaleDown.selectPolicy", Check::OneOf(SELECT_POLICIES)),
+    ("spec.behavior.scaleDown.stabilizationWindowSeconds", Check::Within(0.0, 3600.0)),
+    ("spec.behavior.scaleDown.policies[].type", Check::OneOf(POLICIES)),
+    ("spec.behavior.scaleDown.policies[].value", Check::Within(1.0, INT32_MAX)),
+    ("spec.behavior.scaleDown.policies[].periodSeconds", Check::Within(1.0, 1800.0)),
+    ("spec.ports[].name", Check::Text(&PORT_NAME)),
+    ("spec.ports[].protocol", Check::OneOf(&["auto", "http1", "h2c", "tcp"])),
+    ("spec.ports[].wakeAfter", Check::Span(&WAKE_AFTER)),
+    ("spec.hosts[]", Check::Host),
+    ("spec.wake.timeout", Check::Span(&TIMEOUT)),
+    ("spec.wake.maxHeld", Check::Within(1.0, INT32_MAX)),
+    ("spec.wake.responseStart", Check::Span(&LIMIT)),
+    ("spec.wake.idle", Check::Span(&LIMIT)),
+    ("spec.wake.probe", Check::Text(&PROBE)),
+];
+
+/// How a list is merged by server-side apply, and most items.
+pub const LISTS: &[(&str, List, i64)] = &[
+    ("spec.metrics", List::Atomic, 32),
+    ("spec.ports", List::Map("name"), 64),
+    ("spec.hosts", List::Set, 64),
+    ("status.conditions", List::Map("type"), 16),
+    ("status.hosts", List::Set, 64),
+    ("status.ports", List::Map("name"), 64),
+];
+
+/// How a list is merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    /// As a whole.
+    Atomic,
+    /// Item by item; each is there once.
+    Set,
+    /// Item by item, by this field, which no two share.
+    Map(&'static str),
+}
+
+const INT32_MAX: f64 = i32::MAX as f64;
+/// Beyond what one pod sees of anything.
+const TARGET_MAX: f64 = 1e9;
+const SELECT_POLICIES: &[&str] = &["Max", "Min", "Disabled"];
+const POLICIES: &[&str] = &["Pods", "Percent"];
+
+/// A rule that the API server runs as CEL, `self` being the value: the expression, and what it says if it is broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cel {
+    pub(super) rule: String,
+    pub(super) message: String,
+}
+
+impl Check {
+    /// The rules that a schema cannot say.
+    pub(super) fn cel(&self) -> Vec<Cel> {
+        let cel = |rule: String, message: &str| vec![Cel { rule, message: message.to_owned() }];
+        match self {
+            Self::Text(pattern) => cel(matches(pattern), pattern.rule),
+            Self::Host => {
+                let form = matches(&HOST);
+                let name = format!("!({form}) || (self.contains('.') && !{})", matches(&ADDRESS));
+                [cel(form, HOST.rule), cel(name, HOST_RULE)].concat()
+            }
+            Self::Span(Span { least, most, pattern, rule }) => {
+                let (form, within) = (matches(pattern), format!("duration('{least}') <= duration(self)"));
+                cel(format!("{form} && {within} && duration(self) <= duration('{most}')"), rule)
+            }
+            Self::AboveOne => cel("self > 1.0".to_owned(), ABOVE_ONE),
+            Self::Within(..) | Self::OneOf(_) => Vec::new(),
+        }
+    }
+
+    /// What is expected, in words.
+    pub(super) fn rule(&self) -> String {
+        match self {
+            Self::Text(pattern) => pattern.rule.to_owned(),
+            Self::Host => HOST.rule.to_owned(),
+            Self::Span(span) => span.rule.to_owned(),
+            Self::Within(least, most) if *most < INT32_MAX => format!("a number from {least} to {most} is expected"),
+            Self::Within(least, _) => format!("a number of at least {least} is expected"),
+            Self::AboveOne => ABOVE_ONE.to_owned(),
+            Self::OneOf(allowed) => format!("one of {} is expected", allowed.join(", ")),
+        }
+    }
+
+    /// What is expected, if the value is not that. A value of another type is the schema's business.
+    pub(super) fn broken(&self, value: &Value) -> Option<String> {
+        let text = value.as_str();
+        let number = value.as_f64();
+        let broken = match self {
+            Self::Text(pattern) => text.is_some_and(|text| !pattern.matches(text)),
+            Self::Host => match text {
+                Some(text) if HOST.matches(text) && (!text.contains('.') || ADDRESS.matches(text)) => {
+                    return Some(HOST_RULE.to_owned());
+                }
+                text => text.is_some_and(|text| !HOST.matches(text)),
+            },
+            Self::Span(span) => text.is_some_and(|text| !span.holds(text)),
+            Self::Within(least, most) => number.is_some_and(|number| !(*least..=*most).contains(&number)),
+            Self::AboveOne => number.is_some_and(|number| number <= 1.0),
+            Self::OneOf(allowed) => text.is_some_and(|text| !allowed.contains(&text)),
+        };
+        broken.then(|| self.rule())
+    }
+}
+
+const ABOVE_ONE: &str = "a number above 1 is expected";
+
+fn matches(pattern: &Pattern) -> String {
+    format!("self.matches('{}')", pattern.expression)
+}
+
+impl Span {
+    fn holds(&self, text: &str) -> bool {
+        let bound = |text: &str| parse_duration(text).unwrap_or(GoDuration::ZERO);
+        let within = |duration: GoDuration| (bound(self.least)..=bound(self.most)).contains(&duration);
+        self.pattern.matches(text) && parse_duration(text).is_ok_and(within)
+    }
+}

@@ -1,0 +1,33 @@
+//! What `kubectl get zeroscalers` shows.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
+
+/// Name, type, path, and whether only `-o wide` shows it.
+type Column = (&'static str, &'static str, &'static str, bool);
+
+const COLUMNS: [Column; 12] = [
+    ("Target", "string", ".spec.target.name", false),
+    ("Hosts", "string", ".status.hosts", false),
+    ("Min", "integer", ".status.min", false),
+    ("Max", "integer", ".status.max", false),
+    ("Pods", "integer", ".status.pods.ready", false),
+    ("State", "string", ".status.state", false),
+    ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", false),
+    ("Age", "date", ".metadata.creationTimestamp", false),
+    ("Kind", "string", ".spec.target.kind", true),
+    ("Service", "string", ".status.service", true),
+    ("Desired", "integer", ".status.desired", true),
+    ("Reason", "string", ".status.conditions[?(@.type==\"Ready\")].reason", true),
+];
+
+/// The columns.
+pub(super) fn columns() -> Vec<CustomResourceColumnDefinition> {
+    let column = |(name, type_, path, wide): Column| CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        json_path: path.to_owned(),
+        priority: wide.then_some(1),
+        ..CustomResourceColumnDefinition::default()
+    };
+    COLUMNS.into_iter().map(column).collect()
+}

@@ -1,0 +1,157 @@
+//! Conditions of meta/v1, as a ZeroScaler has them: one of each type, sorted by type.
+//!
+//! `lastTransitionTime` moves when the status of a condition changes, and only then; reason, message and generation may
+//! change without it.
+
+use common::time::Timestamp;
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff;
+
+/// Configured and served; True while asleep. What `kubectl wait`, Helm and GitOps tools look at.
+pub const READY: &str = "Ready";
+/// True: awake. False: asleep. Unknown: on the way.
+pub const ACTIVE: &str = "Active";
+/// Target and Service are taken over.
+pub const ADOPTED: &str = "Adopted";
+/// Each host of the spec leads here.
+pub const HOSTS_OWNED: &str = "HostsOwned";
+/// Each metric of the spec can be read.
+pub const METRICS_MEASURED: &str = "MetricsMeasured";
+/// All types that there are.
+pub const TYPES: [&str; 5] = [READY, ACTIVE, ADOPTED, HOSTS_OWNED, METRICS_MEASURED];
+
+/// Longest message that an API server takes of a condition, by its own conventions.
+const MESSAGE_LENGTH_MAX: usize = 32_768;
+
+/// What a condition says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionStatus {
+    /// It is so.
+    True,
+    /// It is not so.
+    False,
+    /// Not known, or not yet.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// The condition of a type, if there is one.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of a type has this status.
+pub fn is(conditions: &[Condition], type_: &str, status: ConditionStatus) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == status.as_str())
+}
+
+/// What is said of one type.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// Whether it is so.
+    pub status: ConditionStatus,
+    /// One word for programs; not empty.
+    pub reason: &'a str,
+    /// A sentence for people; may be empty.
+    pub message: &'a str,
+}
+
+/// Sets a condition; its transition time moves only if its status changes. Returns whether anything changed, the
+/// generation aside.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    said: Said<'_>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    let mut end = said.message.len().min(MESSAGE_LENGTH_MAX);
+    while !said.message.is_char_boundary(end) {
+        end -= 1;
+    }
+    let message = &said.message[..end];
+    if let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        let moved = condition.status != said.status.as_str();
+        let changed = moved || condition.reason != said.reason || condition.message != message;
+        if moved {
+            condition.status = said.status.as_str().to_owned();
+            condition.last_transition_time = time(now);
+        }
+        if changed {
+            condition.reason = said.reason.to_owned();
+            condition.message = message.to_owned();
+        }
+        condition.observed_generation = generation;
+        return changed;
+    }
+    conditions.push(Condition {
+        type_: type_.to_owned(),
+        status: said.status.as_str().to_owned(),
+        reason: said.reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: time(now),
+        observed_generation: generation,
+    });
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    true
+}
+
+/// Takes a condition away that does not apply (any longer). Returns whether it was there.
+pub fn clear(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.type_ != type_);
+    conditions.len() != before
+}
+
+/// A time as the API has it, in whole seconds.
+pub fn time(now: Timestamp) -> Time {
+    Time(jiff::Timestamp::from_second(now.as_secs()).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AWAKE: Said<'static> = Said { status: ConditionStatus::True, reason: "Awake", message: "" };
+
+    #[test]
+    fn the_transition_time_is_that_of_the_last_change_of_status() {
+        let at = Timestamp::from_secs;
+        let mut all = Vec::new();
+        assert!(set(&mut all, READY, AWAKE, Some(1), at(10)));
+        assert!(set(&mut all, ACTIVE, AWAKE, Some(1), at(10)));
+        assert!(!set(&mut all, READY, AWAKE, Some(2), at(20)), "the same again");
+        assert!(set(&mut all, READY, Said { reason: "Other", message: "why", ..AWAKE }, Some(2), at(30)));
+        let ready = find(&all, READY).expect("set");
+        assert_eq!(
+            (ready.reason.as_str(), ready.message.as_str(), ready.observed_generation),
+            ("Other", "why", Some(2))
+        );
+        assert_eq!(ready.last_transition_time, time(at(10)));
+        assert!(set(&mut all, READY, Said { status: ConditionStatus::False, ..AWAKE }, Some(2), at(40)));
+        assert_eq!(find(&all, READY).map(|ready| ready.last_transition_time.clone()), Some(time(at(40))));
+        assert!(is(&all, READY, ConditionStatus::False) && is(&all, ACTIVE, ConditionStatus::True));
+        let types: Vec<&str> = all.iter().map(|condition| condition.type_.as_str()).collect();
+        assert_eq!(types, [ACTIVE, READY], "sorted");
+        assert!(clear(&mut all, ACTIVE) && !clear(&mut all, ACTIVE));
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_cut_between_characters() {
+        let mut all = Vec::new();
+        let message = "é".repeat(MESSAGE_LENGTH_MAX);
+        set(&mut all, READY, Said { message: &message, ..AWAKE }, None, Timestamp::from_secs(0));
+        assert_eq!(all[0].message.len(), MESSAGE_LENGTH_MAX);
+    }
+}

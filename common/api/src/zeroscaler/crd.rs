@@ -1,0 +1,195 @@
+//! The CustomResourceDefinition: the derived one, and what the types do not say.
+//!
+//! - Rules and bounds of [`super::checks`] and [`super::rules`], how lists are merged, columns.
+//! - `wake` is filled in where it is absent, so that its defaults show. So is the status: until an autoscaler has looked
+//!   at an object it is not ready, whoever asks.
+//! - Nothing is nullable: an API server drops a null as if the field were absent.
+
+use super::ZeroScaler;
+use super::checks::{Cel, Check, FIELDS, LISTS, List};
+use super::columns::columns;
+use super::conditions::READY;
+use super::rules::RULES;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+};
+use kube::CustomResourceExt;
+use serde_json::json;
+
+const DESCRIPTION: &str = "A ZeroScaler stands beside one workload and its Service. While nobody calls the workload it has no pods; the first \
+     request wakes it, and waits for it.";
+
+/// The definition.
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = ZeroScaler::crd();
+    let labels = crd.metadata.labels.get_or_insert_default();
+    labels.insert("app.kubernetes.io/name".to_owned(), "zeroscale".to_owned());
+    for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(columns());
+        if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            tidy(root);
+            root.title = None;
+            root.description = Some(DESCRIPTION.to_owned());
+            complete(root);
+        }
+    }
+    crd
+}
+
+/// Makes a derived schema one that an API server takes without a word, at any depth.
+fn tidy(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema.title = None;
+    if let Some(text) = &mut schema.description {
+        *text = one_line(text);
+    }
+    let (format, most) = match schema.format.as_deref() {
+        Some("uint16") => ("int32", Some(f64::from(u16::MAX))),
+        Some("uint32" | "uint64") => ("int64", None),
+        _ => (schema.format.as_deref().unwrap_or_default(), schema.maximum),
+    };
+    (schema.format, schema.maximum) = (Some(format.to_owned()).filter(|format| !format.is_empty()), most);
+    for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
+        tidy(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        tidy(items);
+        // Of a list, the field says what it is.
+        items.description = items.description.take().filter(|_| items.properties.is_none());
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        tidy(values);
+    }
+}
+
+/// Lines of a paragraph become one; paragraphs stay apart.
+fn one_line(text: &str) -> String {
+    let paragraph = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.split("\n\n").map(paragraph).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+fn complete(root: &mut JSONSchemaProps) {
+    for (path, kind, most) in LISTS {
+        at(root, path, |list| {
+            let (name, key) = match kind {
+                List::Atomic => ("atomic", None),
+                List::Set => ("set", None),
+                List::Map(key) => ("map", Some(vec![(*key).to_owned()])),
+            };
+            (list.x_kubernetes_list_type, list.x_kubernetes_list_map_keys) = (Some(name.to_owned()), key);
+            list.max_items = Some(*most);
+        });
+    }
+    for (path, check) in FIELDS {
+        at(root, path, |field| hold(field, *check));
+    }
+    for rule in RULES {
+        at(root, rule.at, |field| {
+            field.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+                rule: rule.cel.to_owned(),
+                message_expression: Some(rule.message.to_owned()),
+                field_path: Some(rule.field.to_owned()).filter(|field| !field.is_empty()),
+                ..ValidationRule::default()
+            });
+        });
+    }
+    at(root, "spec.wake", |wake| wake.default = Some(JSON(json!({}))));
+    let pending = json!({
+        "type": READY, "status": "Unknown", "reason": "Pending", "message": "no autoscaler has looked at it yet",
+        "lastTransitionTime": "1970-01-01T00:00:00Z",
+    });
+    at(root, "status", |status| status.default = Some(JSON(json!({"conditions": [pending]}))));
+}
+
+/// Writes a rule about one field into its schema.
+fn hold(field: &mut JSONSchemaProps, check: Check) {
+    match check {
+        Check::Text(pattern) => field.max_length = Some(pattern.length_max),
+        Check::Host => field.max_length = Some(super::checks::HOST_LENGTH_MAX),
+        Check::Span(span) => field.max_length = Some(span.pattern.length_max),
+        Check::Within(least, most) => {
+            field.minimum = Some(least);
+            field.maximum = Some(most).filter(|most| *most < f64::from(i32::MAX));
+        }
+        Check::OneOf(allowed) => field.enum_ = Some(allowed.iter().map(|value| JSON(json!(value))).collect()),
+        Check::AboveOne => {}
+    }
+    for Cel { rule, message } in check.cel() {
+        field.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+            rule,
+            message: Some(message),
+            ..ValidationRule::default()
+        });
+    }
+}
+
+/// Changes the schema at a path, where `[]` stands for the items of a list.
+///
+/// A path that leads nowhere is a mistake in this crate, which a test finds.
+fn at(root: &mut JSONSchemaProps, path: &str, change: impl FnOnce(&mut JSONSchemaProps)) {
+    if let Some(field) = find(root, path) {
+        change(field);
+    }
+}
+
+pub(super) fn find<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchemaProps> {
+    path.split('.').try_fold(root, |schema, step| {
+        let name = step.strip_suffix("[]").unwrap_or(step);
+        let field = schema.properties.as_mut()?.get_mut(name)?;
+        if name == step {
+            return Some(field);
+        }
+        match &mut field.items {
+            Some(JSONSchemaPropsOrArray::Schema(items)) => Some(&mut **items),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> JSONSchemaProps {
+        let schema = crd().spec.versions.remove(0).schema.and_then(|schema| schema.open_api_v3_schema);
+        schema.expect("a schema")
+    }
+
+    /// Goal: a rule whose path leads nowhere would be lost in silence.
+    #[test]
+    fn every_rule_leads_to_a_field() {
+        let mut root = root();
+        let lists = LISTS.iter().map(|(path, ..)| *path);
+        let paths = FIELDS.iter().map(|(path, _)| *path).chain(lists).chain(RULES.iter().map(|rule| rule.at));
+        for path in paths {
+            assert!(find(&mut root, path).is_some(), "{path}");
+        }
+        for rule in RULES.iter().filter(|rule| !rule.field.is_empty()) {
+            assert!(find(&mut root, &format!("{}{}", rule.at, rule.field)).is_some(), "{}{}", rule.at, rule.field);
+        }
+    }
+
+    /// Goal: the API server's bound on what a rule may cost is one on the lengths of what it reads.
+    #[test]
+    fn whatever_a_rule_reads_is_bounded() {
+        let mut root = root();
+        for (path, check) in FIELDS {
+            let bounded = check.cel().is_empty() || matches!(check, Check::AboveOne);
+            let field = find(&mut root, path).expect(path);
+            assert!(bounded || field.max_length.is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_definition_is_one_that_kubectl_shows_well() {
+        let crd = crd();
+        assert_eq!(crd.metadata.name.as_deref(), Some("zeroscalers.zeroscale.dev"));
+        assert_eq!(crd.spec.names.short_names, Some(vec!["zs".to_owned()]));
+        let text = serde_json::to_string(&crd).expect("serializable");
+        for word in ["nullable", "uint", "\"title\""] {
+            assert!(!text.contains(word), "{word}");
+        }
+        // etcd takes 1.5 MiB, client-side apply 256 KiB in an annotation.
+        assert!(text.len() < 64 * 1024, "{} bytes", text.len());
+    }
+}

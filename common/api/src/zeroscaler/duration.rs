@@ -1,0 +1,64 @@
+//! A duration as users write it.
+
+use common::golang::{GoDuration, ParseError, parse_duration};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+/// A duration as Go writes it: `90s`, `1m30s`, `500ms`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DurationText(String);
+
+impl DurationText {
+    /// From a text, good or not.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// It is no duration.
+    pub fn parse(&self) -> Result<GoDuration, ParseError> {
+        parse_duration(&self.0)
+    }
+
+    /// What it says; none if it is no duration, or a negative one.
+    pub fn get(&self) -> Option<Duration> {
+        self.parse().ok().filter(|duration| *duration >= GoDuration::ZERO).map(GoDuration::to_std)
+    }
+}
+
+impl From<Duration> for DurationText {
+    fn from(duration: Duration) -> Self {
+        Self(GoDuration::from(duration).to_string())
+    }
+}
+
+impl fmt::Display for DurationText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl JsonSchema for DurationText {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string"})
+    }
+}

@@ -1,0 +1,156 @@
+//! The manual's page about ZeroScalers, made from the definition: every field with its type, default and rule.
+
+use super::checks::{Check, FIELDS};
+use super::conditions::TYPES;
+use super::crd::crd;
+use super::rules::RULES;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use std::fmt::Write;
+
+/// Where the page lies, from the root of the repository.
+pub const PAGE: &str = "deploy/docs/zeroscaler.md";
+
+const HEAD: &str = "<!-- Generated: cargo run -p common-api --example crds -->
+# ZeroScaler
+
+One object beside an ordinary workload and its Service. While nobody calls the Service the workload has no pods; the
+first request or connection wakes it, and waits for it. The shortest one:
+
+```yaml
+apiVersion: zeroscale.dev/v1alpha1
+kind: ZeroScaler
+metadata: {name: hello}
+spec:
+  target: {kind: Deployment, name: hello}
+```
+
+`kubectl explain zeroscaler.spec --recursive` says what this page says. What one object can tell is refused by `kubectl
+apply`, with field, value and rule; what only the cluster can tell is a condition of its status. No annotation on it or on
+its workload configures anything.
+
+A default that names `config-autoscaler` is the cluster's: what that ConfigMap says holds for every object that does not
+say it itself. Durations are written as `90s`, `1m30s` or `500ms`.
+";
+
+const METRICS: &str = "`metrics` and `behavior` are those of a
+[HorizontalPodAutoscaler](https://kubernetes.io/docs/reference/kubernetes-api/autoscaling/horizontal-pod-autoscaler-v2/),
+each metric with its `type` and the field of that name.
+";
+
+/// Fields whose own fields are another API's, and explained there.
+const ELSEWHERE: [&str; 3] = ["spec.metrics", "spec.behavior", "status.conditions"];
+
+/// The page.
+pub fn page() -> String {
+    let crd = crd();
+    let mut page = HEAD.to_owned();
+    for (field, title) in [("spec", "Spec"), ("status", "Status")] {
+        // A String takes whatever is written.
+        let _ = write!(page, "\n## {title}\n\n| field | type | default | meaning |\n|---|---|---|---|\n");
+        if let Some(schema) = root(&crd).and_then(|root| root.properties.as_ref()?.get(field)) {
+            rows(schema, field, &mut page);
+        }
+        if field == "spec" {
+            let _ = write!(page, "\n{METRICS}\nBesides, between fields of one object:\n\n");
+            for rule in RULES {
+                let _ = writeln!(page, "- {}.", rule.says);
+            }
+        }
+    }
+    let _ = write!(
+        page,
+        "\n## Conditions and columns\n\nConditions are of the types {}. `lastTransitionTime` is ",
+        list(&TYPES)
+    );
+    page.push_str("when the status of one last changed.\n");
+    page.push_str("An object that is deleted gives back replicas, the Service's selector and its endpoints first.\n\n");
+    let columns = crd.spec.versions.iter().flat_map(|version| version.additional_printer_columns.iter().flatten());
+    let (wide, plain): (Vec<_>, Vec<_>) = columns.partition(|column| column.priority.is_some());
+    let names = |columns: &[&Column]| list(&columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>());
+    let _ = writeln!(page, "`kubectl get zs` shows {}; with `-o wide` also {}.", names(&plain), names(&wide));
+    page
+}
+
+type Column = k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
+
+/// Every field of the definition that has no description, by path.
+pub fn unexplained() -> Vec<String> {
+    let crd = crd();
+    let mut found = Vec::new();
+    if let Some(root) = root(&crd) {
+        walk(root, "", &mut |schema, path| {
+            if schema.description.as_deref().unwrap_or_default().is_empty() {
+                found.push(path.to_owned());
+            }
+        });
+    }
+    found
+}
+
+fn root(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
+    crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()
+}
+
+/// Calls `visit` with each field, at any depth, and its path.
+fn walk(schema: &JSONSchemaProps, path: &str, visit: &mut dyn FnMut(&JSONSchemaProps, &str)) {
+    for (name, field) in schema.properties.iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        visit(field, &path);
+        walk(field, &path, visit);
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &field.items {
+            walk(items, &format!("{path}[]"), visit);
+        }
+    }
+}
+
+fn rows(schema: &JSONSchemaProps, path: &str, page: &mut String) {
+    for (name, field) in schema.properties.iter().flatten() {
+        let path = format!("{path}.{name}");
+        let shown = path.split_once('.').map_or(path.as_str(), |(_, rest)| rest);
+        let default = field.default.as_ref().map(|default| default.0.to_string()).filter(|text| text != "{}");
+        let default = default.map(|text| format!("`{}`", text.trim_matches('"'))).unwrap_or_default();
+        let required = schema.required.as_ref().is_some_and(|required| required.contains(name));
+        let default = if required && path.starts_with("spec") { "required".to_owned() } else { default };
+        let rule = rule(&path).map(|rule| format!(" Refused unless: {rule}.")).unwrap_or_default();
+        let text = field.description.as_deref().unwrap_or_default().replace('|', "\\|").replace('\n', " ");
+        let _ = writeln!(page, "| `{shown}` | {} | {default} | {text}{rule} |", kind(field));
+        if ELSEWHERE.contains(&path.as_str()) {
+            continue;
+        }
+        rows(field, &path, page);
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &field.items {
+            rows(items, &format!("{path}[]"), page);
+        }
+    }
+}
+
+/// What is expected of a field, unless its type says it.
+fn rule(path: &str) -> Option<String> {
+    let of = |wanted: &str| FIELDS.iter().find(|(field, _)| *field == wanted).map(|(_, check)| *check);
+    let check = of(path).or_else(|| of(&format!("{path}[]")))?;
+    match check {
+        // The description says what they are.
+        Check::OneOf(_) => None,
+        check => Some(check.rule().replace(" is expected", "")),
+    }
+}
+
+fn kind(field: &JSONSchemaProps) -> String {
+    let name = field.type_.as_deref().unwrap_or("number or text");
+    match (&field.items, &field.additional_properties) {
+        (Some(JSONSchemaPropsOrArray::Schema(items)), _) => format!("list of {}s", kind(items)),
+        (_, Some(JSONSchemaPropsOrBool::Schema(_))) => "map of texts".to_owned(),
+        _ => match (name, field.format.as_deref()) {
+            ("string", Some("date-time")) => "time".to_owned(),
+            ("string", _) => "text".to_owned(),
+            ("integer", _) => "whole number".to_owned(),
+            (name, _) => name.to_owned(),
+        },
+    }
+}
+
+fn list(names: &[&str]) -> String {
+    names.join(", ")
+}

@@ -1,0 +1,163 @@
+//! Rules about several fields of one object, side by side in CEL and in Rust.
+//!
+//! Each stands at the field that holds all that it reads; its message names the values, since an API server shows of an
+//! object only that it is one.
+
+use super::checks::SERVICE_NAME;
+use super::{DurationText, PortProtocol, ZeroScalerSpec};
+use common::golang::GoDuration;
+use k8s_openapi::api::autoscaling::v2::MetricSpec;
+
+/// A rule about several fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The field that holds all that it reads; `[]` stands for each item of a list.
+    pub at: &'static str,
+    /// The field of it that is to be changed, as CEL's `fieldPath` has it; empty: all of it.
+    pub field: &'static str,
+    /// Whether it holds, in CEL.
+    pub cel: &'static str,
+    /// What is asked, for the manual.
+    pub says: &'static str,
+    /// What is wrong, as a text in CEL.
+    pub message: &'static str,
+    /// What is wrong.
+    pub broken: fn(&ZeroScalerSpec) -> Vec<Broken>,
+}
+
+/// Which item of a list breaks a rule, if it is about items, and what is wrong.
+pub type Broken = (Option<usize>, String);
+
+/// All of them.
+pub const RULES: &[Rule] = &[
+    Rule {
+        at: "spec.scale",
+        field: ".min",
+        cel: "!has(self.min) || !has(self.max) || self.max == 0 || self.min <= self.max",
+        says: "`scale.min` is not above `scale.max`, unless that is 0",
+        message: "'min ' + string(self.min) + ' is above max ' + string(self.max)",
+        broken: |spec| {
+            let (min, max) = (spec.scale.min.unwrap_or(0), spec.scale.max.unwrap_or(0));
+            one(max != 0 && min > max, || format!("min {min} is above max {max}"))
+        },
+    },
+    Rule {
+        at: "spec.scale",
+        field: ".activation",
+        cel: "!has(self.activation) || !has(self.max) || self.max == 0 || self.activation <= self.max",
+        says: "`scale.activation` is not above `scale.max`, unless that is 0",
+        message: "'activation ' + string(self.activation) + ' is above max ' + string(self.max)",
+        broken: |spec| {
+            let (activation, max) = (spec.scale.activation.unwrap_or(0), spec.scale.max.unwrap_or(0));
+            one(max != 0 && activation > max, || format!("activation {activation} is above max {max}"))
+        },
+    },
+    Rule {
+        at: "spec.scale.on",
+        field: "",
+        cel: "!has(self.concurrency) || !has(self.rps)",
+        says: "`scale.on` has `concurrency` or `rps`, not both",
+        message: "'concurrency ' + string(self.concurrency) + ' and rps ' + string(self.rps) + ' are two targets: say one'",
+        broken: |spec| match (spec.scale.on.concurrency, spec.scale.on.rps) {
+            (Some(concurrency), Some(rps)) => {
+                one(true, || format!("concurrency {concurrency} and rps {rps} are two targets: say one"))
+            }
+            _ => Vec::new(),
+        },
+    },
+    Rule {
+        at: "spec.scale",
+        field: ".panic.window",
+        cel: "!has(self.window) || !has(self.panic) || !has(self.panic.window) || \
+              !self.window.matches('^(0|([0-9]{1,6}(s|m|h))+)$') || \
+              !self.panic.window.matches('^(0|([0-9]{1,6}(s|m|h))+)$') || \
+              duration(self.panic.window) <= duration(self.window)",
+        says: "`scale.panic.window` is not longer than `scale.window`",
+        message: "'panic.window ' + self.panic.window + ' is longer than window ' + self.window",
+        broken: |spec| {
+            let read = |text: &Option<DurationText>| text.as_ref().and_then(|text| text.parse().ok());
+            let (short, long) = (read(&spec.scale.panic.window), read(&spec.scale.window));
+            one(short.zip(long).is_some_and(|(short, long): (GoDuration, GoDuration)| short > long), || {
+                let text = |text: &Option<DurationText>| text.clone().unwrap_or_default();
+                let (short, long) = (text(&spec.scale.panic.window), text(&spec.scale.window));
+                format!("panic.window {short} is longer than window {long}")
+            })
+        },
+    },
+    Rule {
+        at: "spec",
+        field: ".scale.on.concurrency",
+        cel: "self.concurrency == 0 || !has(self.scale) || !has(self.scale.on) || !has(self.scale.on.concurrency) || \
+              self.scale.on.concurrency <= double(self.concurrency)",
+        says: "`scale.on.concurrency` is not above `concurrency`, unless that is 0",
+        message: "'scale.on.concurrency ' + string(self.scale.on.concurrency) + ' is above the hard limit, concurrency ' + \
+                  string(self.concurrency)",
+        broken: |spec| {
+            let (limit, target) = (spec.concurrency, spec.scale.on.concurrency.unwrap_or(0.0));
+            one(limit != 0 && target > f64::from(limit), || {
+                format!("scale.on.concurrency {target} is above the hard limit, concurrency {limit}")
+            })
+        },
+    },
+    Rule {
+        at: "spec",
+        field: ".service",
+        cel: "(has(self.service) && has(self.service.name)) || \
+              (size(self.target.name) <= 63 && self.target.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$'))",
+        says: "a target whose name cannot be that of a Service has `service.name`",
+        message: "\"the target's name \" + self.target.name + ' is no name of a Service: say service.name'",
+        broken: |spec| {
+            let name = &spec.target.name;
+            one(spec.service.name.is_none() && !SERVICE_NAME.matches(name), || {
+                format!("the target's name {name} is no name of a Service: say service.name")
+            })
+        },
+    },
+    Rule {
+        at: "spec.metrics[]",
+        field: "",
+        cel: "(self.type == 'ContainerResource') == has(self.containerResource) && \
+              (self.type == 'External') == has(self.external) && (self.type == 'Object') == has(self.object) && \
+              (self.type == 'Pods') == has(self.pods) && (self.type == 'Resource') == has(self.resource)",
+        says: "a metric has exactly the field that its type names",
+        message: "'a metric of type ' + self.type + ' has exactly the field of that name'",
+        broken: |spec| {
+            items(&spec.metrics, |metric| {
+                let fits = has_its_field(metric);
+                (!fits).then(|| format!("a metric of type {} has exactly the field of that name", metric.type_))
+            })
+        },
+    },
+    Rule {
+        at: "spec.ports[]",
+        field: ".wakeAfter",
+        cel: "!has(self.wakeAfter) || self.protocol == 'tcp'",
+        says: "`wakeAfter` stands only with protocol tcp",
+        message: "'wakeAfter ' + self.wakeAfter + ' is for protocol tcp, and port ' + self.name + ' has ' + self.protocol",
+        broken: |spec| {
+            items(&spec.ports, |port| {
+                let after = port.wake_after.as_ref().filter(|_| port.protocol != PortProtocol::Tcp)?;
+                let (name, protocol) = (&port.name, port.protocol.as_str());
+                Some(format!("wakeAfter {after} is for protocol tcp, and port {name} has {protocol}"))
+            })
+        },
+    },
+];
+
+fn has_its_field(metric: &MetricSpec) -> bool {
+    let is = |kind: &str| metric.type_ == kind;
+    is("ContainerResource") == metric.container_resource.is_some()
+        && is("External") == metric.external.is_some()
+        && is("Object") == metric.object.is_some()
+        && is("Pods") == metric.pods.is_some()
+        && is("Resource") == metric.resource.is_some()
+}
+
+fn one(broken: bool, message: impl FnOnce() -> String) -> Vec<Broken> {
+    if broken { vec![(None, message())] } else { Vec::new() }
+}
+
+fn items<T>(list: &[T], broken: impl Fn(&T) -> Option<String>) -> Vec<Broken> {
+    let all = list.iter().enumerate();
+    all.filter_map(|(index, item)| Some((Some(index), broken(item)?))).collect()
+}

@@ -1,0 +1,282 @@
+//! How many pods there are, and what the cluster's defaults make of it.
+//!
+//! What an object does not say, `config-autoscaler` says ([`AutoscalerConfig`]): hence these fields have no default in
+//! the schema. Whatever is out of its bounds, which only an object can hold that nobody has checked, counts as not said.
+//!
+//! The target of the load is what one pod should see: `on.concurrency` or `on.rps`, of which `on.utilization` percent
+//! are aimed for. Where neither is said, it is the hard limit, else the cluster's default concurrency.
+
+use super::DurationText;
+use common::config::AutoscalerConfig;
+use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How many pods there are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Scale {
+    /// Fewest pods; 0: it sleeps while nobody calls it. Default: `min-scale` of config-autoscaler, which is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<i32>,
+    /// Most pods; 0: as many as the load asks for. Default: `max-scale` of config-autoscaler, which is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<i32>,
+    /// What one pod should bear.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub on: LoadTarget,
+    /// The load of this time, averaged, decides how many pods there are; and it sleeps once nobody has called it for as
+    /// long. Whole seconds from 6s to 1h. Default: `stable-window` of config-autoscaler, which is 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<DurationText>,
+    /// How long a higher number of pods is kept after the load has fallen. Whole seconds up to 1h. Default:
+    /// `scale-down-delay` of config-autoscaler, which is 0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_delay: Option<DurationText>,
+    /// Longest time that the last pod stays while its requests move to the activators. Default:
+    /// `scale-to-zero-grace-period` of config-autoscaler, which is 30s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<DurationText>,
+    /// How long the last pod stays beyond the window. Up to 1h. Default: `scale-to-zero-pod-retention-period` of
+    /// config-autoscaler, which is 0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<DurationText>,
+    /// How many pods to begin with when this object is made. Default: the workload is taken as it is found, asleep or
+    /// awake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial: Option<i32>,
+    /// How many pods it wakes with. Default: as many as the load asks for, at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<i32>,
+    /// When a short burst counts at once.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub panic: Panic,
+    /// How much one decision may change.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub rates: Rates,
+}
+
+/// What one pod should bear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadTarget {
+    /// Requests in flight that one pod should see, fractions allowed; open connections for tcp. Not together with rps, and
+    /// not above the hard limit. Default: the hard limit, else `container-concurrency-target-default` of config-autoscaler,
+    /// which is 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<f64>,
+    /// Requests a second that one pod should see. Not together with concurrency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rps: Option<f64>,
+    /// Percent of that which is aimed for, so that there is room while the next pod starts. Default: 70; for concurrency
+    /// `container-concurrency-target-percentage` of config-autoscaler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<f64>,
+}
+
+/// When a short burst counts at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Panic {
+    /// The load of this shorter time is watched, too. Whole seconds, from 1s, not longer than the window. Default:
+    /// `panic-window-percentage` of config-autoscaler, which is 10 percent of the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<DurationText>,
+    /// Once it asks for this many percent of the ready pods, their number follows it and does not fall until a window has
+    /// passed. Default: `panic-threshold-percentage` of config-autoscaler, which is 200.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+}
+
+/// How much one decision may change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rates {
+    /// Most growth in one decision, as a multiple of the ready pods; above 1. Default: `max-scale-up-rate` of
+    /// config-autoscaler, which is 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up: Option<f64>,
+    /// Most shrinking in one decision, as a divisor of the ready pods; above 1. Default: `max-scale-down-rate` of
+    /// config-autoscaler, which is 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down: Option<f64>,
+}
+
+impl Scale {
+    /// Fewest and most pods.
+    pub fn bounds(&self, config: &AutoscalerConfig) -> Bounds {
+        let counts = |said: Option<i32>| said.filter(|number| *number >= 0);
+        let max = counts(self.max).unwrap_or(config.max_scale);
+        Bounds { min: counts(self.min).unwrap_or(config.min_scale), max: (max != 0).then_some(max) }
+    }
+
+    /// What is measured.
+    pub fn metric(&self) -> ScalingMetric {
+        match self.on {
+            LoadTarget { rps: Some(_), concurrency: None, .. } => ScalingMetric::Rps,
+            _ => ScalingMetric::Concurrency,
+        }
+    }
+
+    /// What one pod should see of that, and what it can bear. `limit`: the hard limit, 0: none.
+    pub fn targets(&self, config: &AutoscalerConfig, limit: i32) -> (f64, f64) {
+        let metric = self.metric();
+        let limit = i64::from(limit.max(0));
+        let said = match metric {
+            ScalingMetric::Rps => self.on.rps,
+            ScalingMetric::Concurrency if limit == 0 => self.on.concurrency,
+            ScalingMetric::Concurrency => self.on.concurrency.map(|target| target.min(limit as f64)),
+        };
+        config.targets(metric, said, self.on.utilization, limit)
+    }
+
+    /// The time whose load is averaged.
+    pub fn window(&self, config: &AutoscalerConfig) -> Duration {
+        get(&self.window).filter(|window| !window.is_zero()).unwrap_or(config.stable_window)
+    }
+
+    /// The shorter time in which a burst shows: at least 1 s, at most the window.
+    pub fn panic_window(&self, config: &AutoscalerConfig) -> Duration {
+        let window = self.window(config);
+        let share = || {
+            let seconds = window.as_secs_f64() * config.panic_window_percentage / 100.0;
+            Duration::from_secs(seconds.round() as u64) // Saturates.
+        };
+        let said = get(&self.panic.window).unwrap_or_else(share);
+        said.min(window).max(Duration::from_secs(1))
+    }
+
+    /// How long a higher number of pods is kept.
+    pub fn down_delay(&self, config: &AutoscalerConfig) -> Duration {
+        get(&self.down_delay).unwrap_or(config.scale_down_delay)
+    }
+
+    /// Longest time that the last pod stays while the path moves.
+    pub fn grace(&self, config: &AutoscalerConfig) -> Duration {
+        get(&self.grace).filter(|grace| !grace.is_zero()).unwrap_or(config.scale_to_zero_grace_period)
+    }
+
+    /// How long the last pod stays beyond the window.
+    pub fn retention(&self, config: &AutoscalerConfig) -> Duration {
+        get(&self.retention).unwrap_or(config.scale_to_zero_pod_retention_period)
+    }
+
+    /// How many pods to begin with; none: the workload is taken as it is found.
+    pub fn initial(&self) -> Option<i32> {
+        self.initial.filter(|number| *number >= 0)
+    }
+
+    /// What the decider is told. `limit`: the hard limit, 0: none. `initial` of an object that does not say it, and a burst
+    /// capacity that pods without a reporter do not have, are for the caller to change: they stand here as the cluster's.
+    pub fn decider_spec(&self, config: &AutoscalerConfig, limit: i32) -> DeciderSpec {
+        let (target_value, total_value) = self.targets(config, limit);
+        let above_one = |said: Option<f64>| said.filter(|rate| *rate > 1.0);
+        DeciderSpec {
+            max_scale_up_rate: above_one(self.rates.up).unwrap_or(config.max_scale_up_rate),
+            max_scale_down_rate: above_one(self.rates.down).unwrap_or(config.max_scale_down_rate),
+            metric: self.metric(),
+            target_value,
+            total_value,
+            target_burst_capacity: BurstCapacity::from_number(config.target_burst_capacity),
+            activator_capacity: config.activator_capacity,
+            panic_threshold: self.panic.threshold.unwrap_or(config.panic_threshold_percentage) / 100.0,
+            stable_window: self.window(config),
+            panic_window: self.panic_window(config),
+            scale_down_delay: self.down_delay(config),
+            initial_scale: self.initial().unwrap_or(config.initial_scale),
+            activation_scale: self.activation.unwrap_or(0),
+            reachable: true,
+            aggregation: Aggregation::Linear,
+        }
+    }
+}
+
+fn get(said: &Option<DurationText>) -> Option<Duration> {
+    said.as_ref().and_then(DurationText::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::annotations::{self, Annotations};
+
+    fn scale(yaml: &str) -> Scale {
+        serde_yaml_ng::from_str(yaml).expect(yaml)
+    }
+
+    /// Goal: an object and the annotations of a PodAutoscaler that say the same come to the same decision.
+    #[test]
+    fn an_object_and_annotations_that_say_the_same_mean_the_same() {
+        let config = AutoscalerConfig { stable_window: Duration::from_secs(40), ..AutoscalerConfig::default() };
+        type Row<'a> = (&'a str, i32, &'a [(&'a str, &'a str)]);
+        let rows: [Row<'_>; 8] = [
+            ("{}", 0, &[]),
+            ("{}", 7, &[]),
+            ("{on: {concurrency: 0.5}}", 0, &[("target", "0.5")]),
+            (
+                "{on: {concurrency: 9, utilization: 50}}",
+                10,
+                &[("target", "9"), ("target-utilization-percentage", "50")],
+            ),
+            ("{on: {rps: 30}}", 10, &[("metric", "rps"), ("target", "30")]),
+            (
+                "{on: {rps: 30, utilization: 100}, window: 90s}",
+                0,
+                &[("metric", "rps"), ("target", "30"), ("target-utilization-percentage", "100"), ("window", "90s")],
+            ),
+            (
+                "{downDelay: 1m, activation: 3, panic: {threshold: 400}}",
+                0,
+                &[("scale-down-delay", "1m"), ("activation-scale", "3"), ("panic-threshold-percentage", "400")],
+            ),
+            (
+                "{window: 25s, panic: {window: 3s}, initial: 2}",
+                0,
+                &[("window", "25s"), ("panic-window-percentage", "10"), ("initial-scale", "2")],
+            ),
+        ];
+        for (yaml, limit, said) in rows {
+            let key = |name: &str| format!("autoscaling.knative.dev/{name}");
+            let said: Annotations = said.iter().map(|(name, value)| (key(name), (*value).to_owned())).collect();
+            let expected = annotations::decider_spec(&said, &config, i64::from(limit), true);
+            assert_eq!(scale(yaml).decider_spec(&config, limit), expected, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_clusters() {
+        let config = AutoscalerConfig { min_scale: 1, max_scale: 9, ..AutoscalerConfig::default() };
+        let rows = [
+            ("{}", (1, Some(9))),
+            ("{min: 0, max: 0}", (0, None)),
+            ("{max: 3}", (1, Some(3))),
+            ("{min: -1}", (1, Some(9))),
+        ];
+        for (yaml, (min, max)) in rows {
+            assert_eq!(scale(yaml).bounds(&config), Bounds { min, max }, "{yaml}");
+        }
+        let plain = Scale::default();
+        assert_eq!((plain.grace(&config), plain.retention(&config)), (Duration::from_secs(30), Duration::ZERO));
+        let said = scale("{grace: 1500ms, retention: 2m}");
+        assert_eq!(
+            (said.grace(&config), said.retention(&config)),
+            (Duration::from_millis(1500), Duration::from_secs(120))
+        );
+        let wrong = scale("{grace: soon, retention: -1s, window: x, downDelay: 1d, panic: {window: y}}");
+        assert_eq!(
+            wrong.decider_spec(&config, 0),
+            plain.decider_spec(&config, 0),
+            "nothing of what cannot be read counts"
+        );
+        assert_eq!((wrong.grace(&config), wrong.retention(&config)), (Duration::from_secs(30), Duration::ZERO));
+    }
+
+    #[test]
+    fn a_panic_window_is_never_longer_than_the_window() {
+        let config = AutoscalerConfig { panic_window_percentage: 100.0, ..AutoscalerConfig::default() };
+        for (yaml, seconds) in [("{}", 60), ("{window: 6s, panic: {window: 20s}}", 6), ("{panic: {window: 0s}}", 1)] {
+            assert_eq!(scale(yaml).panic_window(&config), Duration::from_secs(seconds), "{yaml}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What the owner answers.
+
+use super::BackendStatus;
+use super::PortProtocol;
+use super::conditions::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What the owner answers. Nobody else writes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ZeroScalerStatus {
+    /// The generation of the object that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: configured and served, True while asleep. Active: True awake, False asleep, Unknown on the way. Adopted:
+    /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.
+    #[serde(default, skip_serializing_if = "State::is_unknown")]
+    pub state: State,
+    /// How many pods are wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired: Option<i32>,
+    /// How many pods there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodCounts>,
+    /// Fewest pods, the cluster's default included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<i32>,
+    /// Most pods, the cluster's default included; absent: as many as the load asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<i32>,
+    /// Name of the Service that is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// The hosts of the spec that lead here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// The Service's ports, and where the activators take their connections.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortStatus>,
+    /// How activators reach the workload, as it was last configured without a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendStatus>,
+    /// What was found, and is given back when this object goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adopted>,
+    /// When it last woke.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_wake: Option<Time>,
+}
+
+/// What a workload is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum State {
+    /// No pods, and none wanted.
+    Asleep,
+    /// Pods are wanted, and none is ready.
+    Waking,
+    /// Pods are ready.
+    Awake,
+    /// No pods are wanted, and the last ones are leaving.
+    FallingAsleep,
+    /// Nobody has said, or a newer version has.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl State {
+    /// Whether it is not known.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
+}
+
+/// How many pods there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodCounts {
+    /// Pods that are ready.
+    #[serde(default)]
+    pub ready: i32,
+    /// Pods that exist, ready or not.
+    #[serde(default)]
+    pub actual: i32,
+}
+
+/// One port of the Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PortStatus {
+    /// Name of the Service's port; its number, as a text, where it has no name.
+    pub name: String,
+    /// The Service's port.
+    pub port: u16,
+    /// The port on which every activator takes connections for it, and for nothing else; absent: none is allocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u16>,
+    /// What clients speak there.
+    #[serde(default)]
+    pub protocol: PortProtocol,
+    /// For protocol tcp: how long a silent connection stands before it wakes the workload, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_after_ms: Option<u64>,
+    /// The pods' port that it leads to; absent: not every pod has the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_port: Option<u16>,
+}
+
+/// What was found, and is given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Adopted {
+    /// Replicas that the target was found with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// The Service that was there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<AdoptedService>,
+}
+
+/// A Service that was there before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptedService {
+    /// Its name.
+    pub name: String,
+    /// Its uid: another Service of that name gets nothing back.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The selector that it had.
+    #[serde(default)]
+    pub selector: BTreeMap<String, String>,
+}

@@ -1,0 +1,132 @@
+//! What is wrong with an object, for whoever cannot rely on the API server having run its rules: the same ones.
+//!
+//! Not here: what only the cluster can tell, such as whether the target exists and whose a host is.
+
+use super::checks::{FIELDS, LISTS, List};
+use super::rules::RULES;
+use super::{ZeroScaler, ZeroScalerSpec};
+use common::config::AutoscalerConfig;
+use common::field::FieldErrors;
+use serde_json::Value;
+use std::collections::HashSet;
+
+impl ZeroScaler {
+    /// Checks the spec by itself.
+    ///
+    /// # Errors
+    /// Every violation: field, value, rule.
+    pub fn validate(&self) -> Result<(), FieldErrors> {
+        let mut errors = FieldErrors::new();
+        // A spec is made of maps, lists, texts and numbers, which JSON can hold.
+        let value = serde_json::to_value(&self.spec).unwrap_or_default();
+        check_fields(&value, &mut errors);
+        check_rules(&self.spec, &mut errors);
+        errors.into_result()
+    }
+
+    /// The same, and whether it is within what the cluster allows.
+    ///
+    /// # Errors
+    /// Every violation: field, value, rule.
+    pub fn validate_in(&self, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
+        let mut errors = self.validate().err().unwrap_or_default();
+        let limit = config.max_scale_limit;
+        if let Some(max) = self.spec.scale.max.filter(|max| limit > 0 && (*max == 0 || *max > limit)) {
+            let rule = format!("from 1 to max-scale-limit of config-autoscaler, {limit}, is expected");
+            errors.invalid_value(max, "spec.scale.max", rule);
+        }
+        let bounds = self.spec.scale.bounds(config);
+        if errors.is_empty() && bounds.max.is_some_and(|max| bounds.min > max) {
+            let (field, max) = (if self.spec.scale.min.is_some() { "min" } else { "max" }, bounds.max.unwrap_or(0));
+            let rule = "one of both is the default of config-autoscaler";
+            errors.push(format!("min {} is above max {max}", bounds.min), format!("spec.scale.{field}"), rule);
+        }
+        errors.into_result()
+    }
+}
+
+/// Checks an object as it stands in JSON, for an API server of our own. What has another type than the schema says is
+/// left to that.
+///
+/// # Errors
+/// Every violation: field, value, rule.
+pub fn validate_json(object: &Value) -> Result<(), FieldErrors> {
+    let mut errors = FieldErrors::new();
+    let Some(spec) = object.get("spec") else { return Ok(()) };
+    check_fields(spec, &mut errors);
+    if let Ok(spec) = serde_json::from_value(spec.clone()) {
+        check_rules(&spec, &mut errors);
+    }
+    errors.into_result()
+}
+
+fn check_fields(spec: &Value, errors: &mut FieldErrors) {
+    for (path, kind, most) in LISTS {
+        each(spec, path, &mut |value, path| check_list(value, path, *kind, *most, errors));
+    }
+    for (path, check) in FIELDS {
+        each(spec, path, &mut |value, path| {
+            if let Some(rule) = check.broken(value) {
+                errors.invalid_value(shown(value), path, rule);
+            }
+        });
+    }
+}
+
+fn check_list(value: &Value, path: &str, kind: List, most: i64, errors: &mut FieldErrors) {
+    let Some(items) = value.as_array() else { return };
+    if i64::try_from(items.len()).map_or(true, |count| count > most) {
+        errors.invalid_value(format!("{} items", items.len()), path, format!("at most {most} items are expected"));
+    }
+    let mut seen = HashSet::new();
+    for (index, item) in items.iter().enumerate() {
+        let identity = match kind {
+            List::Atomic => continue,
+            List::Set => item,
+            List::Map(key) => item.get(key).unwrap_or(&Value::Null),
+        };
+        if !seen.insert(identity.to_string()) {
+            errors.invalid_value(shown(identity), format!("{path}[{index}]"), "it is there already");
+        }
+    }
+}
+
+fn check_rules(spec: &ZeroScalerSpec, errors: &mut FieldErrors) {
+    for rule in RULES {
+        for (index, message) in (rule.broken)(spec) {
+            let index = index.map(|index| format!("[{index}]")).unwrap_or_default();
+            errors.push(message, format!("{}{}", rule.at.replace("[]", &index), rule.field), "");
+        }
+    }
+}
+
+/// Calls `visit` with each value at a path of the spec, and the path with the indexes of items.
+fn each(spec: &Value, path: &str, visit: &mut dyn FnMut(&Value, &str)) {
+    let Some(rest) = path.strip_prefix("spec.") else { return };
+    descend(spec, "spec", rest, visit);
+}
+
+fn descend(value: &Value, at: &str, rest: &str, visit: &mut dyn FnMut(&Value, &str)) {
+    if rest.is_empty() {
+        return visit(value, at);
+    }
+    let (step, rest) = rest.split_once('.').unwrap_or((rest, ""));
+    let name = step.strip_suffix("[]").unwrap_or(step);
+    let Some(value) = value.get(name) else { return };
+    let at = format!("{at}.{name}");
+    if name == step {
+        return descend(value, &at, rest, visit);
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        descend(item, &format!("{at}[{index}]"), rest, visit);
+    }
+}
+
+/// A value as people write it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
+        value => value.to_string(),
+    }
+}

@@ -1,0 +1,88 @@
+//! What happens to a request while its workload wakes.
+
+use super::DurationText;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+const TIMEOUT: &str = "300s";
+const MAX_HELD: i32 = 10_000;
+const NO_LIMIT: &str = "0s";
+const PROBE_AUTO: &str = "auto";
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
+
+/// Bounds of a request, held or not, and how a pod is proven ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Wake {
+    /// Longest duration of a request, waiting for a pod included; for tcp, longest wait of a connection for a pod. What
+    /// takes longer is answered with 504.
+    pub timeout: DurationText,
+    /// Most requests, or connections, that one activator holds for this workload. What comes beyond is answered with 503
+    /// and Retry-After.
+    pub max_held: i32,
+    /// Longest wait for the first byte of a pod's response. 0s: no limit.
+    pub response_start: DurationText,
+    /// Longest silence within a response. 0s: no limit.
+    pub idle: DurationText,
+    /// How an activator proves that a pod is ready: auto (the container's own readiness probe where an activator can send
+    /// it, a TCP connect where there is none, else Kubernetes' word), tcp (a connection is accepted), http:/path (GET is
+    /// answered with a status from 200 to 399), or kubernetes (Kubernetes' word alone).
+    pub probe: String,
+}
+
+impl Default for Wake {
+    fn default() -> Self {
+        Self {
+            timeout: DurationText::new(TIMEOUT),
+            max_held: MAX_HELD,
+            response_start: DurationText::new(NO_LIMIT),
+            idle: DurationText::new(NO_LIMIT),
+            probe: PROBE_AUTO.to_owned(),
+        }
+    }
+}
+
+impl Wake {
+    /// Longest duration of a request.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.get().filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT_DEFAULT)
+    }
+
+    /// Most requests that one activator holds; at least 1.
+    pub fn max_held(&self) -> u32 {
+        u32::try_from(self.max_held.max(1)).unwrap_or(1)
+    }
+
+    /// Longest wait for the first byte of a response; none: no limit.
+    pub fn response_start(&self) -> Option<Duration> {
+        self.response_start.get().filter(|limit| !limit.is_zero())
+    }
+
+    /// Longest silence within a response; none: no limit.
+    pub fn idle(&self) -> Option<Duration> {
+        self.idle.get().filter(|limit| !limit.is_zero())
+    }
+
+    /// How a pod is proven ready.
+    pub fn probe(&self) -> ProbeChoice {
+        match self.probe.as_str() {
+            "tcp" => ProbeChoice::Tcp,
+            "kubernetes" => ProbeChoice::Kubernetes,
+            text => text.strip_prefix("http:").map_or(ProbeChoice::Auto, |path| ProbeChoice::Http(path.to_owned())),
+        }
+    }
+}
+
+/// How a pod is proven ready.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ProbeChoice {
+    /// By its container's own readiness probe.
+    Auto,
+    /// A TCP connection is accepted.
+    Tcp,
+    /// An HTTP GET of this path and query is answered with a status from 200 to 399.
+    Http(String),
+    /// Kubernetes' own readiness is believed.
+    Kubernetes,
+}

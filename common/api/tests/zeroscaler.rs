@@ -1,0 +1,95 @@
+//! ZeroScalers, good and bad: the owner's rules and those of the definition say the same.
+
+use common_api::zeroscaler::{ZeroScaler, crd, manual, validation};
+use kube_cel::ErrorKind;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    spec: Value,
+    #[serde(default)]
+    refused: BTreeMap<String, String>,
+    #[serde(default)]
+    schema: bool,
+}
+
+fn cases() -> Vec<Case> {
+    let cases: Vec<Case> = serde_yaml_ng::from_str(include_str!("zeroscalers.yaml")).expect("cases");
+    assert!(cases.iter().filter(|case| case.refused.is_empty()).count() >= 3 && cases.len() > 20);
+    cases
+}
+
+fn object(case: &Case) -> Value {
+    json!({
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+        "metadata": {"name": "hello", "namespace": "ns"}, "spec": case.spec,
+    })
+}
+
+fn schema() -> Value {
+    let crd = serde_json::to_value(crd::crd()).expect("serializable");
+    crd.pointer("/spec/versions/0/schema/openAPIV3Schema").cloned().expect("a schema")
+}
+
+/// Whether an error at `path` is one that a case expects at `field`: a rule about several fields may name the one that is
+/// to be changed.
+fn is_at(path: &str, field: &str) -> bool {
+    path == field || path.strip_prefix(field).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Goal: the owner refuses what an API server that runs no CEL has let through, and names field, value and rule.
+#[test]
+fn the_owner_finds_what_is_wrong() {
+    for case in cases() {
+        let name = &case.name;
+        let object = object(&case);
+        let read: ZeroScaler = serde_json::from_value(object.clone()).expect(name);
+        let found = read.validate().err().unwrap_or_default();
+        for (field, says) in &case.refused {
+            let named = found
+                .iter()
+                .any(|error| is_at(&error.path, field) && (error.message.contains(says) || error.rule.contains(says)));
+            assert!(named, "{name}: {field} {says}: {found}");
+        }
+        for error in found.iter() {
+            let expected = case.refused.keys().any(|field| is_at(&error.path, field));
+            assert!(expected, "{name}: {error:?}");
+        }
+        let json = validation::validate_json(&object).err().unwrap_or_default();
+        assert_eq!(json.to_string(), found.to_string(), "{name}: the same of its JSON");
+    }
+}
+
+/// Goal: what CEL refuses is what the owner refuses, field by field, bounds of the schema aside.
+#[test]
+fn the_rules_in_cel_say_the_same() {
+    let schema = schema();
+    for case in cases() {
+        let found = kube_cel::validate(&schema, &object(&case), None).err().map(|errors| errors.into_vec());
+        let found = found.unwrap_or_default();
+        for error in &found {
+            let expected = case.refused.keys().any(|field| is_at(&error.field_path, field));
+            assert!(expected && error.kind == ErrorKind::ValidationFailure, "{}: {error:?}", case.name);
+        }
+        for (field, says) in case.refused.iter().filter(|_| !case.schema) {
+            let named = found.iter().any(|error| is_at(&error.field_path, field) && error.message.contains(says));
+            assert!(named, "{}: {field} {says}: {found:?}", case.name);
+        }
+    }
+}
+
+#[test]
+fn every_field_is_explained() {
+    assert_eq!(manual::unexplained(), Vec::<String>::new());
+}
+
+#[test]
+fn the_page_of_the_manual_is_fresh() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(manual::PAGE);
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == manual::page(), "{} is stale: cargo run -p common-api --example crds", manual::PAGE);
+}
