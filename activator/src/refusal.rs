@@ -118,6 +118,7 @@ impl Refusal {
             Refusal::Proxy(ProxyError::Pod { .. }) => "pod",
             Refusal::Proxy(ProxyError::Malformed(_)) => "malformed",
             Refusal::Proxy(ProxyError::Unsupported { .. }) => "unsupported",
+            Refusal::Proxy(ProxyError::NoRoom { .. }) => "max-connections",
         }
     }
 
@@ -151,7 +152,8 @@ impl Refusal {
             | Refusal::MemoryFull { .. }
             | Refusal::ShareFull { .. }
             | Refusal::Failing { .. }
-            | Refusal::Deleted => StatusCode::SERVICE_UNAVAILABLE,
+            | Refusal::Deleted
+            | Refusal::Proxy(ProxyError::NoRoom { .. }) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

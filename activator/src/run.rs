@@ -9,14 +9,14 @@
 
 use crate::config::Configs;
 use crate::config::certificates::InternalTls;
-use crate::config::clients::ClientOptions;
+use crate::config::clients::{ClientOptions, PROBES_AT_ONCE};
 use crate::config::options::Options;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
-use crate::layers::probe::Probe;
+use crate::layers::probe::{Probe, is_probe};
 use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
@@ -27,7 +27,7 @@ use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
-use activator_net::{Disconnects, Pools, Server};
+use activator_net::{Disconnects, Pools, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -192,6 +192,7 @@ async fn begin(
     let input = HeldBytes::new(options.memory_limit.map(|limit| limit / INPUT_PART));
     let server = Server::new(ErrorResponder::new(front_end, metrics.refused()), trust, disconnects)
         .bounded(keepalive, crowd, infrastructure.clone())
+        .reserving(ProbeReserve { places: PROBES_AT_ONCE, is_probe })
         .within(input.clone())
         .with(options.workers.clone());
     clients::show(&registered, &server.connections());

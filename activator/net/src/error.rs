@@ -26,4 +26,10 @@ pub enum ProxyError {
         /// What is not offered.
         rule: &'static str,
     },
+    /// Clients have as many connections as they may.
+    #[error("no room for another connection: clients have {bound} connections already")]
+    NoRoom {
+        /// Most of them.
+        bound: usize,
+    },
 }

@@ -38,5 +38,7 @@ pub use forward::{Evidence, Failure, PodBody, Prepared};
 pub use liveness::PodObserver;
 pub use pool::{Pool, Pools};
 pub use probe::probe;
-pub use server::{Chain, ClientConnections, CrowdBounds, ErrorResponder, KeepAlive, STREAM_WINDOW, Server, TrustOf};
+pub use server::{
+    Chain, ClientConnections, CrowdBounds, ErrorResponder, KeepAlive, ProbeReserve, STREAM_WINDOW, Server, TrustOf,
+};
 pub use worker::WorkerRuntimes;

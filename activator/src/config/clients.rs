@@ -6,7 +6,7 @@
 //! | idle | two hours | longer than what keeps connections to us (Envoy's default is an hour): whoever closes an idle HTTP/1.1 connection first loses no request |
 //! | connections | half of the descriptors, or what half of the memory holds | HAProxy's, which derives it from both, too |
 //!
-//! The other half of the descriptors is for connections to pods.
+//! The other half of the descriptors is for connections to pods, but for a few: [`PROBES_AT_ONCE`].
 
 use activator_net::{CrowdBounds, KeepAlive};
 use common::golang;
@@ -16,6 +16,10 @@ use std::time::Duration;
 
 /// Bytes of the memory limit for each connection: what an idle one keeps, twice.
 const MEMORY_EACH: u64 = 16 * 1024;
+
+/// Connections beyond these on which probes are answered: an autoscaler has 64 under way at once, and while a new version
+/// of it takes over there are two. Kubelets and ingresses, which send a few in a second, find room among them.
+pub(crate) const PROBES_AT_ONCE: usize = 128;
 
 /// Most seconds and questions that Linux takes for keep-alive.
 const SECONDS_MAX: u64 = 32_767;

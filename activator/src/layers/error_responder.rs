@@ -85,7 +85,10 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
         Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }) | Refusal::ClientGone => None,
         Refusal::NoRevision { .. } => Some("12"),
         Refusal::Timeout(_) | Refusal::Unwoken { .. } => Some("4"),
-        Refusal::QueueFull { .. } | Refusal::MemoryFull { .. } | Refusal::ShareFull { .. } => Some("8"),
+        Refusal::QueueFull { .. }
+        | Refusal::MemoryFull { .. }
+        | Refusal::ShareFull { .. }
+        | Refusal::Proxy(ProxyError::NoRoom { .. }) => Some("8"),
         Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::NotSynced | Refusal::Failing { .. } | Refusal::Deleted => {
             Some("14")
         }
@@ -140,6 +143,7 @@ mod tests {
             (Refusal::Failing { reason: "CrashLoopBackOff".into() }, 503, Some("14")),
             (Refusal::Deleted, 503, Some("14")),
             (ProxyError::Pod { dest, cause: "connection refused".into() }.into(), 502, Some("14")),
+            (ProxyError::NoRoom { bound: 7 }.into(), 503, Some("8")),
             (ProxyError::Malformed("malformed Host header").into(), 400, None),
             (ProxyError::Unsupported { status: StatusCode::EXPECTATION_FAILED, rule: "expectation" }.into(), 417, None),
         ]

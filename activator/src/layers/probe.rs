@@ -71,14 +71,19 @@ where
     }
 }
 
-/// The answer, if the headers are a probe's.
-fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Bytes>>> {
+/// Whether a request with these headers is answered here.
+pub(crate) fn is_probe(fields: &HeaderMap) -> bool {
+    !matches!(kind(fields), Incoming::Traffic)
+}
+
+/// Who asks.
+fn kind(fields: &HeaderMap) -> Incoming<'_> {
     let network_probe = fields.get(NETWORK_PROBE);
     let is_plain = network_probe.is_none()
         && !fields.contains_key(KUBELET_PROBE)
         && !fields.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"kube-probe/"));
     if is_plain {
-        return None;
+        return Incoming::Traffic;
     }
     let text = |name: &str| fields.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // A value that is not ASCII is still a value.
@@ -87,7 +92,12 @@ fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Byt
         None => "",
         Some(value) => value.to_str().unwrap_or("\u{fffd}"),
     };
-    Some(match headers::classify(text(headers::USER_AGENT), kubelet, probe) {
+    headers::classify(text(headers::USER_AGENT), kubelet, probe)
+}
+
+/// The answer, if the headers are a probe's.
+fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Bytes>>> {
+    Some(match kind(fields) {
         Incoming::Traffic => return None,
         Incoming::Kubelet => {
             let (status, reason) = readiness.check(Instant::now());
@@ -106,7 +116,7 @@ fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Byt
         },
         Incoming::ActivatorProbe => plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false),
         Incoming::UnknownProbe(_) => {
-            let value = network_probe.map_or(&b""[..], HeaderValue::as_bytes);
+            let value = fields.get(NETWORK_PROBE).map_or(&b""[..], HeaderValue::as_bytes);
             let shown = golang::quote(&golang::escape_html(value));
             plain(StatusCode::BAD_REQUEST, format!("unexpected probe header value: {shown}\n"), true)
         }

@@ -18,6 +18,7 @@ mod pods;
 mod pressure;
 mod protocols;
 mod requeue;
+mod reserve;
 mod rig;
 mod shares;
 mod silence;

@@ -17,6 +17,8 @@ pub struct ClientConnections {
     pub(super) tasks: TaskTracker,
     /// Of the tasks, those that accept.
     accepting: Arc<AtomicUsize>,
+    /// And those that serve connections for which there is no room ([`super::reserve`]).
+    reserved: Arc<AtomicUsize>,
     counts: Arc<Counts>,
 }
 
@@ -28,9 +30,10 @@ struct Counts {
 }
 
 impl ClientConnections {
-    /// Connections and tunnels.
+    /// Connections and tunnels, but for those in the reserve for probes.
     pub fn open(&self) -> usize {
-        self.tasks.len().saturating_sub(self.accepting.load(Ordering::Relaxed))
+        let others = self.accepting.load(Ordering::Relaxed) + self.reserved.load(Ordering::Relaxed);
+        self.tasks.len().saturating_sub(others)
     }
 
     /// How many were turned away for want of room.
@@ -57,6 +60,16 @@ impl ClientConnections {
     /// One more task accepts.
     pub(super) fn accepts(&self) {
         self.accepting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more is in the reserve.
+    pub(super) fn enters_reserve(&self) {
+        self.reserved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One of them has gone.
+    pub(super) fn leaves_reserve(&self) {
+        self.reserved.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// One more was turned away.

@@ -18,6 +18,7 @@ use common_runtime::tls::rustls::ServerConfig;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -107,6 +108,13 @@ where
             serve_as(protocol, BoundedWrites::new(stream, keepalive), client, service, drain).await
         }
         None => Ok(()),
+    }
+}
+
+/// Tells how a connection from there ended.
+pub(super) fn note(address: SocketAddr, ended: Result<(), BodyError>) {
+    if let Err(error) = ended {
+        tracing::debug!(%address, %error, "connection ended");
     }
 }
 
@@ -232,7 +240,7 @@ mod tests {
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
         let drain = Drain::default();
         let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), Trust::default(), false));
-        let service = ConnectionService::new(chain, peer.clone(), BadRequest, TaskTracker::new(), drain.clone());
+        let service = ConnectionService::new(chain, peer.clone(), BadRequest, TaskTracker::new(), drain.clone(), None);
         let listener = drain.listener(service.progress().clone());
         match config {
             None => tokio::spawn(serve(stream, peer, service, None, listener)),

@@ -17,8 +17,9 @@
 //! # Clients that take room
 //!
 //! [`Server::bounded`]: vanished ones are found out by the kernel ([`bounded_writes`]), idle ones make room for others
-//! ([`crowd`]), and who comes when there is none is turned away: the connection is closed unread. To leave it in the
-//! listen queue instead would keep everybody waiting behind it, the kubelet's probes among them.
+//! ([`crowd`]), and who comes when there is none is turned away: unread, or as soon as it has said that it is no probe
+//! ([`Server::reserving`]). To leave it in the listen queue instead would keep everybody waiting behind it, probes
+//! among them.
 //!
 //! # Not here
 //!
@@ -41,12 +42,15 @@ mod linger;
 mod progress;
 mod protocol;
 mod references;
+mod reserve;
+mod reserve_places;
 mod service;
 
 pub use bounded_writes::KeepAlive;
 pub use client_connections::ClientConnections;
 pub use connection::STREAM_WINDOW;
 pub use crowd::CrowdBounds;
+pub use reserve::ProbeReserve;
 
 use crate::body::BodyError;
 use crate::client::Inbound;
@@ -57,10 +61,12 @@ use crate::worker::WorkerRuntimes;
 use activator_core::hold::HeldBytes;
 use bytes::Bytes;
 use common_runtime::tls::rustls::ServerConfig;
-use drain::{Drain, Phase};
+use drain::{Drain, Listener, Phase};
 use http::{Response, Version};
 use http_body::Body;
 use http_body_util::Full;
+use reserve::{OnlyProbes, Reserve};
+use service::ConnectionService;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,6 +123,7 @@ pub struct Server<R> {
     keepalive: Option<KeepAlive>,
     /// Most connections.
     room: usize,
+    reserve: Option<Arc<Reserve>>,
     connections: ClientConnections,
     input: Option<Arc<HeldBytes>>,
 }
@@ -135,6 +142,7 @@ impl<R: Clone> Server<R> {
             workers: None,
             keepalive: None,
             room: usize::MAX,
+            reserve: None,
             connections,
             input: None,
         }
@@ -144,6 +152,11 @@ impl<R: Clone> Server<R> {
     pub fn bounded(self, keepalive: Option<KeepAlive>, crowd: CrowdBounds, until: CancellationToken) -> Self {
         tokio::spawn(self.connections.clone().look_after(self.drain.clone(), crowd, until));
         Self { keepalive, room: crowd.connections, ..self }
+    }
+
+    /// Has probes answered also when there is no room, as it is bounded so far.
+    pub fn reserving(self, probes: ProbeReserve) -> Self {
+        Self { reserve: Some(Reserve::new(probes, self.room, self.connections.clone())), ..self }
     }
 
     /// How many connections there are.
@@ -194,8 +207,8 @@ impl<R: Clone> Server<R> {
                     accepted = listener.accept() => accepted,
                 };
                 match accepted {
-                    Ok(_) if server.connections.open() >= server.room => {
-                        server.connections.refuse();
+                    Ok((stream, address)) if server.connections.open() >= server.room => {
+                        server.serve_probes(stream, address, tls.clone(), chain.clone());
                     }
                     Ok((stream, address)) => server.spawn(stream, address, tls.clone(), chain.clone()),
                     Err(error) => {
@@ -211,24 +224,9 @@ impl<R: Clone> Server<R> {
     where
         R: ErrorResponder<S::Error>,
     {
-        let trust = (self.trust)(address.ip().to_canonical());
-        let peer = Peer::new(address, trust, tls.is_some()).with(self.disconnects.clone()).within(self.input.clone());
-        let peer = Arc::new(peer);
-        let client = peer.clone();
-        let hyper = service::ConnectionService::new(
-            chain,
-            peer,
-            self.responder.clone(),
-            self.tasks.clone(),
-            self.drain.clone(),
-        );
-        let listener = self.drain.listener(hyper.progress().clone());
+        let (client, hyper, listener) = self.connection(address, tls.is_some(), chain, None);
         let keepalive = self.keepalive;
-        let told = move |ended: Result<(), BodyError>| {
-            if let Err(error) = ended {
-                tracing::debug!(%address, %error, "connection ended");
-            }
-        };
+        let told = move |ended| connection::note(address, ended);
         match tls {
             // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
             None => match &self.workers {
@@ -255,6 +253,26 @@ impl<R: Clone> Server<R> {
                 self.tasks.spawn(serving)
             }
         };
+    }
+
+    /// What a connection is served with: as a whole, or `only` probes of it.
+    fn connection<S: Chain>(
+        &self,
+        address: SocketAddr,
+        tls: bool,
+        chain: S,
+        only: Option<Arc<OnlyProbes>>,
+    ) -> (Arc<Peer>, ConnectionService<S, R>, Listener)
+    where
+        R: ErrorResponder<S::Error>,
+    {
+        let trust = (self.trust)(address.ip().to_canonical());
+        let peer = Peer::new(address, trust, tls).with(self.disconnects.clone()).within(self.input.clone());
+        let client = Arc::new(peer);
+        let (tunnels, drain) = (self.tasks.clone(), self.drain.clone());
+        let service = ConnectionService::new(chain, client.clone(), self.responder.clone(), tunnels, drain, only);
+        let listener = self.drain.listener(service.progress().clone());
+        (client, service, listener)
     }
 
     /// Lets every connection over HTTP/1 end with its next answer. New ones are taken as before.

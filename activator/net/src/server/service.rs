@@ -1,11 +1,13 @@
 //! One connection's requests: checks each head, hands it to the chain, and makes HTTP of what comes back.
 //!
 //! An error becomes a response by the caller's [`ErrorResponder`]; a 101 becomes a tunnel. While the server leaves, each
-//! answer over HTTP/1 is the last of its connection.
+//! answer over HTTP/1 is the last of its connection; so is the answer to a probe for which there was no room
+//! ([`super::reserve`]), over HTTP/2 as well.
 
 use super::drain::{Drain, Phase};
 use super::head_check::{self, Checked};
 use super::progress::Progress;
+use super::reserve::OnlyProbes;
 use super::{Chain, ErrorResponder};
 use crate::body::{BodyError, Guard, Guarded, Reply, RequestBody, UploadUnread};
 use crate::client::Inbound;
@@ -43,17 +45,24 @@ struct Own<R> {
     tunnels: TaskTracker,
     drain: Drain,
     progress: Arc<Progress>,
+    /// There is room for probes alone.
+    only: Option<Arc<OnlyProbes>>,
 }
 
 impl<S, R> ConnectionService<S, R> {
-    /// For the connection of `peer`. `tunnels` counts what becomes of its upgrades.
-    pub(super) fn new(chain: S, peer: Arc<Peer>, responder: R, tunnels: TaskTracker, drain: Drain) -> Self {
-        Self {
-            chain: RefCell::new(chain),
-            peer,
-            requests: Cell::new(0),
-            own: Arc::new(Own { responder, tunnels, progress: Arc::new(Progress::new(drain.second())), drain }),
-        }
+    /// For the connection of `peer`. `tunnels` counts what becomes of its upgrades. With `only`, it is answered as far as
+    /// that lets pass, and ends then.
+    pub(super) fn new(
+        chain: S,
+        peer: Arc<Peer>,
+        responder: R,
+        tunnels: TaskTracker,
+        drain: Drain,
+        only: Option<Arc<OnlyProbes>>,
+    ) -> Self {
+        let progress = Arc::new(Progress::new(drain.second()));
+        let own = Arc::new(Own { responder, tunnels, progress, drain, only });
+        Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
 
     /// What happens on the connection.
@@ -87,6 +96,12 @@ where
             let error = ProxyError::Malformed("it can be read in two ways where this request ends");
             return serving(None, Checked::Refused(error));
         }
+        if let Some(only) = &self.own.only {
+            self.own.progress.tell(Phase::Finish);
+            if let Err(error) = only.check(request.headers()) {
+                return serving(None, Checked::Refused(error));
+            }
+        }
         match head_check::check(&request) {
             Checked::Pass => {}
             checked => return serving(None, checked),
@@ -99,6 +114,13 @@ where
         let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now(), again };
         // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
         serving(Some(self.chain.borrow_mut().call(inbound)), Checked::Pass)
+    }
+}
+
+impl<R> Own<R> {
+    /// Whether the connection ends with its next answer.
+    fn is_leaving(&self) -> bool {
+        self.only.is_some() || self.drain.phase() == Phase::Leaving
     }
 }
 
@@ -149,7 +171,7 @@ where
         let this = self.project();
         let running = this.running.take();
         let mut answer = answer.ok_or("the client has gone")?;
-        let is_leaving = running.as_ref().is_some_and(|running| running.0.drain.phase() == Phase::Leaving);
+        let is_leaving = running.as_ref().is_some_and(|Running(own)| own.is_leaving());
         let is_unread = answer.extensions().get::<UploadUnread>().is_some();
         let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread);
         if is_last && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
