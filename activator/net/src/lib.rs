@@ -15,6 +15,7 @@ mod body;
 mod client;
 mod error;
 mod forward;
+mod hop_by_hop;
 mod http1;
 mod http2;
 mod limits;

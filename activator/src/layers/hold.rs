@@ -121,7 +121,7 @@ fn exchange(
         let Call { request, peer, received, revision, trace, .. } = call;
         let live = revision.live();
         let protocol = live.protocol_for(request.version());
-        let prepared = Prepared::new(request, live.contract, protocol, &peer, live.passthrough.clone())?;
+        let prepared = Prepared::new(request, live.contract, protocol, peer, live.passthrough.clone())?;
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a request that waits above does not carry the room that sending needs.

@@ -11,6 +11,7 @@ mod hostile;
 mod hostile_pods;
 mod http;
 mod http2_rules;
+mod interim;
 mod kubernetes;
 mod memory;
 mod oddities;

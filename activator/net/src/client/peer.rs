@@ -3,6 +3,7 @@
 use crate::body::RequestBody;
 use crate::body::unread::Unread;
 use crate::client::disconnects::{Disconnect, Disconnects};
+use crate::client::interim::Interims;
 use crate::client::timers::SpareTimers;
 use crate::tcp::state::SharedSocket;
 use activator_core::hold::HeldBytes;
@@ -34,6 +35,8 @@ pub struct Peer {
     unread: OnceLock<Arc<Unread>>,
     /// What all clients' input may keep.
     input: Option<Arc<HeldBytes>>,
+    /// What its connection is to write before a response, once there was such a thing.
+    interims: OnceLock<Box<Interims>>,
 }
 
 /// Which of a peer's headers are believed.
@@ -64,6 +67,7 @@ impl Peer {
             disconnects: None,
             unread: OnceLock::new(),
             input: None,
+            interims: OnceLock::new(),
         }
     }
 
@@ -85,6 +89,16 @@ impl Peer {
     /// The budget of memory for its input, if there is one.
     pub(crate) fn input(&self) -> Option<Arc<HeldBytes>> {
         self.input.clone()
+    }
+
+    /// Where interim responses to it are left; it speaks HTTP/1.1.
+    pub(crate) fn interims(&self) -> &Interims {
+        self.interims.get_or_init(Box::default)
+    }
+
+    /// The same, if there was one yet.
+    pub(crate) fn had_interims(&self) -> Option<&Interims> {
+        self.interims.get().map(Box::as_ref)
     }
 
     /// What it speaks, as a URL's scheme.

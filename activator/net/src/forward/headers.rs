@@ -18,16 +18,16 @@
 //!
 //! # Responses
 //!
-//! Hop-by-hop fields go, `Trailer` stays. Nothing is added: hyper writes `Date` where there is none.
+//! Hop-by-hop fields go ([`crate::hop_by_hop`]), `Trailer` stays. Nothing is added: hyper writes `Date` where there is none.
 
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
+use crate::hop_by_hop::{is_hop_by_hop, names, strip};
 use activator_core::contract::Contract;
 use common::backend::Protocol;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Uri, Version, request};
-use smallvec::SmallVec;
 
 /// Marks a request that came through an activator; a queue-proxy counts it as proxied.
 const PROXY_REQUEST: HeaderName = HeaderName::from_static("k-proxy-request");
@@ -110,12 +110,6 @@ pub(crate) fn address(
     Ok(())
 }
 
-/// Takes out what concerned only the connection to the pod.
-pub(crate) fn strip_response(headers: &mut HeaderMap) {
-    let unwanted = names(headers, |name| is_hop_by_hop(name) && *name != header::TRAILER);
-    strip(headers, unwanted);
-}
-
 /// The protocol of a 101 response, if it is the one that was asked for.
 pub(crate) fn agreed_upgrade(headers: &HeaderMap, requested: &HeaderValue) -> Option<HeaderValue> {
     let protocol = headers.get(header::UPGRADE)?;
@@ -179,54 +173,6 @@ fn strip_request(headers: &mut HeaderMap, contract: Contract) {
 fn says_trailers_alone(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(header::TE).iter();
     all.next().is_some_and(|te| te == "trailers") && all.next().is_none()
-}
-
-/// Some of a head's names, mostly none.
-type Names = SmallVec<[HeaderName; 4]>;
-
-/// One pass over the names: what it does not find need not be looked for.
-fn names(headers: &HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) -> Names {
-    headers.keys().filter(|name| unwanted(name)).cloned().collect()
-}
-
-/// Removes fields, and those that `Connection` names if it is among them.
-fn strip(headers: &mut HeaderMap, unwanted: Names) {
-    if unwanted.contains(&header::CONNECTION) {
-        strip_named(headers);
-    }
-    for name in unwanted {
-        headers.remove(name);
-    }
-}
-
-fn strip_named(headers: &mut HeaderMap) {
-    let named: Names = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
-        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
-        .filter(|name| *name != header::CONNECTION)
-        .collect();
-    for name in named {
-        headers.remove(name);
-    }
-}
-
-/// Fields about the connection, not the message. `Trailer` counts, and is kept where there is a body to have trailers:
-/// HTTP/1.1 sends none that it does not name.
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "proxy-connection"
-            | "keep-alive"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-    )
 }
 
 /// Fields that clients have no business setting, by contract.

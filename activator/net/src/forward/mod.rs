@@ -33,8 +33,8 @@
 //!
 //! # Not here
 //!
-//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Relaying 1xx responses other than 100,
-//! and the fields of the pod's 100.
+//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Interim responses (1xx) of HTTP/2 pods, and
+//! to HTTP/2 clients, for which hyper's server has no way; the fields of the pod's 100.
 
 mod copy;
 mod failure;
@@ -46,6 +46,7 @@ mod to_http2;
 use crate::body::RequestBody;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
+use crate::hop_by_hop::strip_response;
 use crate::liveness::Lost;
 use crate::pool::Pool;
 use activator_core::contract::Contract;
@@ -76,6 +77,8 @@ pub struct Prepared {
     upgrade: Option<(HeaderValue, OnUpgrade)>,
     /// The host in place of the pod's address.
     passthrough: Option<HeaderValue>,
+    /// Whom it came from, if that one can have interim responses.
+    client: Option<Arc<Peer>>,
     /// A pod may have acted on it already: it goes over a new connection, and nowhere after that.
     may_have_run: bool,
 }
@@ -89,7 +92,7 @@ impl Prepared {
         mut request: Request<RequestBody>,
         contract: Contract,
         protocol: Protocol,
-        peer: &Peer,
+        peer: Arc<Peer>,
         passthrough: Option<HeaderValue>,
     ) -> Result<Box<Self>, ProxyError> {
         if request.method() == Method::CONNECT {
@@ -101,7 +104,8 @@ impl Prepared {
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();
-        let asked = headers::prepare(&mut head, contract, peer, protocol, upgradable)?;
+        let has_interims = head.version == Version::HTTP_11;
+        let asked = headers::prepare(&mut head, contract, &peer, protocol, upgradable)?;
         if body.is_empty() {
             head.headers.remove(TRAILER);
             if matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
@@ -119,6 +123,7 @@ impl Prepared {
             protocol,
             upgrade: asked.zip(on_upgrade),
             passthrough,
+            client: has_interims.then_some(peer),
             may_have_run: false,
         }))
     }
@@ -211,7 +216,7 @@ async fn connected<T>(
 
 /// Makes a pod's response fit for the client.
 fn finish<B>(mut response: Response<B>) -> Response<B> {
-    headers::strip_response(response.headers_mut());
+    strip_response(response.headers_mut());
     *response.version_mut() = Version::HTTP_11; // hyper writes what the client's connection speaks.
     response
 }

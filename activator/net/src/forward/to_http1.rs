@@ -4,6 +4,7 @@ use super::failure::{broken, cause_of, evidence_of, is_stale};
 use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish, headers, unless_lost};
 use crate::error::ProxyError;
+use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
 use crate::pool::Pool;
 use crate::tunnel::{PodEnd, Tunnel};
@@ -33,7 +34,7 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let (was_idle, reused) = (connection.was_idle, connection.reused);
-            let exchange = connection.exchange(&self.head, &mut self.body, pool);
+            let exchange = connection.exchange(&self.head, &mut self.body, self.client.as_deref(), pool);
             let Failed { error, unsent, begun } = match unless_lost(exchange, lost).await {
                 Some(Ok(response)) => return finish_http1(pool, response),
                 Some(Err(failed)) => failed,
@@ -70,7 +71,7 @@ impl Prepared {
             Err(error) => return Err(self.unreachable(pool, &error)),
         };
         let upload = self.body.upload();
-        let exchange = connection.exchange(&self.head, &mut self.body, pool);
+        let exchange = connection.exchange(&self.head, &mut self.body, self.client.as_deref(), pool);
         let mut response = match unless_lost(exchange, lost).await {
             Some(Ok(response)) => response,
             Some(Err(Failed { error, unsent: true, .. })) => return Err(self.unsent(&error)),
@@ -91,7 +92,7 @@ impl Prepared {
         let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
             return Err(unasked(pool, response.headers(), &String::from_utf8_lossy(requested.as_bytes())));
         };
-        headers::strip_response(response.headers_mut());
+        strip_response(response.headers_mut());
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         response.headers_mut().insert(UPGRADE, protocol);
         let (mut head, body) = response.into_parts();

@@ -5,6 +5,7 @@ use super::failure::{broken, cause_of, evidence_of, is_stale, is_unprocessed};
 use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish};
 use crate::body::{RequestBody, Upload};
+use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::http2::connection::Failed;
 use crate::pool::Pool;
@@ -91,9 +92,9 @@ impl Prepared {
     }
 
     fn rest(&self) -> Rest {
-        let passthrough = self.passthrough.clone();
+        let (passthrough, client) = (self.passthrough.clone(), self.client.clone());
         let (contract, protocol, may_have_run) = (self.contract, self.protocol, self.may_have_run);
-        Rest { contract, protocol, upload: self.body.upload(), passthrough, may_have_run }
+        Rest { contract, protocol, upload: self.body.upload(), passthrough, client, may_have_run }
     }
 }
 
@@ -103,6 +104,7 @@ struct Rest {
     protocol: Protocol,
     upload: Option<Arc<Upload>>,
     passthrough: Option<HeaderValue>,
+    client: Option<Arc<Peer>>,
     may_have_run: bool,
 }
 
@@ -113,7 +115,7 @@ impl Rest {
 
     fn with(self, request: Request<RequestBody>) -> Box<Prepared> {
         let (head, body) = request.into_parts();
-        let Self { contract, protocol, passthrough, may_have_run, .. } = self;
-        Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough, may_have_run })
+        let Self { contract, protocol, passthrough, client, may_have_run, .. } = self;
+        Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough, client, may_have_run })
     }
 }

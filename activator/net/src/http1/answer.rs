@@ -2,6 +2,7 @@
 
 use super::Malformed;
 use super::decoder::Decoder;
+use super::interim::Interim;
 use crate::limits::{self, FIELDS_MAX};
 use bytes::BytesMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -33,7 +34,7 @@ pub(crate) struct Answer {
 pub(crate) enum Head {
     Final(Answer),
     /// One on the way: 1xx, except 101.
-    Interim(StatusCode),
+    Interim(Interim),
 }
 
 /// Takes a head from the front of `input`; none while it is incomplete, which leaves `input` as it is. `method` is
@@ -65,14 +66,14 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     // Values share the bytes, which are cut off only after this.
     let places: SmallVec<[FieldRange; 24]> = parsed.headers.iter().map(|field| FieldRange::of(field, input)).collect();
     let bytes = input.split_to(length).freeze();
-    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(Some(Head::Interim(status)));
-    }
     let mut headers = HeaderMap::with_capacity(places.len());
     for FieldRange { name, value } in places {
         let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| Malformed("a field of its answer has no name"))?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value));
         headers.append(name, value.map_err(|_| Malformed("a field of its answer has no valid value"))?);
+    }
+    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Some(Head::Interim(Interim { status, headers })));
     }
     let body = Decoder::of(status, version, method, &headers)?;
     let keep_alive = is_kept_alive(version, &headers) && !body.ends_with_connection();

@@ -10,11 +10,13 @@
 mod answer;
 pub(crate) mod connection;
 mod decoder;
+mod interim;
 mod request;
 mod sending;
 
 pub(crate) use answer::{Answer, HEAD_MAX, Head, read_head};
 pub(crate) use decoder::Decoder;
+pub(crate) use interim::Interim;
 pub(crate) use sending::{Sending, Stopped};
 
 /// What a pod sent is not HTTP/1.1.

@@ -3,6 +3,8 @@
 //!
 //! What the check makes longer may have no room where hyper reads it to. The rest waits here for the next read: at most
 //! twice what was read at once.
+//!
+//! What hyper writes goes through as it is. Between its writes go interim responses ([`crate::client::interim`]).
 
 use super::framing::Framing;
 use super::kept::Kept;
@@ -75,6 +77,14 @@ impl<S: ClientStream> ClientIo<S> {
         replaced
     }
 
+    /// Writes interim responses: what has begun of one, and where it `may_begin` the next.
+    fn poll_interims(&mut self, cx: &mut Context<'_>, may_begin: bool) -> Poll<io::Result<()>> {
+        match self.client.had_interims() {
+            None => Poll::Ready(Ok(())),
+            Some(interims) => interims.poll_write(&mut self.stream, cx, may_begin),
+        }
+    }
+
     /// Hands on as much of what is left as there is room for.
     fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
         let fits = self.left.len().min(buffer.remaining());
@@ -119,10 +129,13 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
 
 impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interims(cx, false))?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper has written all that it has.
+        ready!(self.poll_interims(cx, true))?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -142,6 +155,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interims(cx, false))?;
         coalesced_write::poll_write(Pin::new(&mut self.stream), cx, slices)
     }
 }

@@ -4,7 +4,9 @@ use super::body::{Half, Http1Body, Source};
 use super::expected::Expected;
 use super::{Failed, Http1, Http1Error, ReturnIdle};
 use crate::body::{RequestBody, UploadUnread};
-use crate::http1::{Answer, HEAD_MAX, Head, Malformed, Sending, Stopped, read_head};
+use crate::client::interim::Passing;
+use crate::client::peer::Peer;
+use crate::http1::{Answer, HEAD_MAX, Head, Interim, Malformed, Sending, Stopped, read_head};
 use http::{Method, Response, StatusCode, request};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
@@ -36,6 +38,10 @@ struct UnderWay<'a, P> {
     /// As many of them as are known not to end a head.
     looked_at: usize,
     polled: bool,
+    /// Who gets answers on the way.
+    client: Option<&'a Peer>,
+    /// The one that it is about to get. Nothing more is read before.
+    passing: Option<Passing<'a>>,
     pool: &'a Arc<P>,
 }
 
@@ -44,6 +50,7 @@ impl<'a, P> Exchange<'a, P> {
         connection: Box<Http1>,
         head: &'a request::Parts,
         body: &'a mut RequestBody,
+        client: Option<&'a Peer>,
         pool: &'a Arc<P>,
     ) -> Self {
         let expected = Expected::of(&head.headers, body);
@@ -58,6 +65,8 @@ impl<'a, P> Exchange<'a, P> {
             received: 0,
             looked_at: 0,
             polled: false,
+            client,
+            passing: None,
             pool,
         };
         Self { under_way: Some(under_way) }
@@ -93,6 +102,21 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
         }
         self.write(cx)?;
         loop {
+            if let Some(passing) = &self.passing {
+                std::task::ready!(passing.poll(cx));
+                self.passing = None;
+            }
+            match self.head()? {
+                Some(Head::Final(answer)) => return Poll::Ready(Ok(answer)),
+                Some(Head::Interim(interim)) => {
+                    self.interim(interim);
+                    continue;
+                }
+                None => {}
+            }
+            if self.received > BEFORE_ANSWER_MAX {
+                return Poll::Ready(Err(Malformed("too much came before its answer").into()));
+            }
             let connection = &mut *self.connection;
             let read = match connection.input.poll_more(cx, &mut connection.io) {
                 Poll::Ready(Ok(0)) => {
@@ -105,16 +129,15 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
                 Poll::Pending => return Poll::Pending,
             };
             self.received += read;
-            while let Some(head) = self.head()? {
-                match head {
-                    Head::Final(answer) => return Poll::Ready(Ok(answer)),
-                    Head::Interim(StatusCode::CONTINUE) => self.expected.iter_mut().for_each(Expected::open),
-                    Head::Interim(_) => {}
-                }
-            }
-            if self.received > BEFORE_ANSWER_MAX {
-                return Poll::Ready(Err(Malformed("too much came before its answer").into()));
-            }
+        }
+    }
+
+    /// 100 is the pod's word to us, and the client's own follows from it; any other is for the client.
+    fn interim(&mut self, interim: Interim) {
+        match (interim.status, self.client) {
+            (StatusCode::CONTINUE, _) => self.expected.iter_mut().for_each(Expected::open),
+            (_, Some(client)) => self.passing = Some(client.interims().pass(interim.into_bytes())),
+            (_, None) => {}
         }
     }
 

@@ -16,6 +16,7 @@
 //!   counts.
 //! - `Expect: 100-continue`: the upload stays with the client until the pod says 100, or a second has passed, so that a
 //!   pod may refuse it unread. The client's own 100 follows from its body being read.
+//! - Other answers on the way (1xx) are passed on, one by one: no more is read before the client has it.
 //! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
 //!   system call on those that are fine and of the same worker.
 
@@ -25,6 +26,7 @@ mod expected;
 mod input;
 
 use crate::body::{BodyError, RequestBody};
+use crate::client::peer::Peer;
 use crate::http1::Malformed;
 use crate::liveness::Tracked;
 use crate::pod::tls::PodIo;
@@ -145,13 +147,15 @@ impl Http1 {
     }
 
     /// Sends a request; the future waits for the response's head. Dropping it closes the connection. After
-    /// [`Failed::unsent`], `body` is as it was.
+    /// [`Failed::unsent`], `body` is as it was. Answers on the way go to `client`, which
+    /// speaks HTTP/1.1; without one nobody gets them.
     pub(crate) fn exchange<'a, P: ReturnIdle>(
         self: Box<Self>,
         head: &'a request::Parts,
         body: &'a mut RequestBody,
+        client: Option<&'a Peer>,
         pool: &'a Arc<P>,
     ) -> Exchange<'a, P> {
-        Exchange::new(self, head, body, pool)
+        Exchange::new(self, head, body, client, pool)
     }
 }

@@ -1,0 +1,66 @@
+//! An interim response (1xx) of a pod, as its client gets it.
+
+use super::request::write_field;
+use crate::hop_by_hop::strip_response;
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CONTENT_LENGTH, HeaderMap, TRAILER};
+
+/// Status and fields. A body it has none.
+#[derive(Debug)]
+pub(crate) struct Interim {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Interim {
+    /// Its bytes on a client's connection: without what concerns the pod's, and without a length, which no interim
+    /// response has (RFC 9110, 8.6).
+    pub(crate) fn into_bytes(self) -> Bytes {
+        let Self { status, mut headers } = self;
+        strip_response(&mut headers);
+        let mut bytes = Vec::with_capacity(128);
+        bytes.extend_from_slice(b"HTTP/1.1 ");
+        bytes.extend_from_slice(status.as_str().as_bytes());
+        bytes.push(b' ');
+        bytes.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+        for (name, value) in headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH && **name != TRAILER) {
+            write_field(name, value.as_bytes(), &mut bytes);
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::http1::{Head, read_head};
+    use bytes::BytesMut;
+    use http::Method;
+
+    #[test]
+    fn a_client_gets_what_is_said_to_it() {
+        let rows: [(&[u8], &[u8]); 4] = [
+            (
+                b"HTTP/1.1 103 Hint\r\nLink: </a.css>; rel=preload\r\nlink: </b.js>\r\n\r\n",
+                b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nlink: </b.js>\r\n\r\n",
+            ),
+            (
+                b"HTTP/1.1 103 X\r\nconnection: x-pod, close\r\nx-pod: 1\r\nkeep-alive: 5\r\nx: \xe4\r\n\r\n",
+                b"HTTP/1.1 103 Early Hints\r\nx: \xe4\r\n\r\n",
+            ),
+            (
+                b"HTTP/1.1 102 X\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\ntrailer: x\r\n\r\n",
+                b"HTTP/1.1 102 Processing\r\n\r\n",
+            ),
+            (b"HTTP/1.1 199 X\r\n\r\n", b"HTTP/1.1 199 \r\n\r\n"),
+        ];
+        for (said, passed) in rows {
+            let Ok(Some(Head::Interim(interim))) = read_head(&mut BytesMut::from(said), &Method::GET) else {
+                panic!("{}", String::from_utf8_lossy(said));
+            };
+            assert_eq!(interim.into_bytes(), passed, "{}", String::from_utf8_lossy(said));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Interim responses (1xx) of a pod: to HTTP/1.1 clients they are passed on, in order and as soon as they come.
+
+use crate::rig::{self, Answer, Rig, patient, read_until, write};
+use activator_core::breaker::Capacity;
+use http::Request;
+use http_body_util::Empty;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+const GET: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
+const HINT: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// A pod whose connections come here, one for each head that was read.
+struct Scripted {
+    address: SocketAddr,
+    asked: UnboundedReceiver<TcpStream>,
+}
+
+impl Scripted {
+    async fn start() -> Self {
+        let listener = rig::listen().await;
+        let address = listener.local_addr().expect("bound");
+        let (sender, asked) = unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    if is_asked(&mut stream).await {
+                        let _ = sender.send(stream);
+                    }
+                });
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// The next request's connection.
+    async fn asked(&mut self) -> TcpStream {
+        patient(self.asked.recv()).await.expect("a request")
+    }
+}
+
+/// Whether a head comes, up to its end.
+async fn is_asked(stream: &mut TcpStream) -> bool {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return false, // A probe.
+        }
+    }
+    true
+}
+
+async fn says(pod: &mut TcpStream, text: &str) {
+    patient(pod.write_all(text.as_bytes())).await.expect("open");
+}
+
+async fn warm(pod: &Scripted) -> Rig {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != Capacity::CLOSED).await;
+    rig
+}
+
+/// Everything up to the final response's body, without what hyper adds to its head.
+async fn read_answer(client: &mut TcpStream) -> String {
+    let text = read_until(client, "\r\n\r\nok").await;
+    text.split("\r\n").filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\r\n")
+}
+
+/// Goal: a hint is there before its answer is; several come in order, also together with the answer; and the connection
+/// goes on.
+#[tokio::test]
+async fn hints_come_at_once_and_in_order() {
+    let mut pods = Scripted::start().await;
+    let rig = warm(&pods).await;
+    let mut client = rig.raw().await;
+    write(&mut client, GET).await;
+    let mut pod = pods.asked().await;
+    says(&mut pod, HINT).await;
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "before there is an answer");
+    says(&mut pod, "HTTP/1.1 102 X\r\nconnection: x-own\r\nx-own: 1\r\ncontent-length: 7\r\n\r\n").await;
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 102 Processing\r\n\r\n");
+    says(&mut pod, OK).await;
+    assert_eq!(read_answer(&mut client).await, OK);
+
+    write(&mut client, GET).await;
+    assert!(patient(is_asked(&mut pod)).await, "on the same connection");
+    says(&mut pod, &format!("{HINT}HTTP/1.1 104 X\r\n\r\n{HINT}{OK}")).await;
+    assert_eq!(read_answer(&mut client).await, format!("{HINT}HTTP/1.1 104 \r\n\r\n{HINT}{OK}"));
+    write(&mut client, GET).await;
+    assert!(patient(is_asked(&mut pod)).await);
+    says(&mut pod, OK).await;
+    assert_eq!(read_answer(&mut client).await, OK);
+}
+
+/// Goal: a hint never stands in the response before it, which its client has not read.
+/// Method: two requests in one piece; the first response is larger than what the sockets take, the second's hint and head
+/// come while it is on its way.
+#[tokio::test]
+async fn a_hint_waits_for_the_end_of_the_response_before_it() {
+    const LENGTH: usize = 8 << 20;
+    let mut pods = Scripted::start().await;
+    let rig = warm(&pods).await;
+    let mut client = rig.raw().await;
+    write(&mut client, &GET.repeat(2)).await;
+    let mut first = pods.asked().await;
+    let answering = tokio::spawn(async move {
+        says(&mut first, &format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
+        let _ = patient(first.write_all(&vec![b'x'; LENGTH])).await;
+        // The second request may come over this connection, or another.
+        if is_asked(&mut first).await {
+            says(&mut first, &format!("{HINT}{OK}")).await;
+        }
+        first
+    });
+    let mut head = read_until(&mut client, "\r\n\r\n").await;
+    let mut body = head.split_off(head.find("\r\n\r\n").expect("its end") + 4).into_bytes();
+    let reading = async {
+        while body.len() < LENGTH {
+            assert_ne!(patient(client.read_buf(&mut body)).await.expect("open"), 0);
+        }
+    };
+    let another = async {
+        let mut second = pods.asked().await;
+        says(&mut second, &format!("{HINT}{OK}")).await;
+        second
+    };
+    tokio::select! {
+        () = reading => {}
+        _second = another => panic!("requests of one connection go to the pod one after the other"),
+    }
+    let mut rest = String::from_utf8(body.split_off(LENGTH)).expect("text");
+    assert!(body.iter().all(|byte| *byte == b'x'), "the first body is as it was");
+    if !rest.ends_with("\r\n\r\nok") {
+        rest += &read_until(&mut client, "\r\n\r\nok").await;
+    }
+    assert!(rest.starts_with(HINT) && rest[HINT.len()..].starts_with("HTTP/1.1 200 OK\r\n"), "{rest}");
+    drop(answering);
+}
+
+/// Goal: nobody gets hints who cannot have them.
+#[tokio::test]
+async fn older_and_newer_clients_get_the_answer_alone() {
+    let mut pods = Scripted::start().await;
+    let rig = warm(&pods).await;
+    let mut client = rig.raw().await;
+    write(&mut client, "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
+    let mut pod = pods.asked().await;
+    says(&mut pod, &format!("{HINT}{OK}")).await;
+    let text = rig::read_to_end(&mut client).await;
+    assert!(text.starts_with("HTTP/1.0 200 OK\r\n") && text.ends_with("ok"), "{text}");
+    assert_eq!(text.matches("HTTP/1.").count(), 1, "{text}");
+
+    let mut client = rig::http2_client(rig.address).await;
+    let request = Request::get("http://app.ns/").body(Empty::<bytes::Bytes>::new()).expect("a request");
+    let (answered, ()) = tokio::join!(patient(client.send_request(request)), async {
+        if !patient(is_asked(&mut pod)).await {
+            pod = pods.asked().await;
+        }
+        says(&mut pod, &format!("{HINT}{OK}")).await;
+    });
+    assert_eq!(Answer::read(answered.expect("an answer")).await.body, "ok");
+}
+
+/// Goal: 100 and 101 mean what they meant, with a hint before them.
+#[tokio::test]
+async fn hints_come_before_100_and_101_as_well() {
+    let mut pods = Scripted::start().await;
+    let rig = warm(&pods).await;
+    let mut client = rig.raw().await;
+    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").await;
+    let mut pod = pods.asked().await;
+    says(&mut pod, HINT).await;
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "and no 100 for it");
+    says(&mut pod, "HTTP/1.1 100 Continue\r\n\r\n").await;
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+    write(&mut client, "hello").await;
+    let mut body = [0; 5];
+    patient(pod.read_exact(&mut body)).await.expect("the body");
+    says(&mut pod, &format!("{HINT}{OK}")).await;
+    assert_eq!(read_answer(&mut client).await, format!("{HINT}{OK}"));
+
+    let mut client = rig.raw().await;
+    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
+    let mut pod = pods.asked().await;
+    says(
+        &mut pod,
+        &format!("{HINT}HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhi"),
+    )
+    .await;
+    let text = read_until(&mut client, "\r\n\r\nhi").await;
+    assert!(text.starts_with(HINT) && text[HINT.len()..].starts_with("HTTP/1.1 101 "), "{text}");
+    write(&mut client, "from the client").await;
+    let mut heard = [0; 15];
+    patient(pod.read_exact(&mut heard)).await.expect("a tunnel");
+    assert_eq!(&heard, b"from the client");
+    says(&mut pod, "HTTP/1.1 103 is text here\r\n\r\n").await;
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 103 is text here\r\n\r\n");
+}
+
+/// Goal: what goes wrong after a hint is answered behind it; hints without end are bounded.
+#[tokio::test]
+async fn an_answer_of_ours_follows_the_hints() {
+    let mut pods = Scripted::start().await;
+    let rig = warm(&pods).await;
+    rig.revision(|backend| backend.timeout_ms = 500).await;
+    let mut client = rig.raw().await;
+    write(&mut client, GET).await;
+    let mut pod = pods.asked().await;
+    says(&mut pod, HINT).await;
+    let text = read_until(&mut client, "500ms").await;
+    assert!(text.starts_with(HINT) && text[HINT.len()..].starts_with("HTTP/1.1 504 "), "{text}");
+
+    rig.revision(|_| {}).await;
+    let mut client = rig.raw().await;
+    write(&mut client, &GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n")).await;
+    let mut pod = pods.asked().await;
+    let flood = tokio::spawn(async move {
+        let mut hints = 0;
+        while pod.write_all(HINT.as_bytes()).await.is_ok() {
+            hints += 1;
+        }
+        hints
+    });
+    let text = rig::read_to_end(&mut client).await;
+    assert!(patient(flood).await.expect("no panic") > 0);
+    let hints = text.matches(HINT).count();
+    let end = &text[hints * HINT.len()..];
+    assert!(end.starts_with("HTTP/1.1 502 "), "after {hints} hints: {end}");
+    assert!(hints > 0 && hints * HINT.len() < 2 << 20, "{hints} hints");
+}
