@@ -15,7 +15,7 @@
 
 use bytes::{Bytes, BytesMut};
 use common_runtime::trim;
-use http::header::HeaderValue;
+use http::header::{HeaderMap, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Request, Version};
 
@@ -30,25 +30,32 @@ pub(super) fn compact<B>(request: &mut Request<B>) {
 fn copy<B>(request: &mut Request<B>) {
     let target = request.uri();
     let authority = target.authority().map_or("", Authority::as_str).len();
-    let path = target.path_and_query().map_or("", PathAndQuery::as_str).len();
-    let are_slices = request.version() < Version::HTTP_2;
-    let values = if are_slices { request.headers().values().map(HeaderValue::len).sum() } else { 0 };
-    if are_slices && authority + path + values > BUFFER {
+    let target = authority + target.path_and_query().map_or("", PathAndQuery::as_str).len();
+    if request.version() >= Version::HTTP_2 {
+        copy_target(request, &mut BytesMut::with_capacity(target));
         return;
     }
-    let mut room = BytesMut::with_capacity(authority + path + values);
-    if let Some(target) = copied_target(request.uri(), &mut room) {
-        *request.uri_mut() = target;
+    let head = target + request.headers().values().map(HeaderValue::len).sum::<usize>();
+    if head <= BUFFER {
+        let mut room = BytesMut::with_capacity(head);
+        copy_target(request, &mut room);
+        copy_values(request.headers_mut(), &mut room);
     }
-    if !are_slices {
-        return;
-    }
-    for value in request.headers_mut().values_mut() {
+}
+
+fn copy_values(fields: &mut HeaderMap, room: &mut BytesMut) {
+    for value in fields.values_mut() {
         // Valid as it was before.
-        if let Ok(mut copied) = HeaderValue::from_maybe_shared(in_room(value.as_bytes(), &mut room)) {
+        if let Ok(mut copied) = HeaderValue::from_maybe_shared(in_room(value.as_bytes(), room)) {
             copied.set_sensitive(value.is_sensitive());
             *value = copied;
         }
+    }
+}
+
+fn copy_target<B>(request: &mut Request<B>, room: &mut BytesMut) {
+    if let Some(target) = copied_target(request.uri(), room) {
+        *request.uri_mut() = target;
     }
 }
 

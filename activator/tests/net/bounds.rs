@@ -1,6 +1,7 @@
 //! Bounds and refusals: each names itself, none waits for ever.
 
-use crate::hostile::{GET, block, frame};
+use crate::frames::{DATA, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, frame};
+use crate::hostile::GET;
 use crate::rig::{self, Pod, Rig, http2_client, patient, read_until, write};
 use bytes::Bytes;
 use common_runtime::environment::Mode;
@@ -219,11 +220,6 @@ async fn a_drain_finishes_what_is_in_flight() {
 #[tokio::test]
 async fn a_drain_lets_a_client_read_its_last_answer() {
     const LENGTH: usize = 256 << 10;
-    const DATA: u8 = 0;
-    const HEADERS: u8 = 1;
-    const SETTINGS: u8 = 4;
-    const PING: u8 = 6;
-    const WINDOW_UPDATE: u8 = 8;
     let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
     let pod = Pod::start(move |_| {
@@ -241,7 +237,7 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
     socket.set_recv_buffer_size(8 << 10).expect("permitted");
     let mut client = socket.connect(rig.address).await.expect("connected");
     let window = |stream: u32, more: u32| frame(WINDOW_UPDATE, 0, stream, &more.to_be_bytes());
-    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut hello = PREFACE.to_vec();
     hello.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0])); // A stream may send 1 MiB,
     hello.extend(window(0, 1 << 20)); // and all together.
     hello.extend(frame(HEADERS, 5, 1, &block(&GET)));

@@ -1,6 +1,7 @@
 //! Clients that mean no good, or do not know better: each is refused and its connection closed, no pod sees any of it,
 //! and their neighbours are served all the while.
 
+use crate::frames::*;
 use crate::rig::{self, Pod, Rig, patient, write};
 use common::backend::Protocol;
 use http::StatusCode;
@@ -258,39 +259,6 @@ async fn an_absolute_target_outweighs_the_host() {
 
 // HTTP/2, in frames.
 
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-pub(crate) const CONTINUATION: u8 = 9;
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
-
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("small").to_be_bytes();
-    let mut bytes = length[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend(payload);
-    bytes
-}
-
-/// A header block of literals without indexing or compression.
-pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, value) in fields {
-        bytes.push(0);
-        for text in [name, value] {
-            assert!(text.len() < 127, "a length of one byte");
-            bytes.push(u8::try_from(text.len()).expect("short"));
-            bytes.extend(*text);
-        }
-    }
-    bytes
-}
-
 pub(crate) const GET: [(&[u8], &[u8]); 4] =
     [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"app.ns")];
 
@@ -307,7 +275,7 @@ pub(crate) struct Frames {
 impl Frames {
     pub(crate) async fn open(rig: &Rig) -> Self {
         let mut stream = rig.raw().await;
-        let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let mut hello = PREFACE.to_vec();
         hello.extend(frame(SETTINGS, 0, 0, &[]));
         patient(stream.write_all(&hello)).await.expect("open");
         Self { stream }
@@ -325,6 +293,18 @@ impl Frames {
         let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
         patient(self.stream.read_exact(&mut payload)).await.ok()?;
         Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
+    }
+
+    /// Whether the peer answers a PING, instead of ending the connection.
+    pub(crate) async fn is_open(&mut self) -> bool {
+        self.send(&frame(PING, 0, 0, &[0; 8])).await;
+        loop {
+            match self.next().await {
+                Some((PING, ..)) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
     }
 
     /// The error code of what ends `stream` or the connection (GOAWAY, or closed without one); `None` if it is

@@ -1,7 +1,7 @@
 //! Pods that answer with nonsense, or without end. Each answer costs the request that got it, by a 502 that names the
 //! activator or a reset in mid-response, and nothing else: every count returns, and the pod stays in use.
 
-use crate::hostile::{block, frame};
+use crate::frames::*;
 use crate::rig::{self, Answer, Rig, listen};
 use bytes::Bytes;
 use common::backend::Protocol;
@@ -225,16 +225,6 @@ async fn more_than_an_answer_is_not_the_next_answer() {
         assert_eq!((answer.status, answer.body.as_str(), pod.asked()), (StatusCode::OK, "ok", sent));
     }
 }
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PUSH_PROMISE: u8 = 5;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
 
 /// An answer's head with a field whose value has `size` bytes, and so many references to it, a byte each.
 fn references(stream: u32, size: usize, count: usize) -> Vec<u8> {

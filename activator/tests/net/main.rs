@@ -4,6 +4,7 @@ mod bounds;
 mod clients;
 mod cold_start;
 mod expect;
+mod frames;
 mod full_queue;
 mod grpc;
 mod heads;

@@ -1,7 +1,7 @@
 //! Programs that close the connection instead of answering: a handler that panics, nginx's 444. How often the request
 //! runs is counted, and no pod is taken out for it.
 
-use crate::hostile::{block, frame};
+use crate::frames::{GOAWAY, HEADERS, PREFACE, RST_STREAM, block, frame};
 use crate::rig::{self, Rig, listen};
 use activator::discovery::{Event, Listing};
 use activator_core::breaker::Capacity;
@@ -154,10 +154,6 @@ async fn a_post_whose_program_closes_runs_once() {
     }
 }
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const GOAWAY: u8 = 7;
 const END: u8 = 5;
 
 /// What an HTTP/2 program does with every request but the first one of a connection, which it answers if it is told to.

@@ -72,9 +72,14 @@ const CLOSED_AT_ONCE_MAX: usize = 2;
 pub struct Prepared {
     head: request::Parts,
     body: RequestBody,
+    upgrade: Option<(HeaderValue, OnUpgrade)>,
+    delivery: Delivery,
+}
+
+/// How a request reaches its pods.
+struct Delivery {
     contract: Contract,
     protocol: Protocol,
-    upgrade: Option<(HeaderValue, OnUpgrade)>,
     /// The host in place of the pod's address.
     passthrough: Option<HeaderValue>,
     /// Whom it came from, if that one can have interim responses.
@@ -116,16 +121,9 @@ impl Prepared {
         if passthrough.is_some() {
             head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
         }
-        Ok(Box::new(Self {
-            head,
-            body,
-            contract,
-            protocol,
-            upgrade: asked.zip(on_upgrade),
-            passthrough,
-            client: has_interims.then_some(peer),
-            may_have_run: false,
-        }))
+        let client = has_interims.then_some(peer);
+        let delivery = Delivery { contract, protocol, passthrough, client, may_have_run: false };
+        Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 
     /// Its head, as the next pod will see it.
@@ -135,7 +133,7 @@ impl Prepared {
 
     /// Its method, what the pods speak, and the length of its body, if it was told.
     pub fn kind(&self) -> (Method, Version, Option<u64>) {
-        let version = match self.protocol {
+        let version = match self.delivery.protocol {
             Protocol::Http1 => Version::HTTP_11,
             Protocol::H2c => Version::HTTP_2,
         };
@@ -148,10 +146,11 @@ impl Prepared {
     /// Dropping the future aborts the exchange: the pod's connection or stream is closed.
     pub async fn send(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let scheme = if pool.is_encrypted() { Scheme::HTTPS } else { Scheme::HTTP };
-        let host = self.passthrough.as_ref().unwrap_or(&pool.host);
-        headers::address(&mut self.head, self.contract, host, self.protocol, scheme)
+        let Delivery { contract, protocol, ref passthrough, .. } = self.delivery;
+        let host = passthrough.as_ref().unwrap_or(&pool.host);
+        headers::address(&mut self.head, contract, host, protocol, scheme)
             .map_err(|error| Failure::Final { error, evidence: Evidence::None })?;
-        match self.protocol {
+        match protocol {
             // Boxed, as whatever is rare or large: nearly every request would carry its room, and move it.
             _ if self.upgrade.is_some() => Box::pin(self.send_upgrade(pool)).await,
             Protocol::Http1 => self.send_http1(pool).await,
@@ -184,10 +183,10 @@ impl Prepared {
 
     /// The pod may have acted on it: once more elsewhere, if that does no harm and this was the first time.
     fn repeated(mut self: Box<Self>, pool: &Pool, cause: String, evidence: Evidence) -> Failure {
-        if self.may_have_run || !self.is_repeatable() {
+        if self.delivery.may_have_run || !self.is_repeatable() {
             return Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence };
         }
-        self.may_have_run = true;
+        self.delivery.may_have_run = true;
         Failure::Elsewhere { request: self, cause, evidence }
     }
 

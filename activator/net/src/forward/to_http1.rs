@@ -23,7 +23,7 @@ impl Prepared {
             let lost = pool.lost();
             let connection = match another.take() {
                 Some(another) => Ok(another),
-                None if self.may_have_run => connected(Box::pin(pool.new_http1()), pool.lost()).await,
+                None if self.delivery.may_have_run => connected(Box::pin(pool.new_http1()), pool.lost()).await,
                 None => match pool.idle() {
                     Some(idle) => Ok(idle),
                     None => connected(Box::pin(pool.http1()), pool.lost()).await,
@@ -34,7 +34,7 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let (was_idle, reused) = (connection.was_idle, connection.reused);
-            let exchange = connection.exchange(&self.head, &mut self.body, self.client.as_deref(), pool);
+            let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
             let Failed { error, unsent, begun } = match unless_lost(exchange, lost).await {
                 Some(Ok(response)) => return finish_http1(pool, response),
                 Some(Err(failed)) => failed,
@@ -48,10 +48,10 @@ impl Prepared {
                 }
             } else if begun || !self.is_repeatable() || !is_stale(&error) {
                 return Err(broken(pool, &error, upload.as_deref(), evidence));
-            } else if self.may_have_run || evidence != Evidence::None {
+            } else if self.delivery.may_have_run || evidence != Evidence::None {
                 return Err(self.repeated(pool, cause_of(&error), evidence));
             } else {
-                self.may_have_run = true;
+                self.delivery.may_have_run = true;
                 match connected(Box::pin(pool.new_http1()), pool.lost()).await {
                     Ok(new) if was_idle => another = Some(new),
                     Ok(new) => {
@@ -71,7 +71,7 @@ impl Prepared {
             Err(error) => return Err(self.unreachable(pool, &error)),
         };
         let upload = self.body.upload();
-        let exchange = connection.exchange(&self.head, &mut self.body, self.client.as_deref(), pool);
+        let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
         let mut response = match unless_lost(exchange, lost).await {
             Some(Ok(response)) => response,
             Some(Err(Failed { error, unsent: true, .. })) => return Err(self.unsent(&error)),

@@ -3,16 +3,12 @@
 use super::copy::HeadCopy;
 use super::failure::{broken, cause_of, evidence_of, is_stale, is_unprocessed};
 use super::pod_body::Source;
-use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish};
-use crate::body::{RequestBody, Upload};
-use crate::client::peer::Peer;
+use super::{CLOSED_AT_ONCE_MAX, Delivery, Evidence, Failure, PodBody, Prepared, connected, finish};
+use crate::body::RequestBody;
 use crate::error::ProxyError;
-use crate::http2::connection::Failed;
+use crate::http2::Failed;
 use crate::pool::Pool;
-use activator_core::contract::Contract;
-use common::backend::Protocol;
-use http::header::HeaderValue;
-use http::{Request, Response};
+use http::{Request, Response, request};
 use std::sync::Arc;
 
 /// How often an HTTP/2 pod may turn the same request away.
@@ -26,7 +22,7 @@ impl Prepared {
         loop {
             let stream = match another.take() {
                 Some(another) => Ok(another),
-                None if self.may_have_run => connected(Box::pin(pool.new_http2()), pool.lost()).await,
+                None if self.delivery.may_have_run => connected(Box::pin(pool.new_http2()), pool.lost()).await,
                 None => match pool.open_http2() {
                     Some(open) => Ok(open),
                     None => connected(Box::pin(pool.http2()), pool.lost()).await,
@@ -37,18 +33,18 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let worked = stream.has_answered();
-            let rest = self.rest();
             let repeatable = self.is_repeatable();
-            let copy = HeadCopy::of(&self.head);
+            let Self { head, body, delivery, .. } = *self;
+            let (copy, upload) = (HeadCopy::of(&head), body.upload());
             // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.
-            match stream.exchange(Request::from_parts(self.head, self.body)).await {
+            match stream.exchange(Request::from_parts(head, body)).await {
                 Ok(response) => {
                     stream.answered();
                     return Ok(finish(response.map(|body| Source::Http2 { body, _stream: stream }.into())));
                 }
                 Err(Failed::Unsent(error, body)) => {
-                    let Some(head) = copy else { return Err(broken(pool, &error, rest.upload(), Evidence::None)) };
-                    self = rest.with(Request::from_parts(head.into_parts(), body));
+                    let Some(head) = copy else { return Err(broken(pool, &error, upload.as_deref(), Evidence::None)) };
+                    self = delivery.of(head.into_parts(), body);
                     closed_at_once += 1;
                     if closed_at_once == CLOSED_AT_ONCE_MAX {
                         return Err(self.unsent(&error));
@@ -62,9 +58,9 @@ impl Prepared {
                     Some(head) if is_unprocessed(&error) => {
                         unprocessed += 1;
                         let Some(body) = body.and_then(RequestBody::rewound) else {
-                            return Err(broken(pool, &error, rest.upload(), Evidence::None));
+                            return Err(broken(pool, &error, upload.as_deref(), Evidence::None));
                         };
-                        self = rest.with(Request::from_parts(head.into_parts(), body));
+                        self = delivery.of(head.into_parts(), body);
                         if unprocessed > UNPROCESSED_MAX {
                             return Err(self.unsent(&error));
                         }
@@ -73,49 +69,28 @@ impl Prepared {
                         }
                     }
                     Some(head) if repeatable && is_stale(&error) => {
-                        self = rest.with(Request::from_parts(head.into_parts(), RequestBody::Empty));
+                        self = delivery.of(head.into_parts(), RequestBody::Empty);
                         let evidence = evidence_of(&error, worked);
-                        if self.may_have_run || evidence != Evidence::None {
+                        if self.delivery.may_have_run || evidence != Evidence::None {
                             return Err(self.repeated(pool, cause_of(&error), evidence));
                         }
-                        self.may_have_run = true;
+                        self.delivery.may_have_run = true;
                         match connected(Box::pin(pool.new_http2()), pool.lost()).await {
                             Ok(new) if worked => another = Some(new),
                             Ok(_) => return Err(broken(pool, &error, None, Evidence::None)),
                             Err(error) => return Err(self.unreachable(pool, &error)),
                         }
                     }
-                    _ => return Err(broken(pool, &error, rest.upload(), evidence_of(&error, worked))),
+                    _ => return Err(broken(pool, &error, upload.as_deref(), evidence_of(&error, worked))),
                 },
             }
         }
     }
-
-    fn rest(&self) -> Rest {
-        let (passthrough, client) = (self.passthrough.clone(), self.client.clone());
-        let (contract, protocol, may_have_run) = (self.contract, self.protocol, self.may_have_run);
-        Rest { contract, protocol, upload: self.body.upload(), passthrough, client, may_have_run }
-    }
 }
 
-/// What a request needs besides itself to be sent once more.
-struct Rest {
-    contract: Contract,
-    protocol: Protocol,
-    upload: Option<Arc<Upload>>,
-    passthrough: Option<HeaderValue>,
-    client: Option<Arc<Peer>>,
-    may_have_run: bool,
-}
-
-impl Rest {
-    fn upload(&self) -> Option<&Upload> {
-        self.upload.as_deref()
-    }
-
-    fn with(self, request: Request<RequestBody>) -> Box<Prepared> {
-        let (head, body) = request.into_parts();
-        let Self { contract, protocol, passthrough, client, may_have_run, .. } = self;
-        Box::new(Prepared { head, body, contract, protocol, upgrade: None, passthrough, client, may_have_run })
+impl Delivery {
+    /// The request once more.
+    fn of(self, head: request::Parts, body: RequestBody) -> Box<Prepared> {
+        Box::new(Prepared { head, body, upgrade: None, delivery: self })
     }
 }

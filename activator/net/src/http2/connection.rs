@@ -12,24 +12,24 @@
 //! No PINGs: whether the pod is there, TCP tells ([`crate::liveness`]), and gRPC servers close connections on which pings
 //! come more often than every few minutes, long answers and all.
 
-use crate::body::{RequestBody, UploadUnread};
+use crate::body::RequestBody;
+use crate::http2::Sending;
+use crate::http2::exchange::{Exchange, Failed, Outgoing};
 use crate::http2::paced::Paced;
-use crate::http2::{Received, Sending, content_length};
-use crate::limits::{self, FIELDS_MAX};
+use crate::limits;
 use crate::pod::tls::PodIo;
 use crate::worker;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use http::header::CONTENT_LENGTH;
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use http_body::Body;
 use parking_lot::Mutex;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker, ready};
-use tokio::sync::oneshot;
+use std::task::{Context, Poll, Waker};
 
 /// What we can receive on one stream before it is passed on.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -67,16 +67,6 @@ struct Shared {
 /// A request's place on a connection, given back on drop.
 pub(crate) struct Stream {
     shared: Arc<Shared>,
-}
-
-/// Why an exchange brought no response.
-pub(crate) enum Failed {
-    /// The connection takes no more; the body was not touched.
-    Unsent(h2::Error, RequestBody),
-    /// Something may have been sent. With the body, if all of it is there [again](RequestBody::rewound).
-    Broken(h2::Error, Option<RequestBody>),
-    /// An answer came that is not passed on.
-    Refused(&'static str),
 }
 
 impl Drop for Stream {
@@ -223,95 +213,5 @@ async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Shar
     }
     if let Err(error) = ended {
         tracing::debug!(%error, "HTTP/2 connection to a pod ended");
-    }
-}
-
-/// A request that was handed to its connection.
-pub(crate) enum Exchange {
-    /// Its stream is open.
-    Sent {
-        /// The response's head.
-        answer: ResponseFuture,
-        /// The request's body.
-        upload: Outgoing,
-    },
-    /// It has none.
-    Failed(Option<Failed>),
-}
-
-/// A request's body while its answer is waited for.
-pub(crate) enum Outgoing {
-    Going(Sending<RequestBody>),
-    /// All of it has gone, or nobody wants it. Kept if it can be sent again.
-    Over(Option<RequestBody>),
-}
-
-impl Outgoing {
-    fn poll(&mut self, cx: &mut Context<'_>) {
-        // How sending ended tells the answer, too.
-        if let Self::Going(sending) = self
-            && Pin::new(&mut *sending).poll(cx).is_ready()
-            && let Self::Going(sending) = std::mem::replace(self, Self::Over(None))
-        {
-            *self = Self::Over(Some(sending.into_body()).filter(RequestBody::is_whole));
-        }
-    }
-
-    /// There is no answer. The body, if it can be sent again.
-    fn failed(&mut self) -> Option<RequestBody> {
-        match std::mem::replace(self, Self::Over(None)) {
-            Self::Going(sending) => Some(sending.into_body()).filter(RequestBody::is_whole),
-            Self::Over(body) => body,
-        }
-    }
-
-    /// The answer has begun. If not everything has gone, both go on, independently of each other, until the answer is
-    /// over, which the loss of what is returned tells: an upload that ran on would be counted and bounded by nobody.
-    fn answer_begun(&mut self) -> Option<oneshot::Sender<()>> {
-        let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) else { return None };
-        sending.body_mut().release();
-        let (over, answer) = oneshot::channel();
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = &mut sending => {}
-                _ = answer => tracing::debug!("an upload ended with its answer"),
-            }
-        });
-        Some(over)
-    }
-
-    /// The answer is complete. Says whether something has not gone.
-    fn answer_complete(&mut self) -> bool {
-        matches!(std::mem::replace(self, Self::Over(None)), Self::Going(_))
-    }
-}
-
-impl Future for Exchange {
-    type Output = Result<Response<Received>, Failed>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Failed(failed) => failed.take().map_or(Poll::Pending, |failed| Poll::Ready(Err(failed))),
-            Self::Sent { answer, upload } => {
-                upload.poll(cx);
-                let mut answered = match ready!(Pin::new(answer).poll(cx)) {
-                    Ok(answered) => answered,
-                    Err(error) => return Poll::Ready(Err(Failed::Broken(error, upload.failed()))),
-                };
-                if answered.headers().len() > FIELDS_MAX {
-                    return Poll::Ready(Err(Failed::Refused("its answer has too many fields")));
-                }
-                let upload = if !answered.body().is_end_stream() {
-                    upload.answer_begun()
-                } else {
-                    if upload.answer_complete() {
-                        answered.extensions_mut().insert(UploadUnread);
-                    }
-                    None
-                };
-                let length = content_length(answered.headers());
-                Poll::Ready(Ok(answered.map(|stream| Received::new(stream, length, upload))))
-            }
-        }
     }
 }

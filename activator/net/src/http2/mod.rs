@@ -5,10 +5,12 @@
 //! Clients' connections are hyper's: its server spawns one task for a request, and without it nothing was gained.
 
 pub(crate) mod connection;
+mod exchange;
 mod paced;
 mod received;
 mod sending;
 
+pub(crate) use exchange::Failed;
 pub(crate) use received::Received;
 pub(crate) use sending::Sending;
 

@@ -17,7 +17,6 @@ use common_runtime::tls::server::TlsStream;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -66,11 +65,11 @@ impl<S: ClientStream> ClientIo<S> {
 
     /// What takes the place of these bytes, if anything does.
     fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        if self.progress.tunnel.load(Ordering::Relaxed) {
+        if self.progress.is_tunnel() {
             return None;
         }
         let replaced = self.framing.follow(bytes);
-        self.progress.heads.store(self.framing.heads(), Ordering::Relaxed);
+        self.progress.set_heads(self.framing.heads());
         if self.framing.had_body() {
             self.client.share_socket(self.stream.socket());
         }
@@ -103,7 +102,7 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.left.is_empty() {
             let before = buffer.filled().len();
-            let is_http = !self.progress.tunnel.load(Ordering::Relaxed);
+            let is_http = !self.progress.is_tunnel();
             if buffer.remaining() > HEAD_PART && self.framing.is_in_head() && is_http {
                 let mut part = ReadBuf::new(buffer.initialize_unfilled_to(HEAD_PART));
                 ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
@@ -122,7 +121,7 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
         } else {
             self.hand_on(buffer);
         }
-        self.progress.reads.fetch_add(1, Ordering::Relaxed);
+        self.progress.read();
         Poll::Ready(Ok(()))
     }
 }
@@ -142,7 +141,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream, framing, progress, linger, .. } = &mut *self;
         // A tunnel only ends one of its directions.
-        let may_send = !framing.is_between() && !progress.tunnel.load(Ordering::Relaxed);
+        let may_send = !framing.is_between() && !progress.is_tunnel();
         linger.poll_shutdown(stream, cx, may_send)
     }
 

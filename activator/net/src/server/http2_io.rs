@@ -4,6 +4,7 @@
 use super::HEAD_TIMEOUT;
 use super::frames::Frames;
 use super::kept::{self, Kept};
+use super::linger::Linger;
 use super::progress::Progress;
 use crate::body::unread::Unread;
 use crate::client::peer::Peer;
@@ -21,6 +22,7 @@ pub(super) struct Http2Io<S> {
     kept: Kept,
     unread: Arc<Unread>,
     progress: Arc<Progress>,
+    linger: Linger,
     /// Runs while a header block goes on.
     block: Option<Pin<Box<Sleep>>>,
 }
@@ -29,7 +31,8 @@ impl<S> Http2Io<S> {
     /// The connection of `client`.
     pub(super) fn new(stream: S, client: &Peer, progress: Arc<Progress>) -> Self {
         let (kept, unread) = (Kept::new(client.input()), client.unread().clone());
-        Self { stream, frames: Frames::default(), kept, unread, progress, block: None }
+        let (frames, linger) = (Frames::default(), Linger::default());
+        Self { stream, frames, kept, unread, progress, linger, block: None }
     }
 
     /// Looks at the clock while a header block goes on.
@@ -58,7 +61,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Http2Io<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -68,7 +71,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let Self { stream, linger, .. } = &mut *self;
+        linger.poll_shutdown(stream, cx, true)
     }
 
     fn is_write_vectored(&self) -> bool {

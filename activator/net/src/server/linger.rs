@@ -2,9 +2,9 @@
 //!
 //! Whoever closes a socket with unread bytes in it, or is sent some afterwards, resets the connection, and a reset takes
 //! from the client what it has not read yet: our answer. So first only our side is closed, and what comes is read and
-//! thrown away until the client closes its own, within bounds of time and bytes. It applies where something is certain or likely to
-//! come: over HTTP/1 if a request's end has not been read (a refusal of an upload or of a head), over HTTP/2 always (a
-//! client that reads sends window updates).
+//! thrown away until the client closes its own, within bounds of time and bytes. It applies where something is certain
+//! or likely to come: over HTTP/1 if a request's end has not been read (a refusal of an upload or of a head), over HTTP/2
+//! always (a client that reads sends window updates).
 
 use std::io;
 use std::pin::Pin;
@@ -72,57 +72,18 @@ impl Linger {
     }
 }
 
-/// A connection that lingers whenever it is closed.
-pub(super) struct Lingering<S> {
-    stream: S,
-    linger: Linger,
-}
-
-impl<S> Lingering<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, linger: Linger::default() }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, linger } = &mut *self;
-        linger.poll_shutdown(stream, cx, true)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::future::poll_fn;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
+
+    /// Ends a connection whose client may send on.
+    async fn closed(mut stream: DuplexStream) -> io::Result<()> {
+        let mut linger = Linger::default();
+        poll_fn(|cx| linger.poll_shutdown(&mut stream, cx, true)).await
+    }
 
     /// Goal: the client sees our end at once, may send on for a bounded time, and ends it by closing its side.
     /// Method: a pipe that holds little, so that what is sent was read; paused time.
@@ -130,10 +91,9 @@ mod tests {
     async fn what_still_comes_is_read_until_the_client_closes_or_time_is_up() {
         for closes in [true, false] {
             let (mut client, server) = duplex(1);
-            let (begun, mut server) = (Instant::now(), Lingering::new(server));
+            let begun = Instant::now();
             let closing = async {
-                server.shutdown().await.expect("closed");
-                drop(server);
+                closed(server).await.expect("closed");
                 begun.elapsed()
             };
             let sending = async {
@@ -153,8 +113,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_without_end_is_closed_in_spite_of_the_time_left() {
         let (mut client, server) = duplex(1 << 20);
-        let (begun, mut server) = (Instant::now(), Lingering::new(server));
-        let closing = tokio::spawn(async move { server.shutdown().await });
+        let begun = Instant::now();
+        let closing = tokio::spawn(closed(server));
         let mut sent = 0;
         while client.write_all(&[b'x'; 1 << 16]).await.is_ok() {
             sent += 1 << 16;

@@ -27,6 +27,7 @@
 //! is there: its kernel is asked already, and nothing is written that HTTP does not ask for.
 
 mod bounded_writes;
+mod chain;
 mod client_connections;
 mod client_io;
 mod connection;
@@ -45,26 +46,21 @@ mod references;
 mod reserve;
 mod reserve_places;
 mod service;
+mod serving;
 
 pub use bounded_writes::KeepAlive;
+pub use chain::{Chain, ErrorResponder};
 pub use client_connections::ClientConnections;
-pub use connection::STREAM_WINDOW;
 pub use crowd::CrowdBounds;
 pub use reserve::ProbeReserve;
+pub use serving::STREAM_WINDOW;
 
-use crate::body::BodyError;
-use crate::client::Inbound;
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::{Peer, Trust};
-use crate::error::ProxyError;
 use crate::worker::WorkerRuntimes;
 use activator_core::hold::HeldBytes;
-use bytes::Bytes;
 use common_runtime::tls::rustls::ServerConfig;
 use drain::{Drain, Listener, Phase};
-use http::{Response, Version};
-use http_body::Body;
-use http_body_util::Full;
 use reserve::{OnlyProbes, Reserve};
 use service::ConnectionService;
 use std::net::{IpAddr, SocketAddr};
@@ -73,39 +69,12 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service;
 
 /// How long a client may take for a request's head, and for its first byte on a new connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The pause after a failed accept (out of descriptors): let some connections close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// What the chain must be, seen from the server.
-pub trait Chain:
-    Service<Inbound, Response = Response<<Self as Chain>::Body>, Error: From<ProxyError>, Future: Send>
-    + Clone
-    + Send
-    + Sync
-    + 'static
-{
-    /// The body of its responses.
-    type Body: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static;
-}
-
-impl<S, B> Chain for S
-where
-    S: Service<Inbound, Response = Response<B>, Error: From<ProxyError>, Future: Send> + Clone + Send + Sync + 'static,
-    B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
-{
-    type Body = B;
-}
-
-/// Makes responses of the chain's errors.
-pub trait ErrorResponder<E>: Clone + Send + Sync + 'static {
-    /// The response to a request of this version, which may be a gRPC call; none if nobody is there to be answered.
-    fn respond(&self, error: &E, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>>;
-}
 
 /// Which headers of a peer are believed.
 pub type TrustOf = Arc<dyn Fn(IpAddr) -> Trust + Send + Sync>;

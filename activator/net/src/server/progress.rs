@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// How often something was read.
-    pub(super) reads: AtomicU32,
+    reads: AtomicU32,
     /// Heads that are complete and in order.
-    pub(super) heads: AtomicU64,
+    heads: AtomicU64,
     /// It is HTTP no longer.
-    pub(super) tunnel: AtomicBool,
+    tunnel: AtomicBool,
     /// Exchanges that have begun and not ended.
     running: AtomicU32,
     /// The most of them at once.
@@ -28,9 +28,19 @@ impl Progress {
         Self { idle_since: AtomicU32::new(second), ..Self::default() }
     }
 
+    /// Something was read.
+    pub(super) fn read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// How often something was read.
     pub(super) fn reads(&self) -> u32 {
         self.reads.load(Ordering::Relaxed)
+    }
+
+    /// So many heads were seen, complete and in order.
+    pub(super) fn set_heads(&self, heads: u64) {
+        self.heads.store(heads, Ordering::Relaxed);
     }
 
     /// Heads that were seen, complete and in order.
@@ -41,6 +51,11 @@ impl Progress {
     /// From now on nobody looks at what is read.
     pub(super) fn becomes_tunnel(&self) {
         self.tunnel.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is HTTP no longer.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.tunnel.load(Ordering::Relaxed)
     }
 
     /// An exchange begins.

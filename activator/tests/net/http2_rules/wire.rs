@@ -1,27 +1,11 @@
 //! A client that writes HTTP/2 frame by frame, right or wrong, and says what comes back.
 
+pub(super) use super::super::frames::*;
 use super::super::rig::patient;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const PRIORITY: u8 = 2;
-pub(super) const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PUSH_PROMISE: u8 = 5;
-pub(super) const PING: u8 = 6;
-pub(super) const GOAWAY: u8 = 7;
-pub(super) const WINDOW_UPDATE: u8 = 8;
-pub(super) const CONTINUATION: u8 = 9;
-
-pub(super) const ACK: u8 = 0x1;
-pub(super) const END_STREAM: u8 = 0x1;
-pub(super) const END_HEADERS: u8 = 0x4;
-pub(super) const PADDED: u8 = 0x8;
-pub(super) const WITH_PRIORITY: u8 = 0x20;
 
 pub(super) const PROTOCOL_ERROR: u32 = 1;
 pub(super) const FLOW_CONTROL_ERROR: u32 = 3;
@@ -36,14 +20,6 @@ pub(super) const PING_DATA: &[u8; 8] = b"the-case";
 
 /// How long an answer may take.
 const SILENCE: Duration = Duration::from_secs(10);
-
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// A frame's bytes.
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a frame").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
 
 /// SETTINGS with these values.
 pub(super) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
@@ -67,12 +43,6 @@ pub(super) fn priority(stream: u32, on: u32, weight: u8) -> Vec<u8> {
 
 pub(super) fn ping() -> Vec<u8> {
     frame(PING, 0, 0, PING_DATA)
-}
-
-/// A field as a literal that is not indexed, with a name of its own (RFC 7541, 6.2.2).
-pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
-    let length = |text: &str| [u8::try_from(text.len()).expect("short")];
-    [&[0][..], &length(name), name.as_bytes(), &length(value), value.as_bytes()].concat()
 }
 
 /// The fields of a request to the pod, `path` said in full.
