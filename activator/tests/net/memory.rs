@@ -262,3 +262,50 @@ async fn many_streams_share_a_bound() {
     drop(open);
     rig::until(|| rig.activator.input() == 0).await;
 }
+
+/// A pod that has room for no byte of any body, and answers nothing.
+async fn without_room() -> std::net::SocketAddr {
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                // SETTINGS_INITIAL_WINDOW_SIZE: 0.
+                stream.write_all(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])).await?;
+                tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+            });
+        }
+    });
+    address
+}
+
+/// Goal: bodies on their way to a pod that takes nothing end their client's connection before they keep more than its
+/// share, and are given back then; others go on.
+/// Method: each stream's body is whole, so that all of it has left the client's connection for the pod's.
+#[tokio::test]
+async fn bodies_for_a_pod_without_room_share_a_bound() {
+    const FRAME: usize = 16 << 10;
+    let rig = Rig::start_with(|options| options.memory_limit = Some(8 * 1_000_000)).await;
+    rig.revision(|backend| backend.protocol = common::backend::Protocol::H2c).await;
+    rig.pods(&[without_room().await]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let (mut modest, mut greedy) = (Frames::open(&rig).await, Frames::open(&rig).await);
+    let post = |n: u32| {
+        let head = frame(HEADERS, END_HEADERS, 2 * n + 1, &block(&POST));
+        [head, frame(DATA, END_STREAM, 2 * n + 1, &[7; FRAME])].concat()
+    };
+    modest.send(&post(0)).await;
+    let mut sent = 0;
+    while greedy.is_open().await {
+        greedy.send(&post(sent)).await;
+        sent += 1;
+        assert!(sent as usize * FRAME < 1_000_000, "{} bytes are counted", rig.activator.input());
+        rig.until(|load| load.in_flight == sent + 1 || load.in_flight == 1).await;
+    }
+    assert!(sent as usize * FRAME > 300_000, "{sent} bodies");
+    rig.until(|load| load.in_flight == 1).await;
+    assert!(modest.is_open().await);
+    drop(greedy);
+    drop(modest);
+    rig::until(|| rig.activator.input() == 0).await;
+}

@@ -1,5 +1,5 @@
-//! A request's body as hyper has it. Over HTTP/2 its connection is told which of its frames are read, and that the rest
-//! of them will not be ([`super::unread`]).
+//! A request's body as hyper has it. Over HTTP/2 its connection is told which of its frames are read, when their data has
+//! gone, and that the rest of them will not be read ([`super::unread`]).
 
 use super::unread::Unread;
 use bytes::Bytes;
@@ -35,12 +35,18 @@ impl Body for FromClient {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let (Some(unread), Some(Ok(frame))) = (&self.unread, &frame)
-            && frame.data_ref().is_some_and(|data| !data.is_empty())
-        {
-            unread.given_out();
-        }
-        Poll::Ready(frame)
+        let Some(unread) = &self.unread else { return Poll::Ready(frame) };
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| {
+                frame.map_data(|data| {
+                    if data.is_empty() {
+                        return data;
+                    }
+                    unread.given_out();
+                    unread.pass(data)
+                })
+            })
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

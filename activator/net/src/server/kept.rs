@@ -5,6 +5,7 @@
 //! | a head over HTTP/1 that has not ended | its length, beyond [`FREE`] |
 //! | a header block over HTTP/2 that goes on in CONTINUATION frames | its length and what it may have become: [`DECODED`] times that, at most [`DECODED_MAX`] |
 //! | DATA frames that nobody has read | what they keep beside their data ([`crate::body::unread`]) |
+//! | data on its way to a pod | its length |
 //! | the most streams of HTTP/2 at once | [`STREAM_ROOM`] each: h2's tables grow with them, and do not become small again |
 //!
 //! All connections share one budget by the rule that held requests are divided by ([`activator_core::hold`]): a
