@@ -82,6 +82,21 @@ fn the_rules_in_cel_say_the_same() {
     }
 }
 
+/// Goal: `kubectl` reads YAML 1.1, in which some words are truth values, names of fields among them.
+#[test]
+fn no_field_has_a_name_that_yaml_reads_as_something_else() {
+    let schema = schema();
+    let mut open = vec![&schema];
+    while let Some(node) = open.pop() {
+        for (name, field) in node["properties"].as_object().into_iter().flatten() {
+            let truth = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"].contains(&&*name.to_lowercase());
+            assert!(!truth, "{name}");
+            open.push(field);
+        }
+        open.extend(node.get("items"));
+    }
+}
+
 #[test]
 fn every_field_is_explained() {
     assert_eq!(manual::unexplained(), Vec::<String>::new());

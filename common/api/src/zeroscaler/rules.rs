@@ -35,7 +35,7 @@ pub const RULES: &[Rule] = &[
         field: ".min",
         cel: "!has(self.min) || !has(self.max) || self.max == 0 || self.min <= self.max",
         says: "`scale.min` is not above `scale.max`, unless that is 0",
-        message: "'min ' + string(self.min) + ' is above max ' + string(self.max)",
+        message: "'min %d is above max %d'.format([self.min, self.max])",
         broken: |spec| {
             let (min, max) = (spec.scale.min.unwrap_or(0), spec.scale.max.unwrap_or(0));
             one(max != 0 && min > max, || format!("min {min} is above max {max}"))
@@ -46,19 +46,19 @@ pub const RULES: &[Rule] = &[
         field: ".activation",
         cel: "!has(self.activation) || !has(self.max) || self.max == 0 || self.activation <= self.max",
         says: "`scale.activation` is not above `scale.max`, unless that is 0",
-        message: "'activation ' + string(self.activation) + ' is above max ' + string(self.max)",
+        message: "'activation %d is above max %d'.format([self.activation, self.max])",
         broken: |spec| {
             let (activation, max) = (spec.scale.activation.unwrap_or(0), spec.scale.max.unwrap_or(0));
             one(max != 0 && activation > max, || format!("activation {activation} is above max {max}"))
         },
     },
     Rule {
-        at: "spec.scale.on",
+        at: "spec.scale.load",
         field: "",
         cel: "!has(self.concurrency) || !has(self.rps)",
-        says: "`scale.on` has `concurrency` or `rps`, not both",
-        message: "'concurrency ' + string(self.concurrency) + ' and rps ' + string(self.rps) + ' are two targets: say one'",
-        broken: |spec| match (spec.scale.on.concurrency, spec.scale.on.rps) {
+        says: "`scale.load` has `concurrency` or `rps`, not both",
+        message: "'concurrency %s and rps %s are two targets: say one'.format([self.concurrency, self.rps])",
+        broken: |spec| match (spec.scale.load.concurrency, spec.scale.load.rps) {
             (Some(concurrency), Some(rps)) => {
                 one(true, || format!("concurrency {concurrency} and rps {rps} are two targets: say one"))
             }
@@ -86,16 +86,16 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         at: "spec",
-        field: ".scale.on.concurrency",
-        cel: "self.concurrency == 0 || !has(self.scale) || !has(self.scale.on) || !has(self.scale.on.concurrency) || \
-              self.scale.on.concurrency <= double(self.concurrency)",
-        says: "`scale.on.concurrency` is not above `concurrency`, unless that is 0",
-        message: "'scale.on.concurrency ' + string(self.scale.on.concurrency) + ' is above the hard limit, concurrency ' + \
-                  string(self.concurrency)",
+        field: ".scale.load.concurrency",
+        cel: "self.concurrency == 0 || !has(self.scale) || !has(self.scale.load) || !has(self.scale.load.concurrency) || \
+              self.scale.load.concurrency <= double(self.concurrency)",
+        says: "`scale.load.concurrency` is not above `concurrency`, unless that is 0",
+        message: "'scale.load.concurrency %s is above the hard limit, concurrency %d'.format([self.scale.load.concurrency, \
+                  self.concurrency])",
         broken: |spec| {
-            let (limit, target) = (spec.concurrency, spec.scale.on.concurrency.unwrap_or(0.0));
+            let (limit, target) = (spec.concurrency, spec.scale.load.concurrency.unwrap_or(0.0));
             one(limit != 0 && target > f64::from(limit), || {
-                format!("scale.on.concurrency {target} is above the hard limit, concurrency {limit}")
+                format!("scale.load.concurrency {target} is above the hard limit, concurrency {limit}")
             })
         },
     },

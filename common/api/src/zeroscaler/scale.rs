@@ -3,7 +3,7 @@
 //! What an object does not say, `config-autoscaler` says ([`AutoscalerConfig`]): hence these fields have no default in
 //! the schema. Whatever is out of its bounds, which only an object can hold that nobody has checked, counts as not said.
 //!
-//! The target of the load is what one pod should see: `on.concurrency` or `on.rps`, of which `on.utilization` percent
+//! The target of the load is what one pod should see: `load.concurrency` or `load.rps`, of which `load.utilization` percent
 //! are aimed for. Where neither is said, it is the hard limit, else the cluster's default concurrency.
 
 use super::DurationText;
@@ -25,7 +25,7 @@ pub struct Scale {
     pub max: Option<i32>,
     /// What one pod should bear.
     #[serde(default, skip_serializing_if = "super::is_default")]
-    pub on: LoadTarget,
+    pub load: LoadTarget,
     /// The load of this time, averaged, decides how many pods there are; and it sleeps once nobody has called it for as
     /// long. Whole seconds from 6s to 1h. Default: `stable-window` of config-autoscaler, which is 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ impl Scale {
 
     /// What is measured.
     pub fn metric(&self) -> ScalingMetric {
-        match self.on {
+        match self.load {
             LoadTarget { rps: Some(_), concurrency: None, .. } => ScalingMetric::Rps,
             _ => ScalingMetric::Concurrency,
         }
@@ -124,11 +124,11 @@ impl Scale {
         let metric = self.metric();
         let limit = i64::from(limit.max(0));
         let said = match metric {
-            ScalingMetric::Rps => self.on.rps,
-            ScalingMetric::Concurrency if limit == 0 => self.on.concurrency,
-            ScalingMetric::Concurrency => self.on.concurrency.map(|target| target.min(limit as f64)),
+            ScalingMetric::Rps => self.load.rps,
+            ScalingMetric::Concurrency if limit == 0 => self.load.concurrency,
+            ScalingMetric::Concurrency => self.load.concurrency.map(|target| target.min(limit as f64)),
         };
-        config.targets(metric, said, self.on.utilization, limit)
+        config.targets(metric, said, self.load.utilization, limit)
     }
 
     /// The time whose load is averaged.
@@ -213,15 +213,15 @@ mod tests {
         let rows: [Row<'_>; 8] = [
             ("{}", 0, &[]),
             ("{}", 7, &[]),
-            ("{on: {concurrency: 0.5}}", 0, &[("target", "0.5")]),
+            ("{load: {concurrency: 0.5}}", 0, &[("target", "0.5")]),
             (
-                "{on: {concurrency: 9, utilization: 50}}",
+                "{load: {concurrency: 9, utilization: 50}}",
                 10,
                 &[("target", "9"), ("target-utilization-percentage", "50")],
             ),
-            ("{on: {rps: 30}}", 10, &[("metric", "rps"), ("target", "30")]),
+            ("{load: {rps: 30}}", 10, &[("metric", "rps"), ("target", "30")]),
             (
-                "{on: {rps: 30, utilization: 100}, window: 90s}",
+                "{load: {rps: 30, utilization: 100}, window: 90s}",
                 0,
                 &[("metric", "rps"), ("target", "30"), ("target-utilization-percentage", "100"), ("window", "90s")],
             ),
