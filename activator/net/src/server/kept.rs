@@ -14,6 +14,13 @@
 //!
 //! A budget is taken from in steps, so that its lock is met once in [`STEP`] bytes. What is no longer kept is given back
 //! when the connection is polled next.
+//!
+//! # Not here
+//!
+//! What one exchange keeps at most, and nobody adds up: a body over HTTP/1 on its way to a pod, which hyper reads in
+//! pieces of up to 400 KiB; an answer that its client does not read, of which the head may be 400 KiB long, and hyper
+//! takes as much of the body over HTTP/1, a piece of it over HTTP/2; what HTTP/2 pods may send ahead, 4 MiB for each
+//! connection to them.
 
 use activator_core::hold::{Charge, HeldBytes, Share};
 use std::io;
