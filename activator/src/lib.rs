@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Folders use those above them: [`discovery`] (what the cluster tells, and what each kind of install decides),
-//! `metrics`, `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way),
-//! `config` (what the process is told), `run`. What is below them all, sockets and HTTP, is [`activator_net`].
+//! `metrics`, `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way, and a
+//! connection's), `ports` (workloads' own), `config` (what the process is told), `run`. What is below them all, sockets
+//! and HTTP, is [`activator_net`].
 
 #[cfg(test)]
 mod allocated;
@@ -21,16 +22,19 @@ mod config;
 pub mod discovery;
 mod layers;
 mod metrics;
+mod ports;
 mod refusal;
 mod registry;
 mod run;
 
 pub use activator_core::contract::Contract;
-pub use activator_net::{CrowdBounds, KeepAlive, WorkerRuntimes};
+pub use activator_net::{CrowdBounds, KeepAlive, PortListeners, WorkerRuntimes};
 pub use config::Configs;
 pub use config::certificates::InternalTls;
 pub use config::clients::ClientOptions;
 pub use config::options::Options;
+pub use layers::lookup::{Port, PortProtocol};
 pub use layers::request_log::Observability;
 pub use metrics::cold_start::{ColdStart, OnColdStart, Phases};
+pub use ports::Ports;
 pub use run::{Activator, run, start};

@@ -13,6 +13,7 @@ use crate::config::clients::{ClientOptions, PROBES_AT_ONCE};
 use crate::config::options::Options;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
+use crate::layers::connect::Connections;
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
@@ -21,6 +22,7 @@ use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
 use crate::metrics::{Metrics, clients};
+use crate::ports::Ports;
 use crate::registry::explain;
 use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
@@ -61,6 +63,8 @@ pub struct Activator {
     pub https: Option<SocketAddr>,
     /// Where metrics are served, if anywhere.
     pub admin: Option<SocketAddr>,
+    /// Serves workloads' own ports.
+    pub ports: Ports,
     observed: Observed,
     tracing: Option<Tracing>,
     registry: Arc<Registry>,
@@ -178,7 +182,15 @@ async fn begin(
 
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
-    let hold = Hold::new(pools, held.clone(), sink.clone(), options.on_cold_start.clone());
+    let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), options.on_cold_start.clone());
+    let connections = Connections::new(
+        registry.clone(),
+        readiness.clone(),
+        pools,
+        sink.clone(),
+        metrics.refused(),
+        options.on_cold_start.clone(),
+    );
     let report = Report::new(Timeouts::new(hold), sink);
     let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
     let lookup =
@@ -196,6 +208,7 @@ async fn begin(
         .within(input.clone())
         .with(options.workers.clone());
     clients::show(&registered, &server.connections());
+    let ports = Ports::new(server.clone(), chain.clone(), connections);
 
     let pages = vec![explain::page(registry.clone())];
     let plane =
@@ -225,6 +238,7 @@ async fn begin(
         held,
         input,
         server,
+        ports,
         readiness,
         options,
         infrastructure,

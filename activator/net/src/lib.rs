@@ -3,12 +3,14 @@
 //! ```text
 //! client ──> server ──> the chain of the caller ──> forward ──> pool ──> http1, http2 ──> pod ──> tcp
 //!              │ head checks, timeouts, drain          │ heads, what may be sent again
-//!              └ client: who asks, whether it left     └ liveness: whether pods are there
+//!              │ client: who asks, whether it left     └ liveness: whether pods are there
+//!              └ what is not HTTP ──> the connector of the caller ──> relay
 //! ```
 //!
 //! A caller starts a [`Server`] with a [`Chain`] of `tower` services and an [`ErrorResponder`]; the innermost service
 //! makes a [`Prepared`] of each request and sends it to the [`Pool`] of a pod. [`Pools`] look after their connections
-//! and tell a [`PodObserver`] of pods that seem to be gone; [`probe()`] asks whether one is ready.
+//! and tell a [`PodObserver`] of pods that seem to be gone; [`probe()`] asks whether one is ready. Connections that carry
+//! no HTTP are passed on as bytes, to pods that a [`Connector`] of the caller finds.
 
 mod alarm;
 mod body;
@@ -23,6 +25,7 @@ mod liveness;
 mod pod;
 mod pool;
 mod probe;
+mod relay;
 mod server;
 mod tcp;
 mod tunnel;
@@ -32,14 +35,17 @@ pub use alarm::Alarm;
 pub use body::{BodyError, Guard, Guarded, Reply, RequestBody, Upload};
 pub use client::Inbound;
 pub use client::disconnects::{Disconnect, Disconnects};
-pub use client::peer::{Peer, Trust};
+pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
 pub use error::ProxyError;
 pub use forward::{Evidence, Failure, PodBody, Prepared};
 pub use liveness::PodObserver;
 pub use pool::{Pool, Pools};
 pub use probe::probe;
+pub use relay::Ended;
+pub use relay::end::TcpEnd;
 pub use server::{
-    Chain, ClientConnections, CrowdBounds, ErrorResponder, KeepAlive, ProbeReserve, STREAM_WINDOW, Server, TrustOf,
+    Carries, Chain, ClientConnections, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortListeners,
+    ProbeReserve, STREAM_WINDOW, Server, TrustOf,
 };
 pub use worker::WorkerRuntimes;

@@ -90,7 +90,7 @@ async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts
         Ok(connected) => connected,
         Err(missed) => return missed,
     };
-    if address == pool.address && !pool.is_encrypted() {
+    if address == pool.address && !pool.is_encrypted() && !pool.relays() {
         match protocol {
             Protocol::Http1 => {
                 pool.put_fresh(Http1::new(stream));

@@ -48,7 +48,7 @@ use tower::Service;
 const UNTOUCHED_MAX: u64 = 32;
 
 /// Pods that one request is tried on.
-const ATTEMPTS_MAX: usize = 64;
+pub(super) const ATTEMPTS_MAX: usize = 64;
 
 /// Holds and sends. Each copy's requests count references of their own: one count for all would be written by every
 /// core.
@@ -128,7 +128,7 @@ fn exchange(
         let sending = Box::pin(send(&shared, Active::new(revision), admitted, prepared, trace));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
-            shared.report_cold_start(&revision, received, released);
+            report_cold_start(shared.on_cold_start.as_ref(), &revision, received, released);
         }
         Ok(response)
     })
@@ -229,17 +229,17 @@ async fn send(
 
 /// A request that is at a pod, as long as this lives. It keeps the revision, which every request has in hand, where a
 /// gauge's handle would be one count more that all cores share.
-struct Active(Arc<Revision>);
+pub(super) struct Active(Arc<Revision>);
 
 impl Active {
     /// One more.
-    fn new(revision: Arc<Revision>) -> Self {
+    pub(super) fn new(revision: Arc<Revision>) -> Self {
         revision.metrics.active.inc();
         Self(revision)
     }
 
     /// Whose request it is.
-    fn revision(&self) -> &Arc<Revision> {
+    pub(super) fn revision(&self) -> &Arc<Revision> {
         &self.0
     }
 }
@@ -250,7 +250,8 @@ impl Drop for Active {
     }
 }
 
-fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
+/// What follows for a pod from what a failure says of it.
+pub(super) fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
     if evidence != Evidence::None {
         revision.take_out(permit.destination(), cause);
         if evidence == Evidence::Silent {
@@ -260,26 +261,30 @@ fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evid
     }
 }
 
-impl Shared {
-    fn report_cold_start(&self, revision: &Revision, received: Instant, released: Instant) {
-        let timeline = revision.timeline();
-        let cold = ColdStart {
-            key: revision.key.clone(),
-            received,
-            signalled: timeline.signalled,
-            address_known: timeline.address_known.unwrap_or(received),
-            probed: timeline.probed.unwrap_or(released),
-            released,
-            first_byte: Instant::now(),
-        };
-        // One line for each wake-up, whoever is answered first; hundreds may have waited for it.
-        if revision.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
-            announce(&cold);
-        }
-        revision.metrics.cold_start(&cold);
-        if let Some(on_cold_start) = &self.on_cold_start {
-            on_cold_start(&cold);
-        }
+/// A request, or a connection, that came when there was no pod has one now.
+pub(super) fn report_cold_start(
+    on_cold_start: Option<&OnColdStart>,
+    revision: &Revision,
+    received: Instant,
+    released: Instant,
+) {
+    let timeline = revision.timeline();
+    let cold = ColdStart {
+        key: revision.key.clone(),
+        received,
+        signalled: timeline.signalled,
+        address_known: timeline.address_known.unwrap_or(received),
+        probed: timeline.probed.unwrap_or(released),
+        released,
+        first_byte: Instant::now(),
+    };
+    // One line for each wake-up, whoever is answered first; hundreds may have waited for it.
+    if revision.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
+        announce(&cold);
+    }
+    revision.metrics.cold_start(&cold);
+    if let Some(on_cold_start) = on_cold_start {
+        on_cold_start(&cold);
     }
 }
 
@@ -298,14 +303,16 @@ fn announce(cold: &ColdStart) {
     );
 }
 
-fn too_much(full: BytesFull) -> Refusal {
+/// Why there is no memory to wait.
+pub(super) fn too_much(full: BytesFull) -> Refusal {
     match full.full {
         Full::Process => Refusal::MemoryFull { bound: full.limit },
         Full::Share => Refusal::ShareFull { bound: full.limit, own: full.own },
     }
 }
 
-fn refusal(error: breaker::AdmissionError) -> Refusal {
+/// Why there is no place.
+pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
     match error {
         breaker::AdmissionError::QueueFull { limit } => Refusal::QueueFull { bound: limit },
         breaker::AdmissionError::Failing { reason } => Refusal::Failing { reason: reason.to_string() },

@@ -1,5 +1,6 @@
-//! Which revision a request is for: what the front end reads in it ([`FrontEnd::asked_for`]), looked up in the
-//! registry. The headers that choose a revision are taken out later ([`activator_net::Prepared`]).
+//! Which revision a request is for: the one whose port it came to, or else what the front end reads in it
+//! ([`FrontEnd::asked_for`]), looked up in the registry. The headers that choose a revision are taken out later
+//! ([`activator_net::Prepared`]).
 
 use crate::discovery::front_end::{AskedFor, FrontEnd};
 use crate::layers::call::Call;
@@ -10,13 +11,40 @@ use crate::registry::Registry;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_net::Inbound;
+use common::RevisionKey;
 use common_runtime::telemetry::traces::Tracing;
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tower::Service;
+
+/// A workload's own port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Whose it is.
+    pub workload: Arc<RevisionKey>,
+    /// The pods' port; none: the one that they are listed with. Of connections that are passed on as bytes.
+    pub pod_port: Option<u16>,
+    /// What its connections carry.
+    pub protocol: PortProtocol,
+}
+
+/// What the connections of a workload's own port carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortProtocol {
+    /// HTTP/1.1, or HTTP/2 by prior knowledge.
+    Http,
+    /// Anything; passed on as bytes.
+    Tcp {
+        /// How long a connection must stand without a byte to wake the workload.
+        wake_after: Duration,
+    },
+    /// Either, told from the first bytes.
+    Auto,
+}
 
 /// Finds a request's revision.
 #[derive(Clone)]
@@ -83,7 +111,11 @@ where
 impl Shared {
     fn find(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
         let (request, peer) = (&inbound.request, &inbound.peer);
-        let (found, name) = match self.front_end.asked_for(request.uri(), request.headers(), peer.trust.revision) {
+        let asked_for = match peer.port::<Port>() {
+            Some(Port { workload, .. }) => AskedFor::Key { namespace: workload.namespace(), name: workload.name() },
+            None => self.front_end.asked_for(request.uri(), request.headers(), peer.trust.revision),
+        };
+        let (found, name) = match asked_for {
             AskedFor::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
             AskedFor::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
         };

@@ -9,12 +9,15 @@
 //! | [`timeouts`] | the revision's three bounds of time, held time included | 504 |
 //! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent | 503, 502 |
 //!
+//! What is no HTTP passes none of them: [`connect`] does for a connection what they do for a request.
+//!
 //! Each is a `tower` service that is always ready: waiting happens inside its future, where the time bounds see it.
 //! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`error_responder`].
 
 pub(crate) mod call;
 mod charge;
 mod compact;
+pub(crate) mod connect;
 pub(crate) mod error_responder;
 pub(crate) mod hold;
 pub(crate) mod lookup;

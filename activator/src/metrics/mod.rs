@@ -17,7 +17,8 @@
 //! | `zeroscale_held_seconds` | histogram of the time that requests waited for a place |
 //! | `zeroscale_cold_start_phase_seconds` | histogram, by revision and phase |
 //! | `zeroscale_client_connections`, `zeroscale_client_connections_ended_total` | [`clients`] |
-//! | `zeroscale_refused_total` | counter of answers of our own, by `reason` (a word of ours) |
+//! | `zeroscale_refused_total` | counter of answers of our own, and of connections that were reset unrelayed, by `reason` (a word of ours) |
+//! | `zeroscale_tcp_connections_ended_total` | counter of connections that were passed on as bytes, by revision and `reason` |
 //!
 //! # Who knows which phase of a cold start
 //!
@@ -41,6 +42,7 @@ pub(crate) mod cold_start;
 mod series;
 
 use crate::discovery::Spec;
+use activator_net::Ended;
 use cold_start::ColdStart;
 use common_runtime::telemetry;
 use http::{Method, StatusCode, Version};
@@ -71,6 +73,15 @@ const COLD_START_BUCKETS: [f64; 14] =
 /// The phases of a cold start that are known here.
 const PHASES: [&str; 5] = ["signal", "scale_and_pod", "probe", "forward", "total"];
 
+/// How relayed connections end, and the words for it.
+const ENDS: [(Ended, &str); 5] = [
+    (Ended::Closed, "closed"),
+    (Ended::Client, "client"),
+    (Ended::Pod, "pod"),
+    (Ended::Idle, "idle-timeout"),
+    (Ended::Cut, "drain"),
+];
+
 /// All families of one activator. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -83,6 +94,7 @@ pub(crate) struct Metrics {
     client: Sides<2>,
     held: Histograms,
     cold_start: Histograms,
+    connections_ended: telemetry::Family<Labels, Counter>,
     refused: Refused,
     /// Whether the stat link is up.
     pub(crate) link_reachable: Gauge,
@@ -194,9 +206,15 @@ impl Metrics {
             client: Sides::register(registry, client),
             held: seconds("zeroscale_held", "How long requests waited for a place"),
             cold_start: seconds("zeroscale_cold_start_phase", "Phases of cold starts"),
+            connections_ended: registry.family(
+                "zeroscale_tcp_connections_ended",
+                "Connections that were passed on as bytes, by how they ended",
+                None,
+                telemetry::Family::default(),
+            ),
             refused: Refused(registry.register(
                 "zeroscale_refused",
-                "Requests that we answered ourselves",
+                "Requests that we answered ourselves, and connections that we reset instead of passing them on",
                 Family::default(),
             )),
             link_reachable: registry
@@ -261,6 +279,9 @@ impl RevisionMetrics {
         for phase in PHASES {
             self.families.cold_start.remove(&self.phase(phase));
         }
+        for (_, word) in ENDS {
+            self.families.connections_ended.remove(&self.with("reason", word));
+        }
         self.families.server.remove(&self.server);
         self.families.client.remove(&self.client);
     }
@@ -298,9 +319,23 @@ impl RevisionMetrics {
         }
     }
 
+    /// Counts a relayed connection.
+    pub(crate) fn connection_ended(&self, how: Ended) {
+        if self.forgotten.load(Ordering::Acquire) {
+            return;
+        }
+        for (_, word) in ENDS.iter().filter(|(end, _)| *end == how) {
+            self.families.connections_ended.get_or_create(&self.with("reason", word)).inc();
+        }
+    }
+
     fn phase(&self, phase: &str) -> Labels {
+        self.with("phase", phase)
+    }
+
+    fn with(&self, label: &'static str, value: &str) -> Labels {
         let mut labels = self.revision.clone();
-        labels.push(("phase", phase.to_owned()));
+        labels.push((label, value.to_owned()));
         labels
     }
 }

@@ -3,6 +3,7 @@
 mod bounds;
 mod clients;
 mod cold_start;
+mod connections;
 mod expect;
 mod frames;
 mod full_queue;

@@ -70,6 +70,26 @@ impl Target {
         Self::listening("haproxy", address, process, Some(files)).await
     }
 
+    /// HAProxy that looks at no byte: it copies them, or has the kernel move them.
+    pub(crate) async fn haproxy_tcp(splices: bool, backend: SocketAddr) -> anyhow::Result<Self> {
+        let address = free()?;
+        let (name, option) = if splices { ("haproxy, spliced", "option splice-auto") } else { ("haproxy", "") };
+        let text = format!(
+            "global\n nbthread {THREADS}\n maxconn 2000\n\
+             defaults\n mode tcp\n {option}\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+             listen all\n bind {address}\n server backend {backend}\n"
+        );
+        let (files, path) = file("haproxy.cfg", &text)?;
+        let process = Process::start(tools::HAPROXY.path()?, ["-db", "-f", &path], &[])?;
+        Self::listening(name, address, process, Some(files)).await
+    }
+
+    /// The activator's parts in a process that has a port of a workload's own.
+    pub(crate) async fn activator_tcp(backend: SocketAddr) -> anyhow::Result<Self> {
+        let (process, address) = Process::role(&["tcp-activator", &backend.to_string()])?;
+        Self::listening("activator", address.parse()?, process, None).await
+    }
+
     /// nginx, HTTP/1.1 alone: it speaks no HTTP/2 to backends.
     pub(crate) async fn nginx(backend: SocketAddr) -> anyhow::Result<Self> {
         let address = free()?;

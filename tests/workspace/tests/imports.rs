@@ -31,9 +31,9 @@ const ORDERS: &[(&str, &str)] = &[
     ("activator-core", "lib > accounting backends hold throttler > breaker contract destination own_index > sync"),
     (
         "activator-net",
-        "lib > server probe > forward > pool > http1 http2 > pod client tunnel > liveness body error alarm > tcp > hop_by_hop limits worker",
+        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body error alarm > tcp > hop_by_hop limits worker",
     ),
-    ("activator", "main lib > run > allocator config > layers > registry > metrics > discovery > refusal"),
+    ("activator", "main lib > run > allocator config ports > layers > registry > metrics > discovery > refusal"),
     (
         "autoscaler",
         "main lib > import run > explain options > api_rate front_end > knative standalone > decisions > reconcile > \

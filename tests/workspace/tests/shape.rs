@@ -44,7 +44,7 @@ fn dependencies_point_inward() {
             &["activator", "autoscaler", "common", "common-api", "common-controller", "common-runtime", "hello", "hpa"],
         ),
         ("hello", &[]),
-        ("bench", &["activator-core", "autoscaler-core", "common", "e2e", "local"]),
+        ("bench", &["activator", "activator-core", "autoscaler-core", "common", "common-runtime", "e2e", "local"]),
         ("sim", &["activator-core", "autoscaler-core", "common", "hpa-core"]),
         ("fuzz", &[]),
     ]

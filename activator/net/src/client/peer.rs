@@ -8,6 +8,7 @@ use crate::client::timers::SpareTimers;
 use crate::tcp::state::SharedSocket;
 use activator_core::hold::HeldBytes;
 use http::{HeaderValue, Version};
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use tokio::net::TcpStream;
@@ -37,7 +38,12 @@ pub struct Peer {
     input: Option<Arc<HeldBytes>>,
     /// What its connection is to write before a response, once there was such a thing.
     interims: OnceLock<Box<Interims>>,
+    /// Of the workload's port that it connected to.
+    port: Option<PortIdentity>,
 }
+
+/// What a workload's port stands for, as who has it bound knows it.
+pub type PortIdentity = Arc<dyn Any + Send + Sync>;
 
 /// Which of a peer's headers are believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +74,18 @@ impl Peer {
             unread: OnceLock::new(),
             input: None,
             interims: OnceLock::new(),
+            port: None,
         }
+    }
+
+    /// Has it come to a workload's port, which stands for this.
+    pub fn on(self, port: Option<PortIdentity>) -> Self {
+        Self { port, ..self }
+    }
+
+    /// What the port that it came to stands for, if that is a workload's of its own, and if it is a `T`.
+    pub fn port<T: Any>(&self) -> Option<&T> {
+        self.port.as_deref()?.downcast_ref()
     }
 
     /// Has it looked after by those that look after all clients.

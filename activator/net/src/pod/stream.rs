@@ -21,9 +21,11 @@
 
 use crate::liveness::silence::silence_max;
 use crate::liveness::{KEEPALIVE, Link, Liveness, Tracked};
+use crate::relay::end::TcpEnd;
 use crate::tcp::coalesced_write;
 use crate::tcp::connect::Connected;
 use crate::tcp::rebind::Rebindable;
+use crate::tcp::user_timeout::{SURE_ROOM, UserTimeout};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -36,10 +38,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Time until a keep-alive probe must be answered, and how many are sent.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_RETRIES: u32 = 3;
-
-/// Bytes that fit into any kernel's receive buffer beside what is there already: half of the smallest first window in
-/// common use (64 KiB).
-const SURE_ROOM: usize = 32 * 1024;
 
 /// A connection to a pod.
 #[derive(Debug)]
@@ -85,6 +83,15 @@ impl PodStream {
     pub(crate) fn track(&mut self, liveness: &Liveness, link: &Arc<Link>) {
         // Without a descriptor for it, only the kernel's own bounds hold.
         self.tracked = self.stream.get().and_then(|stream| liveness.open(stream, link)).ok();
+    }
+
+    /// The same as nothing but bytes, of which none has been sent yet.
+    ///
+    /// # Errors
+    /// It is connected no longer.
+    pub(crate) fn into_end(mut self) -> io::Result<TcpEnd> {
+        let stream = self.stream.take()?;
+        Ok(TcpEnd::new(stream, UserTimeout::new(Some(silence_max(self.round_trip))), self.tracked.take()))
     }
 
     /// The pod's end.

@@ -110,6 +110,22 @@ impl Dialler {
     /// # Errors
     /// The pod could not be connected to. [`io::ErrorKind::ResourceBusy`]: it had no room for this connect.
     pub(super) async fn dial(&self) -> io::Result<PodIo> {
+        let stream = self.dial_plain(self.target()).await?;
+        let Some(tls) = &self.tls else { return Ok(stream.into()) };
+        // The pod's program takes part in this one, and a held request may meet it while it starts.
+        match tokio::time::timeout(HANDSHAKE_MAX, tls.handshake(stream)).await {
+            Ok(shaken) => shaken,
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no TLS handshake within {HANDSHAKE_MAX:?}")))
+            }
+        }
+    }
+
+    /// Connects to a port of the pod.
+    ///
+    /// # Errors
+    /// As [`Dialler::dial`]'s.
+    pub(super) async fn dial_plain(&self, target: SocketAddr) -> io::Result<PodStream> {
         let patience = match self.link.round_trip() {
             Some(round_trip) => Patience {
                 busy: BUSY_AFTER.max(round_trip.saturating_mul(BUSY_ROUND_TRIPS)),
@@ -120,28 +136,19 @@ impl Dialler {
         };
         let connects = self.link.connects();
         let others_were_answered = || self.link.connects() != connects;
-        let connected =
-            connect(self.target(), patience, others_were_answered, || self.liveness.suspect(&self.link)).await;
-        let stream = match connected.and_then(|connected| self.connected(connected)) {
-            Ok(stream) => stream,
+        let connected = connect(target, patience, others_were_answered, || self.liveness.suspect(&self.link)).await;
+        match connected.and_then(|connected| self.connected(connected)) {
+            Ok(stream) => Ok(stream),
             Err(error) if is_silence(&error) && others_were_answered() => {
                 let problem = format!("{error}, while others were: its queue is full");
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, problem));
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, problem))
             }
             Err(error) => {
                 self.link.not_connected(&error);
                 if error.kind() == io::ErrorKind::NetworkUnreachable {
                     self.doubt(); // There is no way to it from here: not for what is in flight either.
                 }
-                return Err(error);
-            }
-        };
-        let Some(tls) = &self.tls else { return Ok(stream.into()) };
-        // The pod's program takes part in this one, and a held request may meet it while it starts.
-        match tokio::time::timeout(HANDSHAKE_MAX, tls.handshake(stream)).await {
-            Ok(shaken) => shaken,
-            Err(_) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no TLS handshake within {HANDSHAKE_MAX:?}")))
+                Err(error)
             }
         }
     }

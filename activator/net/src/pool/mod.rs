@@ -24,6 +24,7 @@ use crate::http2::connection::{Http2, Stream};
 use crate::liveness::{self, Liveness, Lost, PodObserver};
 use crate::pod::stream::PodStream;
 use crate::pod::tls::PodTls;
+use crate::relay::end::TcpEnd;
 use activator_core::backends::{Outcome, answer_min};
 use common_runtime::tls::Roots;
 use dashmap::DashMap;
@@ -35,6 +36,7 @@ use http2::Http2Pool;
 use probe_connect::ProbeConnects;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -50,6 +52,8 @@ pub struct Pool {
     probes: ProbeConnects,
     http1: Http1Pool,
     http2: Http2Pool,
+    /// Whether the pod is sent connections that are no HTTP.
+    relays: AtomicBool,
 }
 
 impl Pool {
@@ -57,7 +61,7 @@ impl Pool {
         let dialler = Dialler::new(address, tls, liveness);
         let host = HeaderValue::try_from(dialler.target().to_string()).unwrap_or(HeaderValue::from_static("pod"));
         let (probes, http1, http2) = (ProbeConnects::default(), Http1Pool::new(idle_max), Http2Pool::default());
-        Self { address, host, dialler, probes, http1, http2 }
+        Self { address, host, dialler, probes, http1, http2, relays: AtomicBool::new(false) }
     }
 
     /// Connections to another port of the same pod: a probe's.
@@ -104,6 +108,11 @@ impl Pool {
         self.http1.take()
     }
 
+    /// Whether the pod is sent connections that are no HTTP, and none is to be kept for a first request.
+    pub(crate) fn relays(&self) -> bool {
+        self.relays.load(Ordering::Relaxed)
+    }
+
     /// Takes in an HTTP/1.1 connection over which nothing was sent yet: a probe's.
     pub(crate) fn put_fresh(&self, connection: Box<Http1>) {
         self.http1.put(connection);
@@ -143,6 +152,30 @@ impl Pool {
     /// The pod could not be connected to.
     pub(crate) async fn dial_http1(&self) -> io::Result<Box<Http1>> {
         Ok(Http1::new(self.dialler.dial().await?))
+    }
+
+    /// A connection of its own to a port of the pod, `port` or that of the address, as nothing but bytes.
+    ///
+    /// # Errors
+    /// The pod could not be connected to. [`io::ErrorKind::ResourceBusy`]: it had no room for this connect, which says
+    /// nothing of the pod.
+    pub async fn connect_tcp(&self, port: Option<u16>) -> io::Result<TcpEnd> {
+        if !self.relays.swap(true, Ordering::Relaxed) {
+            self.close(); // A probe's connection: the pod may serve one client only, and wait for what this one says.
+        }
+        let start = Instant::now();
+        let lost = self.lost();
+        let connecting = async {
+            let _permit = self.dialler.permit().await?;
+            self.dialler.answers_since(start)?;
+            let target = SocketAddr::new(self.address.ip(), port.unwrap_or(self.address.port()));
+            self.dialler.dial_plain(target).await?.into_end()
+        };
+        tokio::select! {
+            biased; // What has come counts.
+            connected = connecting => connected,
+            () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
+        }
     }
 
     /// A place on an HTTP/2 connection: one that has room, or a new one.

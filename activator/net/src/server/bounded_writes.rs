@@ -4,12 +4,11 @@
 //! keep-alive. While sent bytes are unacknowledged keep-alive is silent, and TCP's user timeout bounds the time for them.
 //! Both are set on the listener, whose connections inherit them.
 //!
-//! The user timeout counts also the time in which a client acknowledges but has no room, and a client may well pause
-//! reading. So it holds only for bytes that surely find room: once more has been written than that, it is lifted, until
-//! the client's kernel has acknowledged all of it. Meanwhile the revision's own timeout bounds the exchange.
+//! The user timeout holds only for bytes that surely find room ([`UserTimeout`]). Meanwhile the revision's own timeout
+//! bounds the exchange.
 
 use super::client_io::ClientStream;
-use crate::tcp::state::tcp_state;
+use crate::tcp::user_timeout::UserTimeout;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
@@ -18,10 +17,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-
-/// Bytes that fit into any kernel's receive buffer beside what is there already: half of the smallest first window in
-/// common use (64 KiB).
-const SURE_ROOM: usize = 32 * 1024;
 
 /// When a client that says nothing is asked whether it is there, by its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +40,7 @@ impl KeepAlive {
     }
 
     /// How long a client may be silent.
-    fn gone_after(&self) -> Duration {
+    pub(super) fn gone_after(&self) -> Duration {
         self.every.saturating_mul(self.questions.saturating_add(1))
     }
 }
@@ -53,41 +48,23 @@ impl KeepAlive {
 /// A client's connection whose writes are bounded in time while they surely find room.
 pub(super) struct BoundedWrites<S> {
     stream: S,
-    bound: Option<Duration>,
-    /// Bytes written since the client was known to have acknowledged all.
-    pending: usize,
-    lifted: bool,
+    timeout: UserTimeout,
 }
 
 impl<S: ClientStream> BoundedWrites<S> {
     /// A connection that was accepted with this.
     pub(super) fn new(stream: S, keepalive: Option<KeepAlive>) -> Self {
-        Self { stream, bound: keepalive.map(|keepalive| keepalive.gone_after()), pending: 0, lifted: false }
+        Self { stream, timeout: UserTimeout::new(keepalive.map(|keepalive| keepalive.gone_after())) }
     }
 
     /// So many bytes are to be written.
     fn before_write(&mut self, length: usize) {
-        if self.bound.is_none() || !self.lifted && self.pending.saturating_add(length) <= SURE_ROOM {
-            return;
-        }
-        let all_taken = tcp_state(self.stream.socket().as_fd()).is_ok_and(|now| !now.unacknowledged && !now.unsent);
-        if all_taken {
-            self.pending = 0;
-        }
-        self.set_lifted(self.pending.saturating_add(length) > SURE_ROOM);
-    }
-
-    fn set_lifted(&mut self, lifted: bool) {
-        if self.lifted != lifted {
-            // An error says that it is not connected any more, which is told by the write.
-            let _ = SockRef::from(self.stream.socket()).set_tcp_user_timeout(self.bound.filter(|_| !lifted));
-            self.lifted = lifted;
-        }
+        self.timeout.before_write(self.stream.socket(), length);
     }
 
     fn after_write(&mut self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(n)) = written {
-            self.pending = self.pending.saturating_add(*n);
+            self.timeout.wrote(*n);
         }
     }
 }

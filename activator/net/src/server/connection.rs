@@ -2,19 +2,18 @@
 
 use super::HEAD_TIMEOUT;
 use super::bounded_writes::{BoundedWrites, KeepAlive};
-use super::drain::{Listener, Phase};
+use super::drain::Listener;
 use super::protocol::{self, Protocol};
 use super::service::ConnectionService;
+use super::tcp::{Connection, Connector, unless_finished};
 use super::{Chain, ErrorResponder, serving};
 use crate::body::BodyError;
 use crate::client::peer::Peer;
 use common_runtime::tls;
 use common_runtime::tls::rustls::ServerConfig;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use tokio::net::TcpStream;
 
 /// Serves one connection until it ends, or until it has finished after being told to.
@@ -32,6 +31,33 @@ where
     stream.set_nodelay(true)?;
     match in_time(protocol::told(&stream), &mut drain).await.transpose()? {
         Some(protocol) => serving::serve(protocol, BoundedWrites::new(stream, keepalive), client, service, drain).await,
+        None => Ok(()),
+    }
+}
+
+/// As [`serve`], where anything may come: what is not HTTP is passed on by `connector`. Silence is neither.
+pub(super) async fn serve_or_hold<S, R, C>(
+    mut accepted: Connection,
+    client: Arc<Peer>,
+    service: ConnectionService<S, R>,
+    connector: C,
+) -> Result<(), BodyError>
+where
+    S: Chain,
+    R: ErrorResponder<S::Error>,
+    C: Connector,
+{
+    accepted.stream.set_nodelay(true)?;
+    match in_time(protocol::told_or_other(&accepted.stream), &mut accepted.listener).await.transpose()? {
+        Some(Some(protocol)) => {
+            let Connection { stream, keepalive, listener, .. } = accepted;
+            serving::serve(protocol, BoundedWrites::new(stream, keepalive), client, service, listener).await
+        }
+        Some(None) => {
+            drop((client, service));
+            // Boxed: a connection of HTTP must not carry the room that this one needs.
+            Box::pin(accepted.hold(connector)).await
+        }
         None => Ok(()),
     }
 }
@@ -80,13 +106,7 @@ pub(super) fn note(address: SocketAddr, ended: Result<(), BodyError>) {
 
 /// What `told` says; none if that takes too long, or the server drains and nothing has been said yet.
 async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Option<T> {
-    let mut told = pin!(tokio::time::timeout(HEAD_TIMEOUT, told));
-    poll_fn(|cx| match told.as_mut().poll(cx) {
-        Poll::Ready(told) => Poll::Ready(told.ok()),
-        Poll::Pending if drain.phase(cx.waker()) >= Phase::Finish => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
+    unless_finished(tokio::time::timeout(HEAD_TIMEOUT, told), drain).await?.ok()
 }
 
 #[cfg(test)]

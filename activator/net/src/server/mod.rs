@@ -4,6 +4,9 @@
 //! looked at and not taken, so a connection that says nothing costs a socket and no buffers. A port for TLS
 //! ([`Server::listen_tls`]) agrees on the protocol in the handshake, and serves the same chain.
 //!
+//! Beside these, each port of a workload has a listener of its own ([`ports`]), whose connections mean that workload. Such
+//! a port may carry anything ([`Carries`]): what is not HTTP is passed on as bytes ([`tcp`]).
+//!
 //! Plain connections may be served by threads of their own ([`crate::worker`]).
 //!
 //! # Draining
@@ -27,6 +30,7 @@
 //! is there: its kernel is asked already, and nothing is written that HTTP does not ask for.
 
 mod bounded_writes;
+mod carries;
 mod chain;
 mod client_connections;
 mod client_io;
@@ -40,6 +44,7 @@ mod head_timeout;
 mod http2_io;
 mod kept;
 mod linger;
+mod ports;
 mod progress;
 mod protocol;
 mod references;
@@ -47,23 +52,27 @@ mod reserve;
 mod reserve_places;
 mod service;
 mod serving;
+mod tcp;
 
 pub use bounded_writes::KeepAlive;
+pub use carries::Carries;
 pub use chain::{Chain, ErrorResponder};
 pub use client_connections::ClientConnections;
 pub use crowd::CrowdBounds;
+pub use ports::PortListeners;
 pub use reserve::ProbeReserve;
 pub use serving::STREAM_WINDOW;
+pub use tcp::{Connector, Place};
 
 use crate::client::disconnects::Disconnects;
-use crate::client::peer::{Peer, Trust};
+use crate::client::peer::{Peer, PortIdentity, Trust};
 use crate::worker::WorkerRuntimes;
 use activator_core::hold::HeldBytes;
 use common_runtime::tls::rustls::ServerConfig;
 use drain::{Drain, Listener, Phase};
 use reserve::{OnlyProbes, Reserve};
 use service::ConnectionService;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -179,7 +188,10 @@ impl<R: Clone> Server<R> {
                     Ok((stream, address)) if server.connections.open() >= server.room => {
                         server.serve_probes(stream, address, tls.clone(), chain.clone());
                     }
-                    Ok((stream, address)) => server.spawn(stream, address, tls.clone(), chain.clone()),
+                    Ok((stream, address)) => match stream.into_std() {
+                        Ok(stream) => server.spawn(stream, address, tls.clone(), None, chain.clone()),
+                        Err(error) => tracing::debug!(%address, %error, "connection ended"),
+                    },
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -189,38 +201,44 @@ impl<R: Clone> Server<R> {
         });
     }
 
-    fn spawn<S: Chain>(&self, stream: TcpStream, address: SocketAddr, tls: Option<Arc<ServerConfig>>, chain: S)
-    where
+    /// Serves a connection that was accepted and does not block.
+    fn spawn<S: Chain>(
+        &self,
+        stream: StdStream,
+        address: SocketAddr,
+        tls: Option<Arc<ServerConfig>>,
+        port: Option<PortIdentity>,
+        chain: S,
+    ) where
         R: ErrorResponder<S::Error>,
     {
-        let (client, hyper, listener) = self.connection(address, tls.is_some(), chain, None);
+        let (client, hyper, listener) = self.connection(address, tls.is_some(), port, chain, None);
         let keepalive = self.keepalive;
         let told = move |ended| connection::note(address, ended);
+        // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
         match tls {
-            // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
-            None => match &self.workers {
-                None => self
-                    .tasks
-                    .spawn(async move { told(connection::serve(stream, client, hyper, keepalive, listener).await) }),
-                Some(workers) => {
-                    let stream = stream.into_std();
-                    // One future: another around it would hold it twice, before it is awaited and meanwhile.
-                    let serving = async move {
-                        match stream.and_then(TcpStream::from_std) {
-                            // From now on the worker waits for its input.
-                            Ok(stream) => told(connection::serve(stream, client, hyper, keepalive, listener).await),
-                            Err(error) => told(Err(error.into())),
-                        }
-                    };
-                    self.tasks.spawn_on(serving, workers.next())
-                }
-            },
-            Some(config) => {
+            None => {
+                // One future: another around it would hold it twice, before it is awaited and meanwhile.
                 let serving = async move {
-                    told(connection::serve_tls(stream, config, client, hyper, keepalive, listener).await)
+                    // From now on the worker waits for its input.
+                    match TcpStream::from_std(stream) {
+                        Ok(stream) => told(connection::serve(stream, client, hyper, keepalive, listener).await),
+                        Err(error) => told(Err(error.into())),
+                    }
                 };
-                self.tasks.spawn(serving)
+                match &self.workers {
+                    None => self.tasks.spawn(serving),
+                    Some(workers) => self.tasks.spawn_on(serving, workers.next()),
+                }
             }
+            Some(config) => self.tasks.spawn(async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => {
+                        told(connection::serve_tls(stream, config, client, hyper, keepalive, listener).await);
+                    }
+                    Err(error) => told(Err(error.into())),
+                }
+            }),
         };
     }
 
@@ -229,6 +247,7 @@ impl<R: Clone> Server<R> {
         &self,
         address: SocketAddr,
         tls: bool,
+        port: Option<PortIdentity>,
         chain: S,
         only: Option<Arc<OnlyProbes>>,
     ) -> (Arc<Peer>, ConnectionService<S, R>, Listener)
@@ -236,8 +255,8 @@ impl<R: Clone> Server<R> {
         R: ErrorResponder<S::Error>,
     {
         let trust = (self.trust)(address.ip().to_canonical());
-        let peer = Peer::new(address, trust, tls).with(self.disconnects.clone()).within(self.input.clone());
-        let client = Arc::new(peer);
+        let peer = Peer::new(address, trust, tls).on(port);
+        let client = Arc::new(peer.with(self.disconnects.clone()).within(self.input.clone()));
         let (tunnels, drain) = (self.tasks.clone(), self.drain.clone());
         let service = ConnectionService::new(chain, client.clone(), self.responder.clone(), tunnels, drain, only);
         let listener = self.drain.listener(service.progress().clone());

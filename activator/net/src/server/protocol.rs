@@ -1,4 +1,20 @@
 //! Which protocol a client speaks, told from its first bytes.
+//!
+//! # Where anything may come
+//!
+//! A port that carries HTTP and anything else ([`told_or_other`]) must not let through as bytes what a pod could take for
+//! HTTP: then anybody could pass by our checks, and say in the name of others whom a request has passed. So whatever a
+//! lenient server might read as the first line of a request is HTTP, and refused as such if it is not in order:
+//!
+//! | first bytes | taken for |
+//! |---|---|
+//! | HTTP/2's preface | HTTP/2 |
+//! | empty lines, then a word of token characters, a space, and somewhere behind it `HTTP/` before the line ends | HTTP/1 |
+//! | the same without an end of the line in [`LINE_MAX`] bytes | HTTP/1 |
+//! | what begins so and is not all there | looked at again when more comes |
+//! | a control character, or no token character where one must be (TLS, PostgreSQL, Kafka) | other |
+//! | a line without `HTTP/` (`PING`, `SSH-2.0-…`, memcached's commands) | other |
+//! | what the client has ended before it could be told | other |
 
 use common_runtime::tls::server::TlsStream;
 use rustix::net::{RecvFlags, recv};
@@ -23,24 +39,42 @@ pub(super) enum Protocol {
     Closed,
 }
 
+/// What HTTP/2's preface begins with, and what stands in each first line.
+const PRI: &[u8] = b"PRI * HTTP/2";
+const VERSION: &[u8] = b"HTTP/";
+
+/// What a request's first line may have before it is taken for one.
+const LINE_MAX: usize = 2048;
+
 /// Looks at the first bytes without taking them. What fits both protocols is looked at again when more has come, and
 /// not before; where the end has come instead, there is nothing to be served. HTTP/2 is told from the whole of its
 /// preface, since nobody bounds the time of what is left of it.
 pub(super) async fn told(stream: &TcpStream) -> io::Result<Protocol> {
+    Ok(looked_at::<{ PREFACE.len() }, _>(stream, told_by).await?.unwrap_or(Protocol::Closed))
+}
+
+/// The same where anything may come; none: it is not HTTP.
+pub(super) async fn told_or_other(stream: &TcpStream) -> io::Result<Option<Protocol>> {
+    looked_at::<LINE_MAX, _>(stream, told_among_all).await.map(Option::flatten)
+}
+
+/// What `tell` says of the first `N` bytes at most, as soon as it says something; none if the end has come before.
+async fn looked_at<const N: usize, T>(
+    stream: &TcpStream,
+    tell: impl Fn(&[u8]) -> io::Result<T>,
+) -> io::Result<Option<T>> {
     loop {
         let ready = stream.ready(Interest::READABLE).await?;
         let looked = stream.try_io(Interest::READABLE, || {
-            let mut first = [0; PREFACE.len()];
+            let mut first = [0; N];
             let (n, _) = recv(stream, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
-            told_by(&first[..n])
+            tell(&first[..n])
         });
         match looked {
             // What was seen of its end before was seen of all that it sends.
-            Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => {
-                return Ok(Protocol::Closed);
-            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => return Ok(None),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            told => return told,
+            told => return told.map(Some),
         }
     }
 }
@@ -58,6 +92,55 @@ fn told_by(first: &[u8]) -> io::Result<Protocol> {
         _ if fitting >= HTTP2_BEGINS => Ok(Protocol::Http2),
         _ => Ok(Protocol::Http1),
     }
+}
+
+/// The same among all protocols; none: it is not HTTP.
+///
+/// # Errors
+/// `WouldBlock`: that depends on what follows.
+fn told_among_all(first: &[u8]) -> io::Result<Option<Protocol>> {
+    if first.is_empty() {
+        return Ok(Some(Protocol::Closed));
+    }
+    if PREFACE.starts_with(first) && first.len() < PREFACE.len() {
+        return Err(ErrorKind::WouldBlock.into());
+    }
+    let begins = first.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(first.len());
+    let line = &first[begins..];
+    let method = line.iter().take_while(|byte| is_token(**byte)).count();
+    let (line, is_whole) = match line.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (&line[..end], true),
+        None => (line, false),
+    };
+    let is_text = |byte: &u8| !byte.is_ascii_control() || b"\t\r".contains(byte);
+    match line.get(method) {
+        Some(b' ' | b'\t') if method > 0 && line.iter().all(is_text) => {
+            if line.windows(VERSION.len()).any(|part| part.eq_ignore_ascii_case(VERSION)) {
+                Ok(Some(if line.starts_with(PRI) { Protocol::Http2 } else { Protocol::Http1 }))
+            } else if is_whole {
+                Ok(None)
+            } else {
+                unfinished(first)
+            }
+        }
+        None if !is_whole => unfinished(first),
+        _ => Ok(None),
+    }
+}
+
+/// What may become a request's first line.
+fn unfinished(first: &[u8]) -> io::Result<Option<Protocol>> {
+    if first.len() < LINE_MAX { Err(ErrorKind::WouldBlock.into()) } else { Ok(Some(Protocol::Http1)) }
+}
+
+/// What a method is made of (RFC 9110, 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Whether a connection that begins so speaks TLS: the record of a ClientHello.
+pub(super) fn is_tls(first: &[u8; 2]) -> bool {
+    *first == [22, 3]
 }
 
 /// Waits for the first decrypted bytes and looks at them without taking them. The preface comes in one record.
@@ -101,6 +184,76 @@ mod tests {
                 drop(client);
             }
             assert_eq!(sniffing.await.expect("no panic").expect("told"), expected);
+        }
+    }
+
+    /// Goal: what a lenient server could take for a request is HTTP, and what is none is told as early as can be.
+    #[test]
+    fn http_is_told_among_all_protocols() {
+        use Protocol::{Closed, Http1, Http2};
+        let long_line = [b"GET /".as_slice(), &[b'a'; LINE_MAX]].concat();
+        let long_word = [b'A'; LINE_MAX];
+        let rows: &[(&[u8], Option<Option<Protocol>>)] = &[
+            (b"", Some(Some(Closed))),
+            (b"GET / HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET / HTTP/1.1", Some(Some(Http1))),
+            (b"GET http://a/ HTTP/1.0\n", Some(Some(Http1))),
+            (b"OPTIONS * HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"CONNECT a:1 HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"BREW-IT /pot HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"get / http/1.1\r\n", Some(Some(Http1))),
+            (b"\r\n\nGET / HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\t/\tHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET /\xff HTTP/1.1\r\n", Some(Some(Http1))),
+            (&long_line, Some(Some(Http1))),
+            (&long_word, Some(Some(Http1))),
+            (PREFACE, Some(Some(Http2))),
+            (b"PRI * HTTP/2.0\r\n\r\nXX", Some(Some(Http2))),
+            // What may become one.
+            (b"G", None),
+            (b"GET", None),
+            (b"GET ", None),
+            (b"GET /a HT", None),
+            (b"\r\n", None),
+            (&PREFACE[..3], None),
+            (&PREFACE[..10], None),
+            (&PREFACE[..18], None),
+            // What is none.
+            (b"\x16\x03\x01\x02\x00\x01", Some(None)),         // TLS
+            (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", Some(None)), // PostgreSQL's SSLRequest
+            (b"0 \x02\x01\x01", Some(None)),                   // LDAP, of such a length that a space comes second
+            (b"*1\r\n$4\r\nPING\r\n", Some(None)),             // Redis
+            (b"PING\r\n", Some(None)),
+            (b"SET key value\r\n", Some(None)),
+            (b"get /key\r\n", Some(None)), // memcached
+            (b"SSH-2.0-OpenSSH_9.2\r\n", Some(None)),
+            (b"PRINT all\r\n", Some(None)),
+            (b"AMQP\x00\x00\x09\x01", Some(None)),
+            (b"\x10\x0c\x00\x04MQTT", Some(None)),
+            (b" GET / HTTP/1.1\r\n", Some(None)), // No server takes it.
+        ];
+        for (first, expected) in rows {
+            let told = match told_among_all(first) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+                told => Some(told.expect("nothing else goes wrong")),
+            };
+            assert_eq!(told, *expected, "{:?}", String::from_utf8_lossy(&first[..first.len().min(64)]));
+        }
+    }
+
+    /// Goal: words that do not become a request's first line are none, once their client has ended its side.
+    #[tokio::test]
+    async fn what_ends_before_it_is_told_is_not_http() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        for (sent, expected) in
+            [("hello", None), ("", Some(Protocol::Closed)), ("GET / HTTP/1.1", Some(Protocol::Http1))]
+        {
+            let mut client = TcpStream::connect(address).await.expect("connected");
+            let (server, _) = listener.accept().await.expect("accepted");
+            client.write_all(sent.as_bytes()).await.expect("open");
+            client.shutdown().await.expect("open");
+            assert_eq!(told_or_other(&server).await.expect("told"), expected, "{sent:?}");
         }
     }
 

@@ -134,7 +134,7 @@ impl<R> Server<R> {
     {
         let Some(reserve) = &self.reserve else { return self.connections.refuse() };
         let place = reserve.enter(address.ip().to_canonical());
-        let (client, service, drain) = self.connection(address, tls.is_some(), chain, Some(place.only.clone()));
+        let (client, service, drain) = self.connection(address, tls.is_some(), None, chain, Some(place.only.clone()));
         let keepalive = self.keepalive;
         self.tasks.spawn(place.bound(async move {
             let ended = match tls {

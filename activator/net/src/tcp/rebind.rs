@@ -38,6 +38,14 @@ impl Rebindable {
         Ok(())
     }
 
+    /// Hands the socket on.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub(crate) fn take(&mut self) -> io::Result<TcpStream> {
+        self.stream.take().ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
     /// The socket.
     ///
     /// # Errors

@@ -64,6 +64,6 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("http1-cpu-haproxy", ratio(&ours.cpu, &haproxy.cpu));
     figures.row("http1-cpu-bare", ratio(&ours.cpu, &bare.cpu));
     figures.row("http1-rate", ratio(&ours.rate, &haproxy.rate));
-    interleaved::beside(&mut figures, &all);
+    interleaved::beside(&mut figures, &all, "request");
     Ok(figures)
 }

@@ -64,6 +64,6 @@ async fn run(settings: &Settings, row: &'static str, body: Option<&Path>) -> any
     let all = interleaved::run(settings, &targets, load).await?;
     let mut figures = Figures::default();
     figures.row(row, ratio(&of(&all, "activator")?.cpu, &of(&all, "haproxy")?.cpu));
-    interleaved::beside(&mut figures, &all);
+    interleaved::beside(&mut figures, &all, "request");
     Ok(figures)
 }

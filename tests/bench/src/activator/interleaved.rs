@@ -48,13 +48,14 @@ pub(super) fn ratio(above: &[f64], below: &[f64]) -> Vec<f64> {
     above.iter().zip(below).map(|(a, b)| a / b).collect()
 }
 
-pub(super) fn beside(figures: &mut Figures, all: &[Series]) {
+/// The absolute figures; `unit` is what was counted.
+pub(super) fn beside(figures: &mut Figures, all: &[Series], unit: &str) {
     for series in all {
         if !series.cpu.is_empty() {
-            figures.beside(format!("{}: µs of CPU for a request", series.name), series.cpu.clone());
+            figures.beside(format!("{}: µs of CPU for a {unit}", series.name), series.cpu.clone());
         }
     }
     for series in all {
-        figures.beside(format!("{}: requests/s", series.name), series.rate.clone());
+        figures.beside(format!("{}: {unit}s/s", series.name), series.rate.clone());
     }
 }

@@ -8,6 +8,7 @@ mod http2;
 mod idle;
 mod interleaved;
 mod latency;
+mod tcp;
 mod wake;
 
 use crate::report::Measurement;
@@ -18,6 +19,7 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     http2::H2C,
     http2::GRPC,
     latency::MEASUREMENT,
+    tcp::MEASUREMENT,
     held::FEW,
     held::MANY,
     burst::MEASUREMENT,

@@ -1,6 +1,7 @@
-//! Load generators: programs of their own, the same for every target.
+//! Load generators, the same for every target: programs of their own, and for TCP threads of this one.
 
 pub(crate) mod h2load;
+pub(crate) mod tcp;
 pub(crate) mod wrk;
 
 use std::time::Duration;

@@ -10,6 +10,8 @@ mod http2_backend;
 pub(crate) mod queue_proxies;
 mod stat_floor;
 mod steady;
+mod tcp_activator;
+pub(crate) mod tcp_backend;
 
 use clap::Subcommand;
 use std::ffi::OsString;
@@ -36,6 +38,13 @@ pub(crate) enum Role {
     /// Passes on HTTP/2.
     BareHttp2 {
         /// To whom.
+        backend: SocketAddr,
+    },
+    /// Streams bytes without end, or echoes, as the first byte asks.
+    TcpBackend,
+    /// Is an activator with one port of a workload's own, which carries TCP to one pod.
+    TcpActivator {
+        /// The pod.
         backend: SocketAddr,
     },
     /// Is an API server, and says what is written to it.
@@ -76,6 +85,8 @@ impl Role {
             Self::Http2Backend => one_thread()?.block_on(http2_backend::run()),
             Self::BareHttp1 { backend } => all_cores()?.block_on(bare::http1(backend)),
             Self::BareHttp2 { backend } => all_cores()?.block_on(bare::http2(backend)),
+            Self::TcpBackend => all_cores()?.block_on(tcp_backend::run()),
+            Self::TcpActivator { backend } => tcp_activator::run(backend),
             Self::Api { kubeconfig, range } => all_cores()?.block_on(api::run(&kubeconfig, &range)),
             Self::QueueProxies { first, count } => one_thread()?.block_on(queue_proxies::run(first, count)),
             Self::StatFloor => one_thread()?.block_on(stat_floor::run()),

@@ -1,0 +1,153 @@
+//! Two connections made one: bytes both ways, as they are, until both sides have said goodbye or one has broken off.
+//!
+//! # What each side sees of the other
+//!
+//! | one side | the other side |
+//! |---|---|
+//! | ends its direction (FIN) | the end of that direction, once all bytes before it have been passed on |
+//! | resets, or is found gone by the kernel or by [`crate::liveness`] | a reset |
+//! | has no room | nothing more is read from it |
+//!
+//! So nobody takes a broken exchange for a complete one. A pod that resets after it has ended its direction has said all
+//! that it had to say: its client is not reset, which could lose what is still on its way, but closed. The way from a side that has ended its own direction is not
+//! read any more; that such a side is reset meanwhile is told by an event of its own ([`TcpEnd::broken`]).
+//!
+//! # What it costs
+//!
+//! Nothing but the sockets and a kilobyte while nothing flows: [`direction`] says what moves the bytes.
+
+pub(crate) mod direction;
+pub(crate) mod end;
+mod pipe;
+
+use direction::Direction;
+use end::TcpEnd;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// How a relayed connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Both directions, in order.
+    Closed,
+    /// The client broke it off, or has gone.
+    Client,
+    /// The pod broke it off, or has gone.
+    Pod,
+    /// Nothing moved for as long as that is allowed.
+    Idle,
+    /// It was cut from outside: a drain's time was up.
+    Cut,
+}
+
+/// Which side broke off.
+pub(crate) enum Broken {
+    /// The one that is read from.
+    Source,
+    /// The one that is written to.
+    Sink,
+}
+
+/// Both ends and what flows between them.
+pub(crate) struct Relay {
+    client: TcpEnd,
+    pod: TcpEnd,
+    /// From the client to the pod.
+    up: Direction,
+    down: Direction,
+    idle: Option<Idle>,
+    /// Tells that the side which has ended its direction is reset.
+    half_closed: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// When the last byte moved.
+struct Idle {
+    bound: Duration,
+    moved: Instant,
+    passed: u64,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Relay {
+    /// Of two connections; at most `idle` may pass without a byte.
+    pub(crate) fn new(client: TcpEnd, pod: TcpEnd, idle: Option<Duration>) -> Self {
+        let idle = idle.map(|bound| {
+            let moved = Instant::now();
+            Idle { bound, moved, passed: 0, timer: Box::pin(sleep_until(moved + bound)) }
+        });
+        Self { client, pod, up: Direction::default(), down: Direction::default(), idle, half_closed: None }
+    }
+
+    /// Passes on until the end. What is done with the connections then is [`Relay::close`]'s.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub(crate) async fn run(&mut self) -> Ended {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// Bytes passed on so far, to the pod and from it.
+    pub(crate) fn passed(&self) -> [u64; 2] {
+        [self.up.passed(), self.down.passed()]
+    }
+
+    /// Closes both connections: in order, or else by a reset.
+    pub(crate) fn close(self, how: Ended) {
+        if how == Ended::Closed {
+            return;
+        }
+        self.pod.reset();
+        if how != Ended::Pod || !self.down.has_ended() {
+            self.client.reset();
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let up = self.up.poll(cx, &mut self.client, &mut self.pod);
+        let down = self.down.poll(cx, &mut self.pod, &mut self.client);
+        match (&up, &down) {
+            (Poll::Ready(Err(Broken::Source)), _) | (_, Poll::Ready(Err(Broken::Sink))) => {
+                return Poll::Ready(Ended::Client);
+            }
+            (Poll::Ready(Err(Broken::Sink)), _) | (_, Poll::Ready(Err(Broken::Source))) => {
+                return Poll::Ready(Ended::Pod);
+            }
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(Ended::Closed),
+            (Poll::Pending, Poll::Pending) => {}
+            (client_ended, _) => {
+                let client_ended = client_ended.is_ready();
+                let ended = if client_ended { &self.client } else { &self.pod };
+                let broken = self.half_closed.get_or_insert_with(|| Box::pin(ended.broken()));
+                if broken.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(if client_ended { Ended::Client } else { Ended::Pod });
+                }
+            }
+        }
+        let passed = self.passed().iter().sum();
+        match &mut self.idle {
+            Some(idle) => idle.poll(cx, passed).map(|()| Ended::Idle),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Idle {
+    /// Ready when nothing has moved for too long. `passed` is what has moved so far.
+    fn poll(&mut self, cx: &mut Context<'_>, passed: u64) -> Poll<()> {
+        if std::mem::replace(&mut self.passed, passed) != passed {
+            self.moved = Instant::now();
+        }
+        // The timer is moved when it fires, not with each byte.
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let until = self.moved + self.bound;
+            if self.timer.deadline() >= until {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(until);
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,231 @@
+//! Workloads' ports on real sockets: bound and closed while connections come and go.
+
+use activator_net::{
+    Carries, CrowdBounds, Disconnects, ErrorResponder, Inbound, PortListeners, ProxyError, Server, Trust,
+};
+use bytes::Bytes;
+use http::{Response, Version};
+use http_body_util::Full;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Clone)]
+struct Silent;
+
+impl ErrorResponder<ProxyError> for Silent {
+    fn respond(&self, _: &ProxyError, _: bool, _: Version) -> Option<Response<Full<Bytes>>> {
+        None
+    }
+}
+
+/// A server whose answers are what the port stands for.
+struct Rig {
+    ports: PortListeners,
+    server: Server<Silent>,
+    until: CancellationToken,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.until.cancel();
+    }
+}
+
+fn rig(address: IpAddr, most: usize) -> Rig {
+    let until = CancellationToken::new();
+    let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone()));
+    let server = server.bounded(None, CrowdBounds { connections: most, idle: None }, until.clone());
+    let ports = PortListeners::new(address, None).expect("an epoll");
+    let chain = tower::service_fn(|inbound: Inbound| async move {
+        let port = inbound.peer.port::<&str>().copied().unwrap_or("shared");
+        Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from(port)))
+    });
+    server.listen_ports(&ports, chain, |_| Carries::<Infallible>::Http);
+    Rig { ports, server, until }
+}
+
+/// An address that no other test process takes: a number that is free there stays so.
+fn here() -> IpAddr {
+    let [high, low, ..] = std::process::id().to_le_bytes();
+    Ipv4Addr::new(127, 1 + high % 254, low, 1 + high % 254).into()
+}
+
+/// A number that is free here, and that no other test of this process takes.
+fn free() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        if StdListener::bind((Ipv4Addr::UNSPECIFIED, number)).is_ok() {
+            return number;
+        }
+    }
+}
+
+async fn patient<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
+}
+
+async fn connect(ip: IpAddr, number: u16) -> TcpStream {
+    patient(TcpStream::connect(SocketAddr::new(ip, number))).await.expect("connected")
+}
+
+/// What `stream` is answered, without its head.
+async fn ask(stream: &mut TcpStream) -> String {
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: whatever\r\n\r\n").await.expect("open");
+    let mut answer = Vec::new();
+    patient(async {
+        loop {
+            let text = String::from_utf8_lossy(&answer).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let length = head
+                    .to_ascii_lowercase()
+                    .split("content-length: ")
+                    .nth(1)
+                    .and_then(|rest| rest.split("\r\n").next().and_then(|length| length.parse::<usize>().ok()));
+                if length == Some(body.len()) {
+                    return body.to_owned();
+                }
+            }
+            assert_ne!(stream.read_buf(&mut answer).await.expect("open"), 0, "closed after {text:?}");
+        }
+    })
+    .await
+}
+
+fn error(ports: &PortListeners, number: u16) -> Option<Option<String>> {
+    ports.one(number, |_, error| error.map(ToString::to_string))
+}
+
+async fn until(wanted: impl Fn() -> bool) {
+    patient(async {
+        while !wanted() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_means_what_its_number_stood_for_when_it_came() {
+    let rig = rig(here(), 100);
+    let (a, b) = (free(), free());
+    rig.ports.bind(a, Arc::new("a"));
+    rig.ports.bind(b, Arc::new("b"));
+    let mut old = connect(here(), a).await;
+    assert_eq!((ask(&mut old).await, ask(&mut connect(here(), b).await).await), ("a".into(), "b".into()));
+    rig.ports.bind(a, Arc::new("c"));
+    assert_eq!((ask(&mut connect(here(), a).await).await, ask(&mut old).await), ("c".into(), "a".into()));
+}
+
+/// Goal: who has connected before a number is closed is served, asked or not yet; then the number is free, at once also
+/// for who had it.
+#[tokio::test]
+async fn a_closed_number_serves_who_came_and_nobody_else() {
+    let rig = rig(here(), 100);
+    let number = free();
+    rig.ports.bind(number, Arc::new("a"));
+    let mut under_way = connect(here(), number).await;
+    assert_eq!(ask(&mut under_way).await, "a");
+    // Nobody else runs between this and the end of the connect: this one waits in the kernel's queue.
+    let queued = std::net::TcpStream::connect((here(), number)).expect("the kernel takes it");
+    rig.ports.unbind(number);
+    assert_eq!(error(&rig.ports, number), None);
+    rig.ports.bind(number, Arc::new("b"));
+    assert!(matches!(error(&rig.ports, number), Some(Some(_))), "not before the former one is closed");
+    until(|| error(&rig.ports, number) == Some(None)).await;
+    queued.set_nonblocking(true).expect("open");
+    let mut queued = TcpStream::from_std(queued).expect("open");
+    assert_eq!(ask(&mut queued).await, "a");
+    assert_eq!((ask(&mut under_way).await, ask(&mut connect(here(), number).await).await), ("a".into(), "b".into()));
+    rig.ports.unbind(number);
+    until(|| StdListener::bind((here(), number)).is_ok()).await;
+}
+
+/// Goal: a number that somebody else has is told, and bound as soon as it is free; another one is bound meanwhile.
+#[tokio::test]
+async fn a_number_in_use_is_told_and_tried_again() {
+    let rig = rig(here(), 100);
+    let number = free();
+    let other = TcpListener::bind((here(), number)).await.expect("a free port");
+    rig.ports.bind(number, Arc::new("a"));
+    rig.ports.bind(0, Arc::new("none"));
+    let beside = free();
+    rig.ports.bind(beside, Arc::new("beside"));
+    let told = error(&rig.ports, number).flatten().expect("an error");
+    assert!(told.contains("in use"), "{told}");
+    assert!(matches!(error(&rig.ports, 0), Some(Some(_))));
+    assert_eq!(ask(&mut connect(here(), beside).await).await, "beside");
+    let before = rig.ports.version();
+    drop(other);
+    until(|| error(&rig.ports, number) == Some(None)).await;
+    assert!(rig.ports.version() > before);
+    assert_eq!(ask(&mut connect(here(), number).await).await, "a");
+    let mut listed = Vec::new();
+    rig.ports.each(|number, _, error| listed.push((number, error.is_some())));
+    let mut expected = vec![(0, true), (number, false), (beside, false)];
+    expected.sort();
+    assert_eq!(listed, expected);
+}
+
+#[tokio::test]
+async fn both_families_lead_to_a_number() {
+    let rig = rig(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 100);
+    let number = free();
+    rig.ports.bind(number, Arc::new("a"));
+    assert_eq!(error(&rig.ports, number), Some(None));
+    assert_eq!(ask(&mut connect(here(), number).await).await, "a");
+    // Where the machine has no IPv6, IPv4 is all there is.
+    if StdListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        assert_eq!(ask(&mut connect(Ipv6Addr::LOCALHOST.into(), number).await).await, "a");
+    }
+}
+
+/// Goal: who comes when there is no room is turned away, and the numbers are closed when the server drains; what runs is
+/// finished.
+#[tokio::test]
+async fn the_bounds_and_the_end_of_a_server_hold_for_its_ports() {
+    let rig = rig(here(), 1);
+    let number = free();
+    rig.ports.bind(number, Arc::new("a"));
+    let mut first = connect(here(), number).await;
+    assert_eq!(ask(&mut first).await, "a");
+    let mut second = connect(here(), number).await;
+    assert_eq!(patient(second.read(&mut [0; 1])).await.unwrap_or(0), 0);
+    assert_eq!(rig.server.connections().refused(), 1);
+    drop(first);
+    until(|| rig.server.connections().open() == 0).await;
+
+    let mut last = connect(here(), number).await;
+    assert_eq!(ask(&mut last).await, "a");
+    assert_eq!(patient(rig.server.drain(PATIENCE)).await, 0);
+    assert_eq!(error(&rig.ports, number), None);
+    assert!(TcpStream::connect((here(), number)).await.is_err(), "the number is closed");
+}
+
+/// Goal: thousands of numbers are a matter of less than a second, and each leads to its own.
+#[tokio::test]
+async fn thousands_of_numbers_are_bound_in_no_time() {
+    const NUMBERS: usize = 400;
+    let rig = rig(here(), 1000);
+    let numbers: Vec<u16> = (0..NUMBERS).map(|_| free()).collect();
+    let texts: Vec<&'static str> = numbers.iter().map(|number| &*number.to_string().leak()).collect();
+    let start = tokio::time::Instant::now();
+    for (number, text) in numbers.iter().zip(&texts) {
+        rig.ports.bind(*number, Arc::new(*text));
+    }
+    let each = start.elapsed() / NUMBERS as u32;
+    assert!(each < Duration::from_millis(1), "{each:?}");
+    for number in &numbers {
+        assert_eq!(ask(&mut connect(here(), *number).await).await, number.to_string());
+    }
+}

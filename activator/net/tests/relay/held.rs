@@ -1,0 +1,153 @@
+//! Connections before they have a pod.
+
+use crate::rig::{Rig, patient, until};
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+const WAKE_AFTER: Duration = Duration::from_millis(100);
+const TCP: Option<Duration> = Some(WAKE_AFTER);
+const AUTO: Option<Duration> = None;
+
+/// Goal: a connection without a byte wakes once it has stood for a while, and not before. Method: a paused clock, which
+/// moves on whenever everybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_silent_connection_wakes_once_it_has_stood() {
+    let rig = Rig::start(TCP).await;
+    let start = Instant::now();
+    let mut client = rig.client().await;
+    let (mut pod, _) = rig.pod.accept().await.expect("a connection");
+    assert!((WAKE_AFTER..WAKE_AFTER * 2).contains(&start.elapsed()), "{:?}", start.elapsed());
+    pod.write_all(b"5.7.44-log").await.expect("open"); // The server speaks first.
+    let mut greeting = [0; 10];
+    client.read_exact(&mut greeting).await.expect("open");
+    assert_eq!(&greeting, b"5.7.44-log");
+}
+
+/// Goal: a byte wakes at once.
+#[tokio::test(start_paused = true)]
+async fn a_byte_wakes_at_once() {
+    let rig = Rig::start(Some(Duration::from_secs(3600))).await;
+    let start = Instant::now();
+    let mut client = rig.client().await;
+    client.write_all(b"x").await.expect("open");
+    rig.pod.accept().await.expect("a connection");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+/// Goal: who connects to see whether somebody listens wakes nobody, a thousand times, whether it ends its side or
+/// resets.
+#[tokio::test]
+async fn silent_connects_wake_nobody() {
+    for wake_after in [Some(Duration::from_secs(3600)), AUTO] {
+        let rig = Rig::start(wake_after).await;
+        for n in 0..1000 {
+            let client = rig.client().await;
+            if n % 2 == 0 {
+                socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("open");
+            }
+        }
+        until(|| rig.server.connections().open() == 0).await;
+        assert_eq!(rig.woken(), 0, "{wake_after:?}");
+    }
+}
+
+/// Goal: also where anything may come, silence wakes nobody; it ends after the time that a head has.
+#[tokio::test(start_paused = true)]
+async fn silence_is_no_protocol() {
+    let rig = Rig::start(AUTO).await;
+    let start = Instant::now();
+    let mut client = rig.client().await;
+    assert_eq!(client.read(&mut [0; 1]).await.expect("in order"), 0);
+    assert!((59..70).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert_eq!(rig.woken(), 0);
+}
+
+/// Goal: HTTP goes to the chain, everything else to a pod, with all its bytes.
+#[tokio::test]
+async fn what_is_not_http_is_passed_on_whole() {
+    let rig = Rig::start(AUTO).await;
+    let hello: &[u8] = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03";
+    let postgres: &[u8] = b"\x00\x00\x00\x08\x04\xd2\x16\x2f";
+    for sent in [hello, postgres, b"PING\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"] {
+        let mut client = rig.client().await;
+        for byte in sent {
+            client.write_all(&[*byte]).await.expect("open");
+            tokio::task::yield_now().await;
+        }
+        let mut pod = rig.accepted().await;
+        let mut read = vec![0; sent.len()];
+        patient(pod.read_exact(&mut read)).await.expect("open");
+        assert_eq!(read, sent);
+    }
+    let woken = rig.woken();
+    let mut client = rig.client().await;
+    client.write_all(b"GET / HTTP/1.1\r\nhost: anybody\r\nconnection: close\r\n\r\n").await.expect("open");
+    let mut answer = String::new();
+    patient(client.read_to_string(&mut answer)).await.expect("text");
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"), "{answer}");
+    assert_eq!(rig.woken(), woken);
+}
+
+/// Goal: a client that leaves while it is held gives back what it occupied: one that was silent, one that resets, one that
+/// speaks TLS.
+#[tokio::test]
+async fn a_held_client_that_leaves_is_held_no_longer() {
+    let rig = Rig::start_with(Some(Duration::ZERO), None, 0).await;
+    for (sent, resets) in [(b"".as_slice(), false), (b"", true), (b"query", true), (b"\x16\x03\x01", false)] {
+        let mut client = rig.client().await;
+        client.write_all(sent).await.expect("open");
+        until(|| rig.held() == 1).await;
+        if resets {
+            socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("open");
+        }
+        drop(client);
+        until(|| rig.held() == 0).await;
+    }
+}
+
+/// Goal: a client that has said all that it has to say is held on, and its words and its end arrive.
+#[tokio::test]
+async fn a_held_client_may_have_ended_its_side() {
+    let rig = Rig::start_with(TCP, None, 0).await;
+    let mut client = rig.client().await;
+    client.write_all(b"half of ").await.expect("open");
+    until(|| rig.held() == 1).await;
+    client.write_all(b"a query").await.expect("open");
+    client.shutdown().await.expect("open");
+    rig.pods.add_permits(1);
+    let mut pod = rig.accepted().await;
+    let mut query = String::new();
+    patient(pod.read_to_string(&mut query)).await.expect("text");
+    assert_eq!(query, "half of a query");
+    pod.write_all(b"answer").await.expect("open");
+    drop(pod);
+    let mut answer = String::new();
+    patient(client.read_to_string(&mut answer)).await.expect("in order");
+    assert_eq!(answer, "answer");
+}
+
+/// Goal: a connection that is refused is reset.
+#[tokio::test]
+async fn a_refused_connection_is_reset() {
+    let rig = Rig::start_with(TCP, None, 0).await;
+    let mut client = rig.client().await;
+    client.write_all(b"query").await.expect("open");
+    until(|| rig.held() == 1).await;
+    rig.pods.close();
+    let read = patient(client.read(&mut [0; 1])).await;
+    assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
+}
+
+/// Goal: a drain lets held connections wait for as long as it may, and then resets them.
+#[tokio::test]
+async fn a_drain_resets_who_is_still_held() {
+    let rig = Rig::start_with(TCP, None, 0).await;
+    let mut client = rig.client().await;
+    client.write_all(b"query").await.expect("open");
+    until(|| rig.held() == 1).await;
+    assert_eq!(rig.server.drain(Duration::from_millis(50)).await, 1);
+    let read = patient(client.read(&mut [0; 1])).await;
+    assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
+}

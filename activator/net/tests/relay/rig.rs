@@ -1,0 +1,179 @@
+//! A server whose one port carries anything, and a pod that is a listener of the test.
+
+use activator_net::{
+    Carries, Connector, CrowdBounds, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools, PortListeners,
+    ProxyError, Server, TcpEnd, Trust,
+};
+use bytes::Bytes;
+use http::{Response, Version};
+use http_body_util::Full;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// Longest wait for anything in a test on real time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server with a port.
+pub(crate) struct Rig {
+    pub(crate) server: Server<Silent>,
+    pub(crate) address: SocketAddr,
+    /// Where connections are passed on to.
+    pub(crate) pod: TcpListener,
+    /// Connections that woke the workload.
+    pub(crate) woken: Arc<AtomicUsize>,
+    /// Of those, how many wait for a pod.
+    pub(crate) held: Arc<AtomicUsize>,
+    /// There is a pod for so many more.
+    pub(crate) pods: Arc<Semaphore>,
+    /// How relayed connections ended, and what they passed on.
+    pub(crate) ended: mpsc::UnboundedReceiver<(Ended, [u64; 2])>,
+    _open: tokio_util::sync::DropGuard,
+}
+
+#[derive(Clone)]
+pub(crate) struct Silent;
+
+impl ErrorResponder<ProxyError> for Silent {
+    fn respond(&self, _: &ProxyError, _: bool, _: Version) -> Option<Response<Full<Bytes>>> {
+        None
+    }
+}
+
+#[derive(Clone)]
+struct ToPod {
+    pools: Arc<Pools>,
+    pod: SocketAddr,
+    idle: Option<Duration>,
+    woken: Arc<AtomicUsize>,
+    held: Arc<AtomicUsize>,
+    pods: Arc<Semaphore>,
+    ended: mpsc::UnboundedSender<(Ended, [u64; 2])>,
+}
+
+struct Held(Arc<AtomicUsize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub(crate) struct Told {
+    idle: Option<Duration>,
+    ended: mpsc::UnboundedSender<(Ended, [u64; 2])>,
+}
+
+impl Connector for ToPod {
+    type Place = Told;
+
+    async fn connect(self, _: SocketAddr) -> Option<(TcpEnd, Told)> {
+        self.woken.fetch_add(1, Ordering::SeqCst);
+        self.held.fetch_add(1, Ordering::SeqCst);
+        let _held = Held(self.held.clone());
+        self.pods.acquire().await.ok()?.forget();
+        let end = self.pools.get(self.pod, "ns").connect_tcp(None).await.ok()?;
+        Some((end, Told { idle: self.idle, ended: self.ended }))
+    }
+}
+
+impl Place for Told {
+    fn idle(&self) -> Option<Duration> {
+        self.idle
+    }
+
+    fn ended(self, how: Ended, passed: [u64; 2]) {
+        let _ = self.ended.send((how, passed)); // The test may be over.
+    }
+}
+
+impl Rig {
+    /// A port that carries bytes, which wake after so long; none: it carries anything. There are pods for everybody.
+    pub(crate) async fn start(wake_after: Option<Duration>) -> Self {
+        Self::start_with(wake_after, None, Semaphore::MAX_PERMITS).await
+    }
+
+    /// The same with pods for so many, and a bound on idle connections.
+    pub(crate) async fn start_with(wake_after: Option<Duration>, idle: Option<Duration>, pods: usize) -> Self {
+        let until = CancellationToken::new();
+        let pod = listen().await;
+        let (ended, told) = mpsc::unbounded_channel();
+        let connector = ToPod {
+            pools: Pools::start((1, 1), None, until.clone()),
+            pod: pod.local_addr().expect("bound"),
+            idle,
+            woken: Arc::default(),
+            held: Arc::default(),
+            pods: Arc::new(Semaphore::new(pods)),
+            ended,
+        };
+        let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone()));
+        let server = server.bounded(None, CrowdBounds { connections: 5_000, idle: None }, until.clone());
+        let (address, passing) = (own_address(), connector.clone());
+        let ports = PortListeners::new(address.ip(), None).expect("an epoll");
+        ports.bind(address.port(), Arc::new(()));
+        let chain =
+            tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
+        server.listen_ports(&ports, chain, move |_| match wake_after {
+            Some(wake_after) => Carries::Tcp { wake_after, connector: passing.clone() },
+            None => Carries::Auto { connector: passing.clone() },
+        });
+        let ToPod { woken, held, pods, .. } = connector;
+        Self { server, address, pod, woken, held, pods, ended: told, _open: until.drop_guard() }
+    }
+
+    /// A client.
+    pub(crate) async fn client(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("connected")
+    }
+
+    /// A connection that the pod was sent.
+    pub(crate) async fn accepted(&self) -> TcpStream {
+        patient(self.pod.accept()).await.expect("a connection").0
+    }
+
+    pub(crate) fn woken(&self) -> usize {
+        self.woken.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// How the next connection ended.
+    pub(crate) async fn ended(&mut self) -> (Ended, [u64; 2]) {
+        patient(self.ended.recv()).await.expect("the server is there")
+    }
+}
+
+/// An address that no other test takes.
+fn own_address() -> SocketAddr {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    let [high, low, ..] = std::process::id().to_le_bytes();
+    let next = u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).expect("fewer than 256 are taken");
+    SocketAddr::new(Ipv4Addr::new(127, high.max(1), low, next).into(), 18_013)
+}
+
+async fn listen() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.expect("a free port")
+}
+
+/// The future's output, or a failed test.
+pub(crate) async fn patient<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
+}
+
+/// Waits for a state that nobody announces.
+pub(crate) async fn until(wanted: impl Fn() -> bool) {
+    patient(async {
+        while !wanted() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}

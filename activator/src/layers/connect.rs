@@ -1,0 +1,230 @@
+//! Connections that are passed on as bytes: held until their workload has a pod, then connected to it.
+//!
+//! # The rule
+//!
+//! A connection is to a workload what a request is: it counts as one in progress from when it means something
+//! ([`activator_net::Carries`]) to its end, takes a place in the breaker, or waits for one in order of arrival, and with
+//! the place comes a pod. So the hard limit is one of connections for each pod, and a workload sleeps when no connection
+//! is open. Pods are connected to anew for each; one that refuses is out, and the connection goes to the next: nothing of
+//! it was sent.
+//!
+//! Where the port's pod port is not the one that readiness is judged by, a refusal says only that nobody listens there
+//! yet: the pod stays, and the connection tries again, in the rhythm of probes.
+//!
+//! # Bounds
+//!
+//! As for requests ([`super::hold`]): the number held, their bytes, the time until there is a pod, the pods tried. A
+//! connection beyond a bound is reset, and counted in `zeroscale_refused_total` by the same words. Once it is relayed only
+//! `idle` bounds its time.
+
+use super::hold::{ATTEMPTS_MAX, Active, refusal, report_cold_start, take_out, too_much};
+use crate::metrics::cold_start::OnColdStart;
+use crate::metrics::{Queued, Refused};
+use crate::refusal::{Refusal, TimedOut};
+use crate::registry::Registry;
+use crate::registry::readiness::Readiness;
+use crate::registry::revision::Revision;
+use crate::registry::stats::StatSink;
+use activator_core::accounting::InFlight;
+use activator_core::throttler::{Admitted, Permit};
+use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd};
+use common::RevisionKey;
+use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// What a held connection keeps in memory: its task.
+const HELD_BYTES: u64 = 4 * 1024;
+
+/// Time between two connects to a port of a pod on which nobody listens yet: a part of the time waited, within bounds.
+const PAUSE_DIVISOR: u32 = 100;
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Finds pods for the connections of all ports. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    registry: Arc<Registry>,
+    readiness: Arc<Readiness>,
+    pools: Arc<Pools>,
+    sink: StatSink,
+    refused: Refused,
+    on_cold_start: Option<OnColdStart>,
+}
+
+/// The same for one port of a workload.
+#[derive(Clone)]
+pub(crate) struct PortConnector {
+    shared: Arc<Shared>,
+    workload: Arc<RevisionKey>,
+    /// The pod's port; none: the one that the pods are listed with.
+    pod_port: Option<u16>,
+}
+
+/// What a relayed connection occupies.
+pub(crate) struct Occupied {
+    _permit: Permit,
+    active: Active,
+    _in_flight: InFlight,
+}
+
+impl Connections {
+    /// Over these parts of an activator.
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        readiness: Arc<Readiness>,
+        pools: Arc<Pools>,
+        sink: StatSink,
+        refused: Refused,
+        on_cold_start: Option<OnColdStart>,
+    ) -> Self {
+        Self { shared: Arc::new(Shared { registry, readiness, pools, sink, refused, on_cold_start }) }
+    }
+
+    /// For the connections of one port.
+    pub(crate) fn of(&self, workload: Arc<RevisionKey>, pod_port: Option<u16>) -> PortConnector {
+        PortConnector { shared: self.shared.clone(), workload, pod_port }
+    }
+}
+
+impl Connector for PortConnector {
+    type Place = Occupied;
+
+    async fn connect(self, client: SocketAddr) -> Option<(TcpEnd, Occupied)> {
+        match self.find_pod().await {
+            Ok(connected) => Some(connected),
+            Err(refusal) => {
+                let reason = refusal.reason();
+                tracing::debug!(workload = %self.workload, %client, reason, error = %refusal, "connection refused");
+                self.shared.refused.count(reason);
+                None
+            }
+        }
+    }
+}
+
+impl Place for Occupied {
+    fn idle(&self) -> Option<Duration> {
+        self.active.revision().bounds().idle
+    }
+
+    fn ended(self, how: Ended, [sent, received]: [u64; 2]) {
+        let revision = self.active.revision();
+        tracing::debug!(revision = %revision.key, ?how, sent, received, "connection ended");
+        revision.metrics.connection_ended(how);
+    }
+}
+
+impl PortConnector {
+    /// Within the workload's bound of time.
+    async fn find_pod(&self) -> Result<(TcpEnd, Occupied), Refusal> {
+        let received = Instant::now();
+        let revision = self.revision()?;
+        let entered = revision.stats.enter();
+        if entered.first {
+            self.shared.sink.first_request(&revision);
+        }
+        let bound = revision.bounds().total;
+        match timeout(bound, self.held(revision.clone(), entered.in_flight, received)).await {
+            Ok(connected) => connected,
+            Err(_) => {
+                let refusal = Refusal::from(TimedOut::Total(bound));
+                Err(match revision.wake_refused() {
+                    Some(why) => refusal.unwoken(&why),
+                    None => refusal,
+                })
+            }
+        }
+    }
+
+    fn revision(&self) -> Result<Arc<Revision>, Refusal> {
+        self.shared.registry.by_key(self.workload.namespace(), self.workload.name()).ok_or_else(|| {
+            match self.shared.readiness.is_synced() {
+                true => Refusal::NoRevision { name: self.workload.to_string() },
+                false => Refusal::NotSynced,
+            }
+        })
+    }
+
+    /// Waits for a place, and connects to one pod after the other, until one has accepted.
+    async fn held(
+        &self,
+        revision: Arc<Revision>,
+        in_flight: InFlight,
+        received: Instant,
+    ) -> Result<(TcpEnd, Occupied), Refusal> {
+        let (mut admitted, cold) = admit(&revision).await?;
+        let active = Active::new(revision.clone());
+        let mut attempts = 1;
+        loop {
+            let permit = self.pick(&revision, admitted).await?;
+            let released = Instant::now();
+            let pod = permit.destination().address();
+            let pool = self.shared.pools.get(pod, revision.key.namespace());
+            let error = match pool.connect_tcp(self.pod_port).await {
+                Ok(end) => {
+                    if cold {
+                        report_cold_start(self.shared.on_cold_start.as_ref(), &revision, received, released);
+                    }
+                    return Ok((end, Occupied { _permit: permit, active, _in_flight: in_flight }));
+                }
+                Err(error) => error,
+            };
+            let is_judged = self.pod_port.is_none_or(|port| port == pod.port());
+            if !is_judged && error.kind() == ErrorKind::ConnectionRefused {
+                admitted = permit.give_up_pod();
+                sleep((received.elapsed() / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)).await;
+                continue;
+            }
+            let cause = format!("connect: {error}");
+            let evidence = if error.kind() == ErrorKind::ResourceBusy { Evidence::None } else { Evidence::Out };
+            take_out(&revision, &pool, &permit, &cause, evidence);
+            if attempts == ATTEMPTS_MAX {
+                return Err(ProxyError::Pod { dest: pod, cause }.into());
+            }
+            attempts += 1;
+            admitted = permit.give_up_pod();
+        }
+    }
+
+    /// A pod, waiting at the head of the queue if there is none any more.
+    async fn pick(&self, revision: &Arc<Revision>, mut admitted: Admitted) -> Result<Permit, Refusal> {
+        loop {
+            let picked = admitted.pick(&mut rand::rng());
+            match picked {
+                Ok(permit) => return Ok(permit),
+                Err(nowhere) => {
+                    let waiting = nowhere.requeue();
+                    if revision.is_cold() {
+                        self.shared.sink.still_waiting(revision);
+                    }
+                    admitted = waiting.await.map_err(refusal)?;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a place. Says also whether there was no pod when the connection came.
+async fn admit(revision: &Revision) -> Result<(Admitted, bool), Refusal> {
+    let mut acquire = revision.throttler.acquire();
+    let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
+    if let Poll::Ready(admitted) = at_once {
+        return Ok((admitted.map_err(refusal)?, false));
+    }
+    let cold = revision.is_cold();
+    let _charge = revision.memory.hold(HELD_BYTES).map_err(too_much)?;
+    let _queued = Queued::new(&revision.metrics);
+    let since = Instant::now();
+    let admitted = acquire.await;
+    revision.metrics.held(since.elapsed());
+    Ok((admitted.map_err(refusal)?, cold))
+}

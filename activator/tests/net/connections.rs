@@ -1,0 +1,358 @@
+//! Workloads' own ports: connections that are passed on as bytes, from the sleeping workload to the last byte.
+
+use crate::rig::{PATIENCE, Rig, key, listen, own_address, patient, read_to_end, read_until, until, write};
+use activator::{Port, PortListeners, PortProtocol};
+use common::backend::Probe;
+use socket2::SockRef;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const TCP: PortProtocol = PortProtocol::Tcp { wake_after: Duration::from_millis(100) };
+
+/// A port of `ns/app`.
+async fn port(rig: &Rig, protocol: PortProtocol, pod_port: Option<u16>) -> SocketAddr {
+    let address = own_address();
+    let listeners = PortListeners::new(address.ip(), None).expect("an epoll");
+    let port = Port { workload: Arc::new(key("app")), pod_port, protocol };
+    listeners.bind(address.port(), Arc::new(port));
+    rig.activator.ports.listen(&listeners);
+    address
+}
+
+async fn connect(address: SocketAddr) -> TcpStream {
+    patient(TcpStream::connect(address)).await.expect("connected")
+}
+
+/// A pod that is no HTTP server. Connections that end without a byte are probes'.
+struct Program {
+    address: SocketAddr,
+    /// Clients that it serves now, and those that it has served.
+    serving: Arc<AtomicUsize>,
+    served: Arc<AtomicUsize>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Program {
+    /// Says `greeting` to everybody, and answers each piece that it reads with its own name and what it has read.
+    async fn start(name: &'static str, greeting: &'static str) -> Self {
+        Self::on(listen().await, name, greeting)
+    }
+
+    fn on(listener: TcpListener, name: &'static str, greeting: &'static str) -> Self {
+        let address = listener.local_addr().expect("bound");
+        let (serving, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (serving.clone(), served.clone());
+        let accepting = tokio::spawn(async move {
+            let mut clients = tokio::task::JoinSet::new(); // Dropped with the pod: connections break.
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (serving, served) = counts.clone();
+                clients.spawn(async move {
+                    let mut piece = vec![0; 4096];
+                    stream.write_all(greeting.as_bytes()).await?;
+                    let mut is_client = false;
+                    loop {
+                        let read = stream.read(&mut piece).await?;
+                        if !is_client && read > 0 {
+                            is_client = true;
+                            served.fetch_add(1, Ordering::SeqCst);
+                            serving.fetch_add(1, Ordering::SeqCst);
+                        }
+                        if read == 0 {
+                            serving.fetch_sub(usize::from(is_client), Ordering::SeqCst);
+                            return std::io::Result::Ok(());
+                        }
+                        stream.write_all(name.as_bytes()).await?;
+                        stream.write_all(&piece[..read]).await?;
+                    }
+                });
+            }
+        });
+        Self { address, serving, served, accepting }
+    }
+
+    fn serving(&self) -> usize {
+        self.serving.load(Ordering::SeqCst)
+    }
+
+    fn served(&self) -> usize {
+        self.served.load(Ordering::SeqCst)
+    }
+}
+
+async fn is_reset(client: &mut TcpStream) {
+    let read = patient(client.read(&mut [0; 16])).await;
+    assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
+}
+
+/// Goal: the first bytes of a protocol in which the client speaks first wake a workload, one request in progress is
+/// reported, and they arrive at the pod that comes. Where anything may come, as where only bytes do.
+#[tokio::test]
+async fn a_client_that_speaks_first_wakes_its_workload() {
+    for protocol in [TCP, PortProtocol::Auto] {
+        let mut rig = Rig::start().await;
+        rig.revision(|_| {}).await;
+        let mut client = connect(port(&rig, protocol, None).await).await;
+        // PostgreSQL's SSLRequest.
+        client.write_all(b"\x00\x00\x00\x08\x04\xd2\x16\x2f").await.expect("open");
+        let stat = loop {
+            let heard = patient(rig.stats.recv()).await.expect("the link stays up");
+            if let Some(stat) = heard.stat {
+                assert_eq!((heard.namespace.as_str(), heard.name.as_str()), ("ns", "app"));
+                break stat;
+            }
+        };
+        assert_eq!((stat.average_concurrent_requests, stat.request_count), (1.0, 1.0));
+        rig.until(|load| load.queued == 1).await;
+        let pod = Program::start("N", "").await;
+        rig.pods(&[pod.address]).await;
+        let mut answer = [0; 9];
+        patient(client.read_exact(&mut answer)).await.expect("open");
+        assert_eq!(&answer, b"N\x00\x00\x00\x08\x04\xd2\x16\x2f");
+        let cold = patient(rig.cold_starts.recv()).await.expect("told");
+        assert_eq!(cold.key, key("app"));
+        client.shutdown().await.expect("open");
+        assert_eq!(read_to_end(&mut client).await, "");
+        rig.until(|load| load.in_flight == 0 && load.queued == 0).await;
+    }
+}
+
+/// Goal: so does one that waits for the server's greeting, once it has stood; and ten that did not stand wake nobody.
+#[tokio::test]
+async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
+    let mut rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let slow = port(&rig, PortProtocol::Tcp { wake_after: PATIENCE }, None).await;
+    for _ in 0..10 {
+        drop(connect(slow).await);
+    }
+    let mut client = connect(port(&rig, TCP, None).await).await;
+    rig.until(|load| load.queued == 1).await;
+    // The signal, and the rest of the second in which it was sent.
+    let mut counts = Vec::new();
+    while counts.len() < 2 {
+        counts.extend(patient(rig.stats.recv()).await.expect("the link stays up").stat.map(|stat| stat.request_count));
+    }
+    assert_eq!(counts, [1.0, 0.0], "others counted too");
+    let pod = Program::start("", "5.7.44-log\n").await;
+    rig.pods(&[pod.address]).await;
+    assert_eq!(read_until(&mut client, "\n").await, "5.7.44-log\n");
+}
+
+/// Goal: TLS of the workload's own passes as it is; a request for whatever host reaches the workload over HTTP.
+#[tokio::test]
+async fn a_port_that_carries_anything_tells_http_from_the_rest() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let pod = Program::start("", "").await;
+    rig.pods(&[pod.address]).await;
+    let address = port(&rig, PortProtocol::Auto, None).await;
+    let mut client = connect(address).await;
+    let hello = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03";
+    client.write_all(hello).await.expect("open");
+    let mut echo = [0; 10];
+    patient(client.read_exact(&mut echo)).await.expect("open");
+    assert_eq!(&echo, hello);
+
+    let web = crate::rig::Pod::echoing().await;
+    rig.pods(&[web.address]).await;
+    let mut client = connect(address).await;
+    write(&mut client, "GET /a HTTP/1.1\r\nhost: somebody.else\r\nconnection: close\r\n\r\n").await;
+    let answer = read_to_end(&mut client).await;
+    assert!(answer.contains("http/1.1 GET /a") && answer.contains("host: somebody.else"), "{answer}");
+    // Without a Host at all.
+    let mut client = connect(address).await;
+    write(&mut client, "GET /b HTTP/1.0\r\n\r\n").await;
+    let answer = read_to_end(&mut client).await;
+    assert!(answer.contains("http/1.1 GET /b"), "{answer}");
+}
+
+/// Goal: a pod that refuses is out, and nobody notices: nothing had been sent.
+#[tokio::test]
+async fn a_connection_that_is_refused_goes_to_the_next_pod() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let (leaving, staying) = (Program::start("leaving", "").await, Program::start("staying", "").await);
+    rig.pods(&[leaving.address, staying.address]).await;
+    let address = port(&rig, TCP, None).await;
+    // Until both have passed their probes and are used.
+    patient(async {
+        while leaving.served() == 0 || staying.served() == 0 {
+            let mut client = connect(address).await;
+            write(&mut client, "?").await;
+            read_until(&mut client, "?").await;
+        }
+    })
+    .await;
+    leaving.accepting.abort();
+    let _ = leaving.accepting.await;
+    for _ in 0..4 {
+        let mut client = connect(address).await;
+        write(&mut client, "?").await;
+        assert_eq!(read_until(&mut client, "?").await, "staying?");
+    }
+}
+
+/// Goal: a hard limit is one of connections for each pod, and who waits for a place is served when one ends.
+#[tokio::test]
+async fn a_hard_limit_is_one_of_connections() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let pods = [Program::start("", "").await, Program::start("", "").await];
+    rig.pods(&pods.each_ref().map(|pod| pod.address)).await;
+    let address = port(&rig, TCP, None).await;
+    let mut served = Vec::new();
+    for _ in 0..2 {
+        let mut client = connect(address).await;
+        write(&mut client, "a").await;
+        read_until(&mut client, "a").await;
+        served.push(client);
+    }
+    let mut waiting = connect(address).await;
+    write(&mut waiting, "b").await;
+    rig.until(|load| load.in_flight == 2 && load.queued == 1).await;
+    assert_eq!(pods.each_ref().map(Program::serving), [1, 1]);
+    drop(served.pop());
+    read_until(&mut waiting, "b").await;
+    until(|| pods.iter().map(Program::serving).sum::<usize>() == 2).await;
+    assert_eq!(pods.each_ref().map(Program::serving), [1, 1]);
+    drop((served, waiting));
+    rig.until(|load| load.in_flight == 0).await;
+}
+
+/// Goal: a held connection whose client leaves gives back its place and its memory.
+#[tokio::test]
+async fn a_held_client_that_leaves_gives_everything_back() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let address = port(&rig, TCP, None).await;
+    let mut client = connect(address).await;
+    write(&mut client, "query").await;
+    rig.until(|load| load.queued == 1).await;
+    assert_eq!(rig.activator.held().0, 1);
+    SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("open");
+    drop(client);
+    rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
+    until(|| rig.activator.held() == (0, 0)).await;
+}
+
+/// Goal: beyond `maxHeld`, and after the timeout, a connection is reset.
+#[tokio::test]
+async fn a_connection_beyond_a_bound_is_reset() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| {
+        backend.max_held = 1;
+        backend.timeout_ms = 1_000;
+    })
+    .await;
+    let address = port(&rig, TCP, None).await;
+    let (mut first, start) = (connect(address).await, tokio::time::Instant::now());
+    write(&mut first, "1").await;
+    rig.until(|load| load.queued == 1).await;
+    let mut second = connect(address).await;
+    write(&mut second, "2").await;
+    is_reset(&mut second).await;
+    is_reset(&mut first).await;
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    rig.until(|load| load.queued == 0).await;
+}
+
+/// Goal: the timeout bounds the wait alone: what is relayed goes on.
+#[tokio::test]
+async fn a_relayed_connection_outlives_the_timeout() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.timeout_ms = 200).await;
+    let pod = Program::start("", "").await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let mut client = connect(port(&rig, TCP, None).await).await;
+    write(&mut client, "a").await;
+    read_until(&mut client, "a").await;
+    tokio::time::sleep(Duration::from_millis(400)).await; // Longer than the timeout.
+    write(&mut client, "b").await;
+    read_until(&mut client, "b").await;
+}
+
+/// Goal: a pod that dies with a reset is a reset to its client.
+#[tokio::test]
+async fn a_pod_that_resets_resets_its_client() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let listener = listen().await;
+    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let mut client = connect(port(&rig, TCP, None).await).await;
+    write(&mut client, "query").await;
+    let pod = loop {
+        let (mut stream, _) = patient(listener.accept()).await.expect("a connection");
+        if matches!(patient(stream.read(&mut [0; 16])).await, Ok(1..)) {
+            break stream; // Others are probes'.
+        }
+    };
+    SockRef::from(&pod).set_linger(Some(Duration::ZERO)).expect("open");
+    drop(pod);
+    is_reset(&mut client).await;
+}
+
+/// Goal: a port with a pod port of its own is connected to there, and one on which nobody listens yet is waited for,
+/// while the pod stays in use.
+#[tokio::test]
+async fn another_port_of_the_pod_is_waited_for() {
+    let rig = Rig::start().await;
+    let judged = Program::start("", "").await;
+    rig.revision(|backend| backend.probe = Probe::Tcp { port: Some(judged.address.port()) }).await;
+    rig.pods(&[judged.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let other = listen().await;
+    let late = other.local_addr().expect("bound");
+    drop(other);
+    let mut client = connect(port(&rig, TCP, Some(late.port())).await).await;
+    write(&mut client, "query").await;
+    rig.until(|load| load.in_flight == 1).await;
+    let mut sibling = connect(port(&rig, TCP, None).await).await;
+    write(&mut sibling, "a").await;
+    read_until(&mut sibling, "a").await;
+    let _late = Program::on(TcpListener::bind(late).await.expect("still free"), "late ", "");
+    assert_eq!(read_until(&mut client, "query").await, "late query");
+}
+
+/// Goal: whoever is still connected when the drain's time is up is reset, not closed.
+#[tokio::test]
+async fn a_drain_resets_what_is_still_connected() {
+    let rig = Rig::start_with(|options| options.drain = Duration::from_millis(200)).await;
+    rig.revision(|_| {}).await;
+    let pod = Program::start("", "").await;
+    rig.pods(&[pod.address]).await;
+    let mut client = connect(port(&rig, TCP, None).await).await;
+    write(&mut client, "a").await;
+    read_until(&mut client, "a").await;
+    let Rig { activator, .. } = rig;
+    let stopping = tokio::spawn(activator.stop());
+    is_reset(&mut client).await;
+    patient(stopping).await.expect("no panic");
+}
+
+/// Goal: a pod that serves one client at a time is not kept busy by the connection of its probe.
+#[tokio::test]
+async fn a_probes_connection_is_in_nobodys_way() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let listener = listen().await;
+    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let serving = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut piece = [0; 64];
+            while let Ok(read @ 1..) = stream.read(&mut piece).await {
+                stream.write_all(&piece[..read]).await.expect("open");
+            }
+        }
+    });
+    let mut client = connect(port(&rig, TCP, None).await).await;
+    write(&mut client, "query").await;
+    assert_eq!(read_until(&mut client, "query").await, "query");
+    serving.abort();
+}

@@ -1,0 +1,94 @@
+//! Connections that are passed on as bytes: a stream of them, small exchanges, and new connections.
+//!
+//! HAProxy copies, unless it is told to splice; both are shown, and the rows are held against the first, which is what it
+//! does by itself. Client, proxy and backend share all cores.
+
+use super::interleaved::{self, Series, of, ratio};
+use crate::load::tcp::{self, Unit};
+use crate::process::Process;
+use crate::proxy::Target;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
+use futures::FutureExt;
+
+/// Connections of each load.
+const STREAMS: usize = 4;
+const EXCHANGES: usize = 64;
+const CONNECTS: usize = 16;
+
+/// Bytes of a small exchange: a query, or a row.
+const SMALL: usize = 100;
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        Row {
+            name: "tcp-rate",
+            what: "bytes/s of four streams ÷ HAProxy's in mode tcp, all on the same cores",
+            unit: "",
+            good: Good::Large,
+            judged: MEDIAN,
+            must: 0.9,
+            aim: 1.0,
+        },
+        Row {
+            name: "tcp-cpu",
+            what: "CPU for a byte ÷ HAProxy's",
+            unit: "",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 1.2,
+            aim: 1.0,
+        },
+        Row {
+            name: "tcp-exchange-cpu",
+            what: "CPU for 100 bytes there and back, on 64 connections ÷ HAProxy's",
+            unit: "",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 1.2,
+            aim: 1.0,
+        },
+        Row {
+            name: "tcp-connects",
+            what: "connections/s with a byte there and back ÷ HAProxy's",
+            unit: "",
+            good: Good::Large,
+            judged: MEDIAN,
+            must: 0.8,
+            aim: 1.0,
+        },
+    ],
+    run: |settings| run(settings).boxed_local(),
+};
+
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let (_backend, address) = Process::role(&["tcp-backend"])?;
+    let backend = address.parse()?;
+    let targets = [
+        Target::haproxy_tcp(false, backend).await?,
+        Target::activator_tcp(backend).await?,
+        Target::haproxy_tcp(true, backend).await?,
+        Target::direct(backend),
+    ];
+    let load = async |unit, connections| {
+        let load = async |target: &Target| tcp::run(target.address, unit, connections, settings.span).await;
+        interleaved::run(settings, &targets, load).await
+    };
+    let streams = load(Unit::Mebibyte, STREAMS).await?;
+    let exchanges = load(Unit::Exchange(SMALL), EXCHANGES).await?;
+    let connects = load(Unit::Connection, CONNECTS).await?;
+    let mut figures = Figures::default();
+    let compared = |all: &[Series]| {
+        let (ours, haproxy) = (of(all, "activator")?, of(all, "haproxy")?);
+        anyhow::Ok((ratio(&ours.rate, &haproxy.rate), ratio(&ours.cpu, &haproxy.cpu)))
+    };
+    let (rate, cpu) = compared(&streams)?;
+    figures.row("tcp-rate", rate);
+    figures.row("tcp-cpu", cpu);
+    figures.row("tcp-exchange-cpu", compared(&exchanges)?.1);
+    figures.row("tcp-connects", compared(&connects)?.0);
+    for (all, unit) in [(&streams, "MiB"), (&exchanges, "exchange"), (&connects, "connection")] {
+        interleaved::beside(&mut figures, all, unit);
+    }
+    Ok(figures)
+}

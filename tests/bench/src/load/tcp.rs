@@ -1,0 +1,80 @@
+//! TCP connections: as many bytes as they bring, as many exchanges as they make, as many of them as can be made.
+//!
+//! Each connection has a thread, which waits in the kernel. The bytes of a stream are thrown away there.
+
+use super::Done;
+use crate::role::tcp_backend::{ECHO, STREAM};
+use anyhow::{Context, ensure};
+use rustix::net::{RecvFlags, recv};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What counts as one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unit {
+    /// A MiB that the backend has sent.
+    Mebibyte,
+    /// So many bytes that went there and back on a connection that stays.
+    Exchange(usize),
+    /// A connection with one byte there and back.
+    Connection,
+}
+
+/// Bytes that are taken at once.
+const PIECE: usize = 256 * 1024;
+
+/// As much as `connections` get through in `span`.
+pub(crate) async fn run(address: SocketAddr, unit: Unit, connections: usize, span: Duration) -> anyhow::Result<Done> {
+    let threads: Vec<_> = (0..connections).map(|_| std::thread::spawn(move || drive(address, unit, span))).collect();
+    let joined = tokio::task::spawn_blocking(move || {
+        let done = threads.into_iter().map(|thread| thread.join().ok().context("a thread panicked")?);
+        done.sum::<anyhow::Result<f64>>()
+    });
+    Ok(Done { requests: joined.await??, took: span })
+}
+
+fn drive(address: SocketAddr, unit: Unit, span: Duration) -> anyhow::Result<f64> {
+    let until = Instant::now() + span;
+    match unit {
+        Unit::Mebibyte => stream(address, until),
+        Unit::Exchange(length) => exchange(&mut connect(address)?, length, || Instant::now() < until),
+        Unit::Connection => {
+            let mut made = 0.0;
+            while Instant::now() < until {
+                let mut left = 1;
+                made += exchange(&mut connect(address)?, 1, || std::mem::take(&mut left) > 0)?;
+            }
+            Ok(made)
+        }
+    }
+}
+
+fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn stream(address: SocketAddr, until: Instant) -> anyhow::Result<f64> {
+    let mut stream = connect(address)?;
+    stream.write_all(&[STREAM])?;
+    let (mut bytes, mut piece) = (0, vec![0; PIECE]);
+    while Instant::now() < until {
+        let (_, came) = recv(&stream, &mut piece, RecvFlags::TRUNC)?;
+        ensure!(came > 0, "the stream has ended");
+        bytes += came;
+    }
+    Ok(bytes as f64 / f64::from(1 << 20))
+}
+
+fn exchange(stream: &mut TcpStream, length: usize, mut goes_on: impl FnMut() -> bool) -> anyhow::Result<f64> {
+    let (sent, mut read, mut made) = (vec![ECHO; length], vec![0; length], 0.0);
+    while goes_on() {
+        stream.write_all(&sent)?;
+        stream.read_exact(&mut read)?;
+        made += 1.0;
+    }
+    Ok(made)
+}
