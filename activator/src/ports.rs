@@ -11,7 +11,11 @@ use crate::layers::probe::Probe;
 use crate::layers::report::Report;
 use crate::layers::request_log::RequestLog;
 use crate::layers::timeouts::Timeouts;
+use crate::registry::ports::WorkloadPort;
 use activator_net::{Carries, PortIdentity, PortListeners, Server};
+use common_api::zeroscaler;
+use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
+use std::sync::Arc;
 
 /// All layers.
 pub(crate) type Layers = Probe<Lookup<RequestLog<Report<Timeouts<Hold>>>>>;
@@ -30,7 +34,8 @@ impl Ports {
         Self { server, layers, connections }
     }
 
-    /// Serves what comes to `listeners`, each of which stands for a [`Port`], until the activator stops.
+    /// Serves what comes to `listeners`, each of which stands for a [`Port`], or for one that the registry knows, until the
+    /// activator stops.
     pub fn listen(&self, listeners: &PortListeners) {
         let connections = self.connections.clone();
         self.server.listen_ports(listeners, self.layers.clone(), move |port| carries(port, &connections));
@@ -39,11 +44,29 @@ impl Ports {
 
 /// What comes to a port.
 fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnector> {
+    if let Some(port) = port.downcast_ref::<WorkloadPort>() {
+        return carries_for(port, connections);
+    }
     let Some(port) = port.downcast_ref::<Port>() else { return Carries::Http };
     let connector = || connections.of(port.workload.clone(), port.pod_port);
     match port.protocol {
         PortProtocol::Http => Carries::Http,
         PortProtocol::Tcp { wake_after } => Carries::Tcp { wake_after, connector: connector() },
         PortProtocol::Auto => Carries::Auto { connector: connector() },
+    }
+}
+
+/// What comes to a port that the registry knows; HTTP as long as its workload is not known, which is refused then.
+fn carries_for(port: &WorkloadPort, connections: &Connections) -> Carries<PortConnector> {
+    let Some(revision) = connections.registry().by_port(port) else { return Carries::Http };
+    let live = revision.live();
+    let Some(said) = live.ports.iter().find(|said| port.is(said)) else { return Carries::Http };
+    let connector = || connections.of(Arc::new(revision.key.clone()), said.pod_port);
+    match said.protocol {
+        zeroscaler::PortProtocol::Http1 | zeroscaler::PortProtocol::H2c => Carries::Http,
+        zeroscaler::PortProtocol::Auto => Carries::Auto { connector: connector() },
+        zeroscaler::PortProtocol::Tcp => {
+            Carries::Tcp { wake_after: said.wake_after.unwrap_or(WAKE_AFTER_DEFAULT), connector: connector() }
+        }
     }
 }

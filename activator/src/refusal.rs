@@ -18,6 +18,9 @@ pub(crate) enum Refusal {
         /// The name or host asked for.
         name: String,
     },
+    /// The port is a workload's own, which is not known here, or no more.
+    #[error("the workload of this port is not served here")]
+    NotServed,
     /// Nothing is known yet: the first list of objects has not arrived.
     #[error("this activator has not learnt the revisions yet")]
     NotSynced,
@@ -107,6 +110,7 @@ impl Refusal {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Refusal::NoRevision { .. } => "no-revision",
+            Refusal::NotServed => "not-served",
             Refusal::NotSynced => "not-synced",
             Refusal::QueueFull { .. } => "max-held",
             Refusal::MemoryFull { .. } => "memory",
@@ -147,7 +151,8 @@ impl Refusal {
             Refusal::Proxy(ProxyError::Unsupported { status, .. }) => *status,
             Refusal::Timeout(_) | Refusal::Unwoken { .. } => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Proxy(ProxyError::Pod { .. }) => StatusCode::BAD_GATEWAY,
-            Refusal::NotSynced
+            Refusal::NotServed
+            | Refusal::NotSynced
             | Refusal::QueueFull { .. }
             | Refusal::MemoryFull { .. }
             | Refusal::ShareFull { .. }

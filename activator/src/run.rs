@@ -24,12 +24,13 @@ use crate::layers::timeouts::Timeouts;
 use crate::metrics::{Metrics, clients};
 use crate::ports::Ports;
 use crate::registry::explain;
+use crate::registry::ports::WorkloadPorts;
 use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
-use activator_net::{Disconnects, Pools, ProbeReserve, Server};
+use activator_net::{Disconnects, Pools, PortListeners, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -161,6 +162,10 @@ async fn begin(
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
     tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
     let held = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
+    let listeners = match front_end.has_ports() {
+        true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive).context("workloads' ports")?),
+        false => None,
+    };
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
             let nanos = started.elapsed().as_nanos();
@@ -172,6 +177,7 @@ async fn begin(
         readiness: readiness.clone(),
         own_ip: options.pod_ip.to_string(),
         cluster_domain: options.cluster_domain.clone(),
+        ports: listeners.clone().map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
     });
     let applying = tokio::spawn(registry.clone().run(events));
     let stopped = infrastructure.clone();
@@ -195,7 +201,7 @@ async fn begin(
     let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
     let lookup =
         Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());
-    let chain = Probe::new(lookup, readiness.clone());
+    let chain = Probe::new(lookup, readiness.clone(), registry.clone());
 
     let trusting = front_end.clone();
     let trust = Arc::new(move |peer| trusting.trust(peer));
@@ -217,6 +223,9 @@ async fn begin(
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());
+    if let Some(listeners) = &listeners {
+        ports.listen(listeners);
+    }
     let https = match https {
         Some((listener, config)) => {
             let address = listener.local_addr()?;

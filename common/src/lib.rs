@@ -5,6 +5,7 @@
 
 pub mod annotations;
 pub mod backend;
+pub mod bound_ports;
 pub mod config;
 pub mod election;
 pub mod field;

@@ -39,6 +39,9 @@ pub(crate) trait FrontEnd: Send + Sync {
     /// pods are encrypted.
     fn pod_roots(&self, internal: &Roots) -> Option<Roots>;
 
+    /// Whether workloads have ports of their own.
+    fn has_ports(&self) -> bool;
+
     /// Which of this peer's headers are believed.
     fn trust(&self, peer: IpAddr) -> Trust;
 

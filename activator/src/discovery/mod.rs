@@ -15,8 +15,12 @@ use activator_core::contract::Contract;
 use common::RevisionKey;
 use common::backend::Backend;
 use common::host::HostPattern;
+use common::ports::{Block, Ledger, PortId};
+use common_api::zeroscaler::PortProtocol;
 use http::HeaderValue;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
 
 /// Events that may wait to be applied. The adapters wait for room, which the watches behind them bear; tests never
 /// reach it.
@@ -60,6 +64,13 @@ pub enum Event {
         /// Each host, and the name of the revision that has it.
         hosts: Vec<(HostPattern, String)>,
     },
+    /// The numbers of one block of the ledger of ports belong to these, and the others to nobody.
+    Numbers {
+        /// The block.
+        block: Block,
+        /// Each number's workload.
+        entries: Ledger,
+    },
     /// Everything that existed at the start has been told.
     Synced,
 }
@@ -71,7 +82,12 @@ pub struct Listing {
     pub ready: BTreeSet<Destination>,
     /// Those that it does not, or not yet.
     pub not_ready: BTreeSet<Destination>,
+    /// Where their Service has several ports: each one's, by name.
+    pub ports: BTreeMap<IpAddr, PodPorts>,
 }
+
+/// The ports of one pod, by name.
+pub type PodPorts = BTreeMap<String, u16>;
 
 impl Listing {
     /// Whether there is no address at all.
@@ -104,6 +120,23 @@ pub struct Spec {
     pub configuration: String,
     /// `serving.knative.dev/service`, for metrics.
     pub service: String,
+    /// Of the ZeroScaler; empty where there is none.
+    pub uid: String,
+    /// Its Service's ports, if more is known of them than the addresses of its pods say.
+    pub ports: Vec<Port>,
+}
+
+/// One port of a revision's Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The Service's name for it, and its number there.
+    pub id: PortId,
+    /// What clients speak there.
+    pub protocol: PortProtocol,
+    /// For protocol tcp: how long a silent connection stands before it wakes the revision.
+    pub wake_after: Option<Duration>,
+    /// Where it leads at a pod; none: where the pods' addresses say.
+    pub pod_port: Option<u16>,
 }
 
 /// What decides the protocol towards a pod.

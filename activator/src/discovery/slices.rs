@@ -163,6 +163,9 @@ impl Index {
                 for entry in entries {
                     let Some(port) = entry.port(port, ports) else { continue };
                     for (ip, ready) in &entry.addresses {
+                        if entry.ports.len() > 1 {
+                            listing.ports.insert(*ip, entry.ports.iter().cloned().collect());
+                        }
                         let destination = Destination::from(SocketAddr::new(*ip, port));
                         if *ready { &mut listing.ready } else { &mut listing.not_ready }.insert(destination);
                     }

@@ -89,6 +89,11 @@ impl Connections {
         Self { shared: Arc::new(Shared { registry, readiness, pools, sink, refused, on_cold_start }) }
     }
 
+    /// Where workloads are found.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
     /// For the connections of one port.
     pub(crate) fn of(&self, workload: Arc<RevisionKey>, pod_port: Option<u16>) -> PortConnector {
         PortConnector { shared: self.shared.clone(), workload, pod_port }

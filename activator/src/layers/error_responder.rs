@@ -89,9 +89,11 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
         | Refusal::MemoryFull { .. }
         | Refusal::ShareFull { .. }
         | Refusal::Proxy(ProxyError::NoRoom { .. }) => Some("8"),
-        Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::NotSynced | Refusal::Failing { .. } | Refusal::Deleted => {
-            Some("14")
-        }
+        Refusal::Proxy(ProxyError::Pod { .. })
+        | Refusal::NotServed
+        | Refusal::NotSynced
+        | Refusal::Failing { .. }
+        | Refusal::Deleted => Some("14"),
     }
 }
 

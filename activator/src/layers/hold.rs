@@ -32,7 +32,7 @@ use activator_core::breaker;
 use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{Evidence, Failure, Guard, Guarded, PodBody, Pool, Pools, Prepared, ProxyError};
+use activator_net::{Evidence, Failure, Guard, Guarded, Peer, PodBody, Pool, Pools, Prepared, ProxyError};
 use futures::future::BoxFuture;
 use http::Response;
 use std::future::{Future, poll_fn};
@@ -121,11 +121,11 @@ fn exchange(
         let Call { request, peer, received, revision, trace, .. } = call;
         let live = revision.live();
         let protocol = live.protocol_for(request.version());
-        let prepared = Prepared::new(request, live.contract, protocol, peer, live.passthrough.clone())?;
+        let prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a request that waits above does not carry the room that sending needs.
-        let sending = Box::pin(send(&shared, Active::new(revision), admitted, prepared, trace));
+        let sending = Box::pin(send(&shared, Active::new(revision), &peer, admitted, prepared, trace));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
             report_cold_start(shared.on_cold_start.as_ref(), &revision, received, released);
@@ -164,6 +164,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<(Admitted, bool), Ref
 async fn send(
     shared: &Shared,
     active: Active,
+    peer: &Peer,
     mut admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
@@ -186,7 +187,8 @@ async fn send(
                 }
             }
         };
-        let pool = shared.pools.get(permit.destination().address(), revision.key.namespace());
+        let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
+        let pool = shared.pools.get(address, revision.key.namespace());
         let released = Instant::now();
         if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
             trace.sending(at_pod, prepared.head_mut());

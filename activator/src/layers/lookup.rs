@@ -8,6 +8,7 @@ use crate::layers::trace::Trace;
 use crate::metrics::{ExchangeKind, Unknown};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
+use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_net::Inbound;
@@ -111,6 +112,9 @@ where
 impl Shared {
     fn find(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
         let (request, peer) = (&inbound.request, &inbound.peer);
+        if let Some(port) = peer.port::<WorkloadPort>() {
+            return self.registry.by_port(port).ok_or(Refusal::NotServed);
+        }
         let asked_for = match peer.port::<Port>() {
             Some(Port { workload, .. }) => AskedFor::Key { namespace: workload.namespace(), name: workload.name() },
             None => self.front_end.asked_for(request.uri(), request.headers(), peer.trust.revision),

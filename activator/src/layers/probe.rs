@@ -1,6 +1,8 @@
 //! Requests that ask for the activator itself, told from traffic by their headers alone; method, path and host do not
 //! matter.
 //!
+//! On a shared port:
+//!
 //! | request | answer |
 //! |---|---|
 //! | `User-Agent: kube-probe/…`, or `K-Kubelet-Probe` | readiness, whatever else it carries |
@@ -9,18 +11,26 @@
 //! | `K-Network-Probe: activator` | 200, body `activator` |
 //! | any other value | 400 |
 //! | an empty value | traffic |
+//! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400 |
+//!
+//! On a workload's own port everything is that workload's, but `K-Network-Probe: activator`: 200, body `activator` and
+//! whose the port is on which process ([`common::ports::answer`]); 503 while the workload is not served there.
 //!
 //! Probes touch no revision, no metric and no stat. The hash is taken out of all other requests (by
 //! [`activator_net::Prepared`]).
 
 use crate::layers::error_responder::plain;
 use crate::refusal::Refusal;
+use crate::registry::Registry;
+use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
 use activator_net::{BodyError, Inbound, Reply};
 use bytes::Bytes;
+use common::bound_ports::{self, Question};
 use common::golang;
 use common::headers::{self, Incoming};
-use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use common::ports::answer;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
@@ -35,18 +45,24 @@ use tower::Service;
 // Parsed once, not for each request.
 const NETWORK_PROBE: HeaderName = HeaderName::from_static(headers::NETWORK_PROBE);
 const KUBELET_PROBE: HeaderName = HeaderName::from_static(headers::KUBELET_PROBE);
+const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION);
 
 /// Answers probes, and passes the rest on.
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
     inner: S,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     readiness: Arc<Readiness>,
+    registry: Arc<Registry>,
 }
 
 impl<S> Probe<S> {
     /// Around `inner`.
-    pub(crate) fn new(inner: S, readiness: Arc<Readiness>) -> Self {
-        Self { inner, readiness }
+    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>) -> Self {
+        Self { inner, shared: Arc::new(Shared { readiness, registry }) }
     }
 }
 
@@ -64,10 +80,46 @@ where
     }
 
     fn call(&mut self, inbound: Inbound) -> Self::Future {
-        match answer(inbound.request.headers(), &self.readiness) {
+        let fields = inbound.request.headers();
+        let answer = match inbound.peer.port::<WorkloadPort>() {
+            Some(port) => self.shared.on_port(fields, port),
+            None => self.shared.on_shared_port(fields),
+        };
+        match answer {
             Some(response) => Probed::Answered { response: Some(response) },
             None => Probed::Traffic { exchange: self.inner.call(inbound) },
         }
+    }
+}
+
+impl Shared {
+    /// The answer on a shared port, if the headers are a probe's.
+    fn on_shared_port(&self, fields: &HeaderMap) -> Option<Response<Full<Bytes>>> {
+        let question = fields.get(PORTS_QUESTION).filter(|_| self.registry.has_ports());
+        let Some(question) = question else { return answer(fields, &self.readiness) };
+        // What is no text names no numbers either.
+        match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
+            Ok(question) => {
+                let mut response = Response::new(Full::new(self.registry.bound_ports(&question)?));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Some(response)
+            }
+            Err(error) => Some(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true)),
+        }
+    }
+
+    /// The answer on a workload's own port, if the headers ask for an activator there.
+    fn on_port(&self, fields: &HeaderMap, port: &WorkloadPort) -> Option<Response<Full<Bytes>>> {
+        fields.get(NETWORK_PROBE).filter(|value| *value == headers::ACTIVATOR_VALUE)?;
+        let proof = self.registry.proof(port).and_then(|proof| HeaderValue::try_from(proof).ok());
+        Some(match proof {
+            Some(proof) => {
+                let mut response = plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false);
+                response.headers_mut().insert(answer::HEADER, proof);
+                response
+            }
+            None => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true),
+        })
     }
 }
 

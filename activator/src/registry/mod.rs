@@ -1,4 +1,4 @@
-//! All revisions, by key and by host. Requests read; one task writes.
+//! All revisions, by key, by host and by the port of their own ([`ports`]). Requests read; one task writes.
 //!
 //! # Hosts
 //!
@@ -15,6 +15,7 @@ pub(crate) mod backends;
 mod callers;
 pub(crate) mod explain;
 mod inbox;
+pub(crate) mod ports;
 pub(crate) mod readiness;
 pub(crate) mod revision;
 pub(crate) mod stats;
@@ -25,7 +26,7 @@ use crate::registry::readiness::Readiness;
 use activator_core::accounting::Clock;
 use activator_core::hold::HeldBytes;
 use activator_core::own_index::own_index;
-use activator_net::Pools;
+use activator_net::{Alarm, Pools};
 use arc_swap::ArcSwap;
 use backends::ProbeBudget;
 use callers::Callers;
@@ -35,12 +36,14 @@ use common::hosts::table::{Claimed, HostTable, Named};
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use ports::{Numbers, WorkloadPorts};
 use revision::Revision;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// What new revisions are made with.
 pub(crate) struct Parts {
@@ -55,6 +58,8 @@ pub(crate) struct Parts {
     pub(crate) own_ip: String,
     /// Such as `cluster.local`.
     pub(crate) cluster_domain: String,
+    /// Where workloads have ports of their own.
+    pub(crate) ports: Option<WorkloadPorts>,
 }
 
 pub(crate) struct Registry {
@@ -76,6 +81,9 @@ struct State {
     /// By namespace: hosts, and names of the revisions that have them.
     hosts: BTreeMap<String, Vec<(HostPattern, String)>>,
     hosts_changed: bool,
+    /// Changes whenever a uid is known, or not any more.
+    version: u64,
+    numbers: Numbers,
 }
 
 type Hosts = HostTable<Arc<Revision>, RandomState>;
@@ -98,7 +106,15 @@ impl Registry {
         /// Events applied before the hosts are rebuilt once.
         const BATCH: usize = 256;
         let mut batch = Vec::with_capacity(BATCH);
-        while events.recv_many(&mut batch, BATCH).await > 0 {
+        let mut alarm = Alarm::default();
+        loop {
+            let due = self.state.lock().numbers.due();
+            tokio::select! {
+                received = events.recv_many(&mut batch, BATCH) => if received == 0 {
+                    return;
+                },
+                () = alarm.until(due) => {}
+            }
             let mut synced = false;
             {
                 let mut state = self.state.lock();
@@ -108,6 +124,9 @@ impl Registry {
                 }
                 if std::mem::take(&mut state.hosts_changed) {
                     self.rebuild_hosts(&state);
+                }
+                if let Some(ports) = &self.parts.ports {
+                    state.numbers.follow(ports, Instant::now());
                 }
             }
             if synced {
@@ -130,6 +149,11 @@ impl Registry {
         self.hosts.load().get(host, || self.callers.namespace(peer)).cloned()
     }
 
+    /// Whether workloads have ports of their own.
+    pub(crate) fn has_ports(&self) -> bool {
+        self.parts.ports.is_some()
+    }
+
     /// All revisions at this moment, in no order.
     pub(crate) fn all(&self) -> Vec<Arc<Revision>> {
         self.by_key.iter().map(|entry| entry.value().clone()).collect()
@@ -140,6 +164,7 @@ impl Registry {
             Event::Revision(spec) => self.set(state, *spec),
             Event::Deleted(key) => {
                 state.specs.remove(&key);
+                state.version += 1;
                 state.hosts_changed = true;
                 self.map_callers(state, &key);
                 if let Some((_, revision)) = self.by_key.remove(key.to_string().as_str()) {
@@ -184,12 +209,16 @@ impl Registry {
                 };
                 state.hosts_changed |= former.as_ref() != state.hosts.get(&namespace);
             }
+            Event::Numbers { block, entries } => state.numbers.set(block, entries),
             Event::Synced => {}
         }
     }
 
     fn set(&self, state: &mut State, spec: Spec) {
         let former = state.specs.insert(spec.key.clone(), spec.clone());
+        if former.as_ref().is_none_or(|former| former.uid != spec.uid) {
+            state.version += 1;
+        }
         match (former, self.get(&spec.key)) {
             (Some(former), Some(_)) if former == spec => return,
             (former, Some(revision)) => {

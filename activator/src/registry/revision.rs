@@ -3,7 +3,7 @@
 //! It lives from the first event about the revision to the last request for it. Edits change it in place, so requests
 //! that wait go on waiting.
 
-use crate::discovery::{Listing, Outbound, Spec};
+use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::registry::inbox::Handle;
 use activator_core::accounting::{Clock, RevisionStats};
@@ -13,12 +13,13 @@ use activator_core::hold::Share;
 use activator_core::throttler::{ContainerConcurrency, Throttler};
 use activator_core::{Activators, Destination};
 use activator_net::PodObserver;
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use common::RevisionKey;
 use common::backend::Protocol;
 use http::HeaderValue;
 use parking_lot::Mutex;
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub(crate) struct Revision {
     /// Whether it stands in the list of those that report. The stat sink's.
     pub(crate) reporting: AtomicBool,
     live: ArcSwap<Live>,
+    /// Its pods' ports, where they have several.
+    pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
     timeline: Mutex<Timeline>,
     backends: Handle,
 }
@@ -56,6 +59,10 @@ pub(crate) struct Live {
     pub(crate) service: String,
     /// What the API server says to who wants to wake it, while it refuses.
     pub(crate) wake_refused: Option<Arc<str>>,
+    /// Of the ZeroScaler; empty where there is none.
+    pub(crate) uid: Box<str>,
+    /// Its Service's ports.
+    pub(crate) ports: Box<[Port]>,
 }
 
 /// A revision's bounds of time for one exchange.
@@ -94,6 +101,7 @@ impl Revision {
             memory,
             reporting: AtomicBool::new(false),
             live: ArcSwap::from_pointee(Live::of(spec)),
+            pod_ports: ArcSwapOption::empty(),
             timeline: Mutex::default(),
             backends: Handle::default(),
         });
@@ -115,7 +123,11 @@ impl Revision {
     }
 
     /// Takes over a listing of pods.
-    pub(crate) fn set_pods(&self, listing: Listing) {
+    pub(crate) fn set_pods(&self, mut listing: Listing) {
+        let ports = std::mem::take(&mut listing.ports);
+        if !ports.is_empty() || self.pod_ports.load().is_some() {
+            self.pod_ports.store((!ports.is_empty()).then(|| Arc::new(ports)));
+        }
         self.backends.set_listing(listing);
     }
 
@@ -147,6 +159,11 @@ impl Revision {
     /// What a request needs to be sent.
     pub(crate) fn live(&self) -> arc_swap::Guard<Arc<Live>> {
         self.live.load()
+    }
+
+    /// Each pod's ports, where there are several.
+    pub(super) fn pod_ports(&self) -> Option<Arc<BTreeMap<IpAddr, PodPorts>>> {
+        self.pod_ports.load_full()
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -206,6 +223,8 @@ impl Live {
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
+            uid: spec.uid.as_str().into(),
+            ports: spec.ports.as_slice().into(),
             bounds: Bounds {
                 total: Duration::from_millis(spec.backend.timeout_ms.max(1)),
                 response_start: millis(spec.backend.response_start_timeout_ms),

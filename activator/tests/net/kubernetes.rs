@@ -5,6 +5,7 @@ use activator::Options;
 use bytes::Bytes;
 use common::backend::Backend;
 use common::names;
+use common_api::zeroscaler::BackendStatus;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use http::{Request, Response, StatusCode};
@@ -18,14 +19,29 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What the API server knows, and what it tells watchers from now on.
+#[derive(Default)]
 struct Cluster {
+    /// None: the kind is not known.
+    scalers: Option<Vec<Value>>,
+    /// The ledger of ports.
+    numbers: Vec<Value>,
     services: Vec<Value>,
     addresses: Vec<Value>,
     /// The ledger of hosts.
     maps: Vec<Value>,
     /// The status with which slices are refused, if they are.
     slices_denied: Option<StatusCode>,
-    more: watch::Receiver<Vec<Value>>,
+    /// None: nothing happens.
+    more: Option<watch::Receiver<Vec<Value>>>,
+}
+
+fn denied(code: StatusCode) -> Response<rig::AnyBody> {
+    let reason = if code == StatusCode::FORBIDDEN { "Forbidden" } else { "NotFound" };
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": code.as_u16(), "reason": reason, "message": "not here"});
+    let mut response = Response::new(rig::full(status.to_string()));
+    *response.status_mut() = code;
+    response
 }
 
 impl Cluster {
@@ -34,25 +50,32 @@ impl Cluster {
             "/api/v1/services" => ("ServiceList", "v1", self.services.clone()),
             "/apis/discovery.k8s.io/v1/endpointslices" => {
                 if let Some(code) = self.slices_denied {
-                    let reason = if code == StatusCode::FORBIDDEN { "Forbidden" } else { "NotFound" };
-                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
-                        "code": code.as_u16(), "reason": reason, "message": "no endpointslices"});
-                    let mut response = Response::new(rig::full(status.to_string()));
-                    *response.status_mut() = code;
-                    return response;
+                    return denied(code);
                 }
                 ("EndpointSliceList", "discovery.k8s.io/v1", self.addresses.clone())
             }
+            "/apis/zeroscale.dev/v1alpha1/zeroscalers" => match &self.scalers {
+                Some(scalers) => ("ZeroScalerList", "zeroscale.dev/v1alpha1", scalers.clone()),
+                None => return denied(StatusCode::NOT_FOUND),
+            },
             "/api/v1/endpoints" => ("EndpointsList", "v1", self.addresses.clone()),
             "/api/v1/namespaces/knative-serving/configmaps" => {
-                let is_ledger = request.uri().query().unwrap_or_default().contains("zeroscale.dev%2Fledger%3Dhosts");
-                ("ConfigMapList", "v1", if is_ledger { self.maps.clone() } else { vec![] })
+                let is_ledger = |of: &str| {
+                    request.uri().query().unwrap_or_default().contains(&format!("zeroscale.dev%2Fledger%3D{of}"))
+                };
+                let maps = match (is_ledger("hosts"), is_ledger("ports")) {
+                    (true, _) => self.maps.clone(),
+                    (_, true) => self.numbers.clone(),
+                    _ => vec![],
+                };
+                ("ConfigMapList", "v1", maps)
             }
             other => panic!("nobody may ask for {other}"),
         };
         let query = request.uri().query().unwrap_or_default();
         assert!(
-            kind == "ConfigMapList" || query.contains("labelSelector=networking.internal.knative.dev%2FserviceType"),
+            matches!(kind, "ConfigMapList" | "ZeroScalerList")
+                || query.contains("labelSelector=networking.internal.knative.dev%2FserviceType"),
             "{query}"
         );
         if !query.contains("watch=true") {
@@ -61,8 +84,8 @@ impl Cluster {
             return Response::new(rig::full(list.to_string()));
         }
         let (sender, receiver) = mpsc::unbounded_channel::<Value>();
-        if !matches!(kind, "ServiceList" | "ConfigMapList") {
-            let mut more = self.more.clone();
+        let more = self.more.clone().filter(|_| matches!(kind, "EndpointSliceList" | "EndpointsList"));
+        if let Some(mut more) = more {
             tokio::spawn(async move {
                 loop {
                     for event in more.borrow_and_update().iter() {
@@ -164,7 +187,11 @@ impl Plane {
     }
 
     async fn get(&self, host: &str) -> rig::Answer {
-        let mut client = rig::http1_client(self.address).await;
+        self.get_at(self.address.port(), host).await
+    }
+
+    async fn get_at(&self, number: u16, host: &str) -> rig::Answer {
+        let mut client = rig::http1_client(SocketAddr::new(self.address.ip(), number)).await;
         let request = Request::get("/").header("host", host).body(Empty::<Bytes>::new()).expect("valid");
         rig::Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
     }
@@ -179,7 +206,7 @@ impl Plane {
 async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(SocketAddr) -> Value) {
     let (announce, more) = watch::channel(Vec::new());
     let services = vec![private_service()];
-    let plane = Plane::start(Cluster { services, addresses: vec![], maps: vec![], slices_denied, more }).await;
+    let plane = Plane::start(Cluster { services, slices_denied, more: Some(more), ..Cluster::default() }).await;
     let pod = Pod::saying("hello").await;
     let (answer, ()) = tokio::join!(plane.get("hello.default"), async {
         announce.send_replace(vec![json!({"type": "ADDED", "object": address(pod.address)})]);
@@ -244,8 +271,7 @@ async fn a_tenant_takes_no_name_of_another() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"hosts": grants.to_string()}, "metadata": {
         "namespace": "knative-serving", "name": "hosts.evil", "resourceVersion": "1",
         "labels": {names::LEDGER: names::LEDGER_OF_HOSTS}}});
-    let (_announce, more) = watch::channel(Vec::new());
-    let plane = Plane::start(Cluster { services, addresses, maps: vec![map], slices_denied: None, more }).await;
+    let plane = Plane::start(Cluster { services, addresses, maps: vec![map], ..Cluster::default() }).await;
     for (host, expected) in [
         ("hello.default", "default"),
         ("hello.default:80", "default"),
@@ -279,4 +305,99 @@ async fn endpoints_take_the_place_of_slices_that_are_denied_or_absent() {
     for code in [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND] {
         one_request_wakes(Some(code), endpoints).await;
     }
+}
+
+/// A ZeroScaler as its owner keeps it.
+fn scaler(namespace: &str, uid: &str, number: u16) -> Value {
+    let backend = BackendStatus::from(&rig::backend("hello"));
+    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+        "metadata": {"namespace": namespace, "name": "hello", "uid": uid, "resourceVersion": "1"},
+        "spec": {"target": {"name": "hello"}},
+        "status": {"service": "hello", "backend": backend, "ports": [
+            {"name": "http", "port": 80, "number": number}, {"name": "9000", "port": 9000, "number": number + 1}]}})
+}
+
+fn numbers(lines: &[(u16, &str)]) -> Value {
+    let data: Value = lines.iter().map(|(number, line)| (number.to_string(), json!(line))).collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data, "metadata": {
+        "namespace": "knative-serving", "name": "ports.20000", "resourceVersion": "1",
+        "labels": {names::LEDGER: names::LEDGER_OF_PORTS}}})
+}
+
+/// Goal: a ZeroScaler and the ledger of ports make a workload that wakes by each of its numbers, and by its Service's
+/// name. Its pods are known by slices of the Service that it controls, or of its own.
+#[tokio::test]
+async fn a_zeroscaler_and_the_ledger_make_a_workload_with_ports() {
+    for (api_version, kind, name, uid) in
+        [("v1", "Service", "hello-private", "private"), ("zeroscale.dev/v1alpha1", "ZeroScaler", "hello", "zs")]
+    {
+        let (announce, more) = watch::channel(Vec::new());
+        let mut service = private_service();
+        service["metadata"]["uid"] = json!("private");
+        service["metadata"]["annotations"] = json!({});
+        service["metadata"]["ownerReferences"] = owner("zeroscale.dev/v1alpha1", "ZeroScaler", "hello", "zs");
+        let plane = Plane::start(Cluster {
+            scalers: Some(vec![scaler("default", "zs", 20_000)]),
+            numbers: vec![numbers(&[
+                (20_000, "held default/hello zs 80 http"),
+                (20_001, "held default/hello zs 9000"),
+                (20_002, "held default/hello"),
+            ])],
+            services: vec![service],
+            more: Some(more),
+            ..Cluster::default()
+        })
+        .await;
+        let (web, other) = (Pod::saying("web").await, Pod::saying("other").await);
+        let mut slice = slice(web.address);
+        slice["metadata"]["ownerReferences"] = owner(api_version, kind, name, uid);
+        slice["ports"] = json!([{"name": "http", "port": web.address.port()}, {"port": other.address.port()}]);
+        let (first, second, by_name, ()) = tokio::join!(
+            plane.get_at(20_000, "nobody.example"),
+            plane.get_at(20_001, "hello.default"),
+            plane.get("hello.default"),
+            async {
+                announce.send_replace(vec![json!({"type": "ADDED", "object": slice})]);
+            }
+        );
+        assert_eq!([first.body, second.body, by_name.body], ["web", "other", "web"], "{kind}");
+        let address = SocketAddr::new(plane.address.ip(), 20_002);
+        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "a line that cannot be read is nobody's");
+        plane.stop().await;
+    }
+}
+
+/// Goal: whatever a tenant writes into his ZeroScaler's status, and into slices, numbers of others stay theirs.
+#[tokio::test]
+async fn a_status_gives_nobody_anothers_number() {
+    let (pod, evil) = (Pod::saying("default").await, Pod::saying("evil").await);
+    let slice_of = |namespace: &str, name: &str, uid: &str, pod: SocketAddr| {
+        let mut slice = slice(pod);
+        (slice["metadata"]["namespace"], slice["metadata"]["name"]) = (json!(namespace), json!(name));
+        slice["metadata"]["ownerReferences"] = owner("zeroscale.dev/v1alpha1", "ZeroScaler", "hello", uid);
+        slice["endpoints"][0]["conditions"]["ready"] = json!(true);
+        slice
+    };
+    let plane = Plane::start(Cluster {
+        scalers: Some(vec![scaler("default", "zs", 20_000), scaler("evil", "evil", 20_000)]),
+        numbers: vec![numbers(&[
+            (20_000, "held default/hello zs 80 http"),
+            (20_001, "held default/hello former 80 http"),
+            (20_002, "held evil/hello evil 80 http"),
+        ])],
+        addresses: vec![
+            slice_of("default", "a", "zs", pod.address),
+            slice_of("default", "b", "evil", evil.address),
+            slice_of("evil", "a", "evil", evil.address),
+        ],
+        ..Cluster::default()
+    })
+    .await;
+    for _ in 0..20 {
+        assert_eq!(plane.get_at(20_000, "hello.evil").await.body, "default");
+    }
+    assert_eq!(plane.get_at(20_002, "hello.default").await.body, "evil");
+    let former = plane.get_at(20_001, "hello.default").await;
+    assert_eq!(former.header("x-zeroscale-reason"), "not-served", "of one that was deleted");
+    plane.stop().await;
 }

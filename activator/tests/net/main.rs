@@ -18,6 +18,7 @@ mod kubernetes;
 mod memory;
 mod oddities;
 mod pods;
+mod ports;
 mod pressure;
 mod protocols;
 mod requeue;

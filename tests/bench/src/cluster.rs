@@ -47,13 +47,26 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
+    /// The namespace of what is made.
+    pub(crate) const NAMESPACE: &str = NAMESPACE;
+
     /// Starts all of it, and waits until the activator serves.
     pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
+        let (plane, _) = Self::start_beside(settings, async |_| Ok(())).await?;
+        Ok(plane)
+    }
+
+    /// The same beside what `create` makes before. Says also how long the activator took.
+    pub(crate) async fn start_beside(
+        settings: &Settings,
+        create: impl AsyncFnOnce(&kube::Client) -> anyhow::Result<()>,
+    ) -> anyhow::Result<(Self, Duration)> {
         let IpOctets([_, second, third, _]) = octets(settings);
         let (server, client) = e2e::bare::start(&format!("127.{}.{third}.0/24", second + 64)).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         e2e::bare::create(&client, None, namespace).await?;
         e2e::bare::define_resources(&client).await?;
+        create(&client).await?;
         let files = tempfile::tempdir()?;
         let kubeconfig = files.path().join("kubeconfig");
         std::fs::write(&kubeconfig, server.kubeconfig())?;
@@ -71,6 +84,7 @@ impl Plane {
             ("ZEROSCALE_LISTEN_ADDRESS", ip),
             ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("warn".to_owned())),
         ];
+        let started = Instant::now();
         let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
         let http1 = settings.address(names::ACTIVATOR_HTTP1_PORT);
         let h2c = settings.address(names::ACTIVATOR_H2C_PORT);
@@ -79,7 +93,7 @@ impl Plane {
             status(http1, "nobody.example.com").await.is_ok_and(|status| status == 404)
         })
         .await?;
-        Ok(plane)
+        Ok((plane, started.elapsed()))
     }
 
     /// Creates a revision without pods. Its host is [`host`].

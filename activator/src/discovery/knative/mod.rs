@@ -50,6 +50,10 @@ impl FrontEnd for Knative {
         Some(internal.clone())
     }
 
+    fn has_ports(&self) -> bool {
+        false
+    }
+
     fn trust(&self, _: IpAddr) -> Trust {
         Trust { revision: true, forwarded: true }
     }

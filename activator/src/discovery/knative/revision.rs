@@ -51,6 +51,8 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         rules: rules(network, trusts_probe, probe_timeout),
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),
+        uid: String::new(),
+        ports: Vec::new(),
         backend: Backend {
             service: name.clone(),
             revision: name,

@@ -4,6 +4,8 @@
 //! activator starts whatever its config maps say; pods have no certificates, so requests to them are not encrypted.
 
 mod proof;
+mod scalers;
+mod sources;
 mod watch;
 
 use super::front_end::{AskedFor, FrontEnd, by_headers, host_of};
@@ -54,6 +56,10 @@ impl FrontEnd for Standalone {
         None
     }
 
+    fn has_ports(&self) -> bool {
+        true
+    }
+
     /// Whoever may choose a revision is believed in the rest as well.
     fn trust(&self, peer: IpAddr) -> Trust {
         let among = |networks: &[Cidr]| networks.iter().any(|network| network.contains(&peer));
@@ -83,6 +89,8 @@ impl Spec {
             outbound: Outbound::Declared,
             rules: Rules { proof, ..Rules::default() },
             passthrough: None,
+            uid: String::new(),
+            ports: Vec::new(),
             backend,
         }
     }

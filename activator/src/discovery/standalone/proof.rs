@@ -7,6 +7,9 @@
 //! that the annotation names are ones of it, and hosts are not read here at all. And a second Service, or what is left of a
 //! former one, never stands in a revision's place.
 //!
+//! A ZeroScaler speaks for itself: no Service stands for it. Its pods are in slices that it controls, or that a Service
+//! `NAME-private` controls which it controls; its activators in slices that it controls.
+//!
 //! Where Endpoints stand for slices, they have the name of the Service whose they are.
 
 use crate::discovery::slices::{ObjectOwner, Side};
@@ -19,6 +22,59 @@ use kube::ResourceExt;
 
 /// Group and kind that control a private Service.
 const SERVERLESS_SERVICE: (&str, &str) = ("networking.internal.knative.dev/", "ServerlessService");
+
+/// The same of those that a ZeroScaler has.
+const ZERO_SCALER: (&str, &str) = ("zeroscale.dev/", "ZeroScaler");
+
+/// Of one ZeroScaler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ScalerProof {
+    /// Its own uid.
+    pub(super) uid: String,
+    /// Name of the public Service.
+    pub(super) public: String,
+}
+
+/// A private Service that a ZeroScaler controls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PrivateService {
+    /// Its uid.
+    uid: String,
+    /// The ZeroScaler's name.
+    pub(super) scaler: String,
+    /// The ZeroScaler's uid.
+    owner: String,
+}
+
+impl PrivateService {
+    /// This Service, if it is one.
+    pub(super) fn of(service: &Service) -> Option<Self> {
+        let owner = controller(&service.metadata)?;
+        let is_owned = owner.api_version.starts_with(ZERO_SCALER.0) && owner.kind == ZERO_SCALER.1;
+        let is_named = service.name_any() == names::private_service(&owner.name);
+        (is_owned && is_named).then(|| Self {
+            uid: service.uid().unwrap_or_default(),
+            scaler: owner.name.clone(),
+            owner: owner.uid.clone(),
+        })
+    }
+}
+
+impl ScalerProof {
+    /// Whether what belongs to `owner` is about this one's pods, or activators. `private`: the Service of that name.
+    pub(super) fn covers(&self, owner: Option<&ObjectOwner>, side: Side, private: Option<&PrivateService>) -> bool {
+        let private = private.filter(|private| private.owner == self.uid && !private.uid.is_empty());
+        match (owner, side) {
+            (Some(ObjectOwner::Uid(owner)), _) if *owner == self.uid => !owner.is_empty(),
+            (Some(ObjectOwner::Uid(owner)), Side::Private) => private.is_some_and(|private| private.uid == *owner),
+            (Some(ObjectOwner::Service(name)), Side::Private) => {
+                private.is_some_and(|private| names::private_service(&private.scaler) == *name)
+            }
+            (Some(ObjectOwner::Service(name)), Side::Public) => *name == self.public,
+            _ => false,
+        }
+    }
+}
 
 /// Of one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,5 +191,44 @@ mod tests {
             let believed = [Side::Private, Side::Public].map(|side| proof.covers(owner.as_ref(), side));
             assert_eq!(believed, [private, public], "{owner:?}");
         }
+    }
+
+    #[test]
+    fn a_scalers_slices_are_its_own_or_its_private_services() {
+        let owned = |change: &dyn Fn(&mut Value)| {
+            service(|service| {
+                service["metadata"]["ownerReferences"][0]["apiVersion"] = json!("zeroscale.dev/v1alpha1");
+                service["metadata"]["ownerReferences"][0]["kind"] = json!("ZeroScaler");
+                change(service);
+            })
+        };
+        let private = PrivateService::of(&owned(&|_| {})).expect("one");
+        for (what, service) in [
+            ("another name", owned(&|service| service["metadata"]["name"] = json!("hello"))),
+            ("another kind", service(|_| {})),
+            ("no controller", owned(&|s| s["metadata"]["ownerReferences"][0]["controller"] = json!(false))),
+        ] {
+            assert_eq!(PrivateService::of(&service), None, "{what}");
+        }
+        let proof = |uid: &str| ScalerProof { uid: uid.into(), public: "hello".into() };
+        let uid = |uid: &str| Some(ObjectOwner::Uid(uid.into()));
+        let named = |name: &str| Some(ObjectOwner::Service(name.into()));
+        let rows = [
+            (uid("sks"), true, true),
+            (uid("service"), true, false),
+            (uid("former"), false, false),
+            (named("hello-private"), true, false),
+            (named("hello"), false, true),
+            (None, false, false),
+        ];
+        for (owner, pods, activators) in rows {
+            let of =
+                |private| [Side::Private, Side::Public].map(|side| proof("sks").covers(owner.as_ref(), side, private));
+            assert_eq!(of(Some(&private)), [pods, activators], "{owner:?}");
+            assert_eq!(of(None)[0], owner == uid("sks"), "{owner:?}, without the Service");
+            let another = proof("another").covers(owner.as_ref(), Side::Private, Some(&private));
+            assert!(!another, "{owner:?}, of one of the same name");
+        }
+        assert!(!proof("").covers(uid("").as_ref(), Side::Private, None), "no uid proves nothing");
     }
 }

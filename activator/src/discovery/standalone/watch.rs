@@ -1,44 +1,51 @@
-//! Revisions from the backend annotation of private Services, addresses from EndpointSlices, both found by
-//! one label, in all namespaces. Deployments are never looked at. Which hosts they have beside the names of their Services
-//! is the word of the ledger in the system namespace.
+//! Revisions from ZeroScalers, and from the backend annotation of private Services that a ServerlessService has;
+//! addresses from EndpointSlices, which are found by one label. All in all namespaces; Deployments are never looked at.
+//! Which hosts revisions have beside the names of their Services, and which numbers, is the word of the ledgers in the
+//! system namespace.
 //!
-//! Who may edit Services and slices of a namespace may write such objects there; what is believed of them is in [`super::proof`].
+//! Who may edit Services and slices of a namespace may write such objects there; what is believed of them is in
+//! [`super::proof`]. Where a ZeroScaler has the name, nothing else stands for a revision of that name.
 //!
 //! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well,
 //! both are tried in turn. An annotation that cannot be read is reported and leaves the former one in force.
 
-use super::proof::Proof;
+use super::proof::{PrivateService, Proof, ScalerProof};
+use super::scalers;
+use super::sources::{self, WatchEvent, after_pause};
 use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
 use crate::discovery::{Closed, Event, Spec};
 use common::RevisionKey;
 use common::backend::Backend;
 use common::hosts::ledger;
 use common::names;
-use common_controller::changes::{self, Change, Changes};
+use common::ports::{self, Block};
+use common_api::ZeroScaler;
+use common_controller::changes::Change;
 use common_controller::{ObjectKey, key_of};
-use common_runtime::watching::watch_unless;
-use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
-use std::collections::HashMap;
-use std::time::Duration;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::{Client, ResourceExt};
+use std::collections::{BTreeMap, HashMap};
 use tokio::sync::mpsc;
-
-/// Time between two attempts where neither kind may be watched.
-const BOTH_DENIED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Watches until the receiver of `events` is gone.
 pub(super) async fn run(client: Client, system_namespace: &str, events: mpsc::Sender<Event>) {
-    let mut adapter =
-        StandaloneWatch { revisions: HashMap::new(), index: Index::default(), listed: Listed::default(), events };
+    let mut adapter = StandaloneWatch {
+        scalers: HashMap::new(),
+        privates: HashMap::new(),
+        revisions: HashMap::new(),
+        index: Index::default(),
+        listed: Listed::default(),
+        events,
+    };
     // Ends with the receiver; there is nobody left to tell.
     let _ = adapter.watch(client, system_namespace).await;
 }
 
 struct StandaloneWatch {
+    scalers: HashMap<RevisionKey, Scaler>,
+    /// Those of ZeroScalers, which may not be known yet.
+    privates: HashMap<ObjectKey, PrivateService>,
     /// By private Service, whose name follows from the revision's.
     revisions: HashMap<ObjectKey, (RevisionKey, Proof)>,
     index: Index,
@@ -46,31 +53,35 @@ struct StandaloneWatch {
     events: mpsc::Sender<Event>,
 }
 
+/// What of a ZeroScaler tells which addresses are its pods'.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Scaler {
+    proof: ScalerProof,
+    /// The name of the port that requests by host come to.
+    port: Option<String>,
+}
+
 /// What has been listed once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Listed {
+    scalers: bool,
+    numbers: bool,
     services: bool,
     addresses: bool,
     hosts: bool,
 }
 
-/// What one of the watches tells.
-enum WatchEvent {
-    Service(Box<Change<Service>>),
-    Hosts(Box<Change<ConfigMap>>),
-    Addresses(ObjectKey, Vec<Entry>),
-    AddressesListed,
-    SlicesDenied(watcher::Error),
-    EndpointsDenied,
-}
-
 impl StandaloneWatch {
     async fn watch(&mut self, client: Client, system_namespace: &str) -> Result<(), Closed> {
-        let mut services = services(client.clone()).boxed();
-        let mut hosts = hosts(client.clone(), system_namespace).boxed();
-        let mut addresses = slices(client.clone());
+        let mut scalers = sources::zero_scalers(client.clone());
+        let mut numbers = sources::numbers(client.clone(), system_namespace).boxed();
+        let mut services = sources::services(client.clone()).boxed();
+        let mut hosts = sources::hosts(client.clone(), system_namespace).boxed();
+        let mut addresses = sources::slices(client.clone());
         loop {
             let change = tokio::select! {
+                Some(change) = scalers.next() => change,
+                Some(change) = numbers.next() => change,
                 Some(change) = services.next() => change,
                 Some(change) = addresses.next() => change,
                 Some(change) = hosts.next() => change,
@@ -79,13 +90,15 @@ impl StandaloneWatch {
             match change {
                 WatchEvent::SlicesDenied(error) => {
                     tracing::info!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
-                    addresses = endpoints(client.clone());
+                    addresses = sources::endpoints(client.clone());
                 }
-                WatchEvent::EndpointsDenied => {
-                    let slices = slices(client.clone());
-                    let pause = tokio::time::sleep(BOTH_DENIED_PAUSE);
-                    addresses =
-                        futures::stream::once(pause).filter_map(|()| std::future::ready(None)).chain(slices).boxed();
+                WatchEvent::EndpointsDenied => addresses = after_pause(sources::slices(client.clone())),
+                WatchEvent::ScalersDenied(error) => {
+                    if !self.listed.scalers {
+                        tracing::warn!(%error, "ZeroScalers cannot be watched: none is served until they can");
+                    }
+                    scalers = after_pause(sources::zero_scalers(client.clone()));
+                    self.set_listed(Listed { scalers: true, ..self.listed }).await?;
                 }
                 change => self.take(change).await?,
             }
@@ -94,6 +107,16 @@ impl StandaloneWatch {
 
     async fn take(&mut self, change: WatchEvent) -> Result<(), Closed> {
         match change {
+            WatchEvent::Scaler(change) => match *change {
+                Change::Applied(object) => self.scaler(&object).await?,
+                Change::Gone(name) => self.scaler_gone(&RevisionKey::new(name.namespace(), name.name())).await?,
+                Change::Listed => self.set_listed(Listed { scalers: true, ..self.listed }).await?,
+            },
+            WatchEvent::Numbers(change) => match *change {
+                Change::Applied(map) => self.numbers(&map.name_any(), map.data.as_ref()).await?,
+                Change::Gone(name) => self.numbers(name.name(), None).await?,
+                Change::Listed => self.set_listed(Listed { numbers: true, ..self.listed }).await?,
+            },
             WatchEvent::Service(change) => match *change {
                 Change::Applied(service) => self.service(&service).await?,
                 Change::Gone(name) => self.gone(&name).await?,
@@ -114,12 +137,52 @@ impl StandaloneWatch {
                 }
             }
             WatchEvent::AddressesListed => self.set_listed(Listed { addresses: true, ..self.listed }).await?,
-            WatchEvent::SlicesDenied(_) | WatchEvent::EndpointsDenied => {}
+            WatchEvent::ScalersDenied(_) | WatchEvent::SlicesDenied(_) | WatchEvent::EndpointsDenied => {}
         }
         Ok(())
     }
 
+    async fn scaler(&mut self, object: &ZeroScaler) -> Result<(), Closed> {
+        let (key, uid) = (object.key(), object.uid().unwrap_or_default());
+        let another = self.scalers.get(&key).is_some_and(|former| former.proof.uid != uid);
+        if another {
+            self.scaler_gone(&key).await?;
+        }
+        let Some(spec) = scalers::spec(object) else {
+            return Ok(()); // What was known stays in force.
+        };
+        let port = scalers::first_port(&spec).map(str::to_owned);
+        let scaler = Scaler { proof: ScalerProof { uid, public: spec.backend.service.clone() }, port };
+        let former = self.scalers.insert(key.clone(), scaler.clone());
+        self.send(Event::Revision(Box::new(spec))).await?;
+        // Its slices may have come before it.
+        if former.as_ref() == Some(&scaler) { Ok(()) } else { self.tell_all_addresses(&key).await }
+    }
+
+    async fn scaler_gone(&mut self, key: &RevisionKey) -> Result<(), Closed> {
+        if self.scalers.remove(key).is_none() {
+            return Ok(());
+        }
+        self.send(Event::Deleted(key.clone())).await?;
+        self.tell_all_addresses(key).await
+    }
+
+    async fn numbers(&mut self, name: &str, data: Option<&BTreeMap<String, String>>) -> Result<(), Closed> {
+        let Some(block) = Block::of_map(name) else { return Ok(()) };
+        let page = ports::ledger::read(block, data);
+        if !page.unreadable.is_empty() {
+            tracing::error!(config_map = name, lines = ?page.unreadable, "lines refused: their numbers are nobody's");
+        }
+        self.send(Event::Numbers { block, entries: page.entries }).await
+    }
+
     async fn service(&mut self, service: &Service) -> Result<(), Closed> {
+        if let Some(private) = PrivateService::of(service) {
+            let name = key_of(service);
+            let key = RevisionKey::new(name.namespace(), private.scaler.as_str());
+            let former = self.privates.insert(name, private.clone());
+            return if former == Some(private) { Ok(()) } else { self.tell_addresses(&(key, Side::Private)).await };
+        }
         let Some(text) = service.annotations().get(names::BACKEND) else { return Ok(()) };
         let name = key_of(service);
         let backend: Backend = match serde_json::from_str(text) {
@@ -141,6 +204,9 @@ impl StandaloneWatch {
         };
         let spec = Spec::standalone(name.namespace(), backend);
         let key = spec.key.clone();
+        if self.scalers.contains_key(&key) {
+            return Ok(());
+        }
         let former = self.revisions.insert(name, (key.clone(), proof.clone()));
         self.send(Event::Revision(Box::new(spec))).await?;
         // Its slices may have come before it.
@@ -151,7 +217,14 @@ impl StandaloneWatch {
     }
 
     async fn gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
+        if let Some(private) = self.privates.remove(name) {
+            let key = RevisionKey::new(name.namespace(), private.scaler);
+            self.tell_addresses(&(key, Side::Private)).await?;
+        }
         let Some((key, _)) = self.revisions.remove(name) else { return Ok(()) };
+        if self.scalers.contains_key(&key) {
+            return Ok(());
+        }
         self.send(Event::Deleted(key.clone())).await?;
         self.tell_all_addresses(&key).await
     }
@@ -182,13 +255,23 @@ impl StandaloneWatch {
     async fn tell_addresses(&self, owner: &Owner) -> Result<(), Closed> {
         let (key, side) = owner;
         let service = ObjectKey::new(key.namespace(), names::private_service(key.name()));
-        let proof = self.revisions.get(&service).map(|(_, proof)| proof);
-        let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side));
-        self.send(self.index.event_of(owner, None, Ports::NamedOrOnly, counts)).await
+        let event = match self.scalers.get(key) {
+            Some(Scaler { proof, port }) => {
+                let private = self.privates.get(&service);
+                let counts = |entry: &Entry| proof.covers(entry.owner.as_ref(), *side, private);
+                self.index.event_of(owner, port.as_deref(), Ports::NamedOrOnly, counts)
+            }
+            None => {
+                let proof = self.revisions.get(&service).map(|(_, proof)| proof);
+                let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side));
+                self.index.event_of(owner, None, Ports::NamedOrOnly, counts)
+            }
+        };
+        self.send(event).await
     }
 
     async fn set_listed(&mut self, listed: Listed) -> Result<(), Closed> {
-        let all = Listed { services: true, addresses: true, hosts: true };
+        let all = Listed { scalers: true, numbers: true, services: true, addresses: true, hosts: true };
         let before = std::mem::replace(&mut self.listed, listed);
         if listed == all && before != listed {
             self.send(Event::Synced).await?;
@@ -198,63 +281,5 @@ impl StandaloneWatch {
 
     async fn send(&self, event: Event) -> Result<(), Closed> {
         self.events.send(event).await.map_err(|_| Closed)
-    }
-}
-
-fn services(client: Client) -> impl Stream<Item = WatchEvent> + Send {
-    let selector = format!("{}={}", names::SERVICE_TYPE, names::SERVICE_TYPE_PRIVATE);
-    let config = watcher::Config::default().labels(&selector);
-    changes::watch(Api::<Service>::all(client), config).map(|change| WatchEvent::Service(Box::new(change)))
-}
-
-fn hosts(client: Client, system_namespace: &str) -> impl Stream<Item = WatchEvent> + Send + use<> {
-    let selector = format!("{}={}", names::LEDGER, names::LEDGER_OF_HOSTS);
-    let config = watcher::Config::default().labels(&selector);
-    changes::watch(Api::<ConfigMap>::namespaced(client, system_namespace), config)
-        .map(|change| WatchEvent::Hosts(Box::new(change)))
-}
-
-fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
-    let config = watcher::Config::default().labels(names::SERVICE_TYPE);
-    let mut changes = Changes::default();
-    watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
-        .flat_map(move |event| {
-            let news = match event {
-                Ok(event) => changes.take(event).into_iter().map(|c| addresses(c, Entry::of_slice)).collect(),
-                Err(error) => vec![WatchEvent::SlicesDenied(error)],
-            };
-            futures::stream::iter(news)
-        })
-        .boxed()
-}
-
-fn endpoints(client: Client) -> BoxStream<'static, WatchEvent> {
-    let config = watcher::Config::default().labels(names::SERVICE_TYPE);
-    let mut changes = Changes::default();
-    watch_unless(Api::<Endpoints>::all(client), config, is_denied)
-        .flat_map(move |event| {
-            let news = match event {
-                Ok(event) => changes.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
-                Err(_) => vec![WatchEvent::EndpointsDenied],
-            };
-            futures::stream::iter(news)
-        })
-        .boxed()
-}
-
-/// Whether the API server will not serve this kind to us, however often it is asked.
-fn is_denied(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
-        _ => false,
-    }
-}
-
-fn addresses<K: ResourceExt>(change: Change<K>, entries: impl Fn(&K) -> Vec<Entry>) -> WatchEvent {
-    match change {
-        Change::Applied(object) => WatchEvent::Addresses(key_of(&object), entries(&object)),
-        Change::Gone(name) => WatchEvent::Addresses(name, Vec::new()),
-        Change::Listed => WatchEvent::AddressesListed,
     }
 }

@@ -8,6 +8,7 @@ mod http2;
 mod idle;
 mod interleaved;
 mod latency;
+mod ports;
 mod tcp;
 mod wake;
 
@@ -26,4 +27,5 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     wake::MEASUREMENT,
     breaker::MEASUREMENT,
     idle::MEASUREMENT,
+    ports::MEASUREMENT,
 ];

@@ -1,0 +1,182 @@
+//! Workloads' ports: which numbers this activator listens on, for whom, and what it tells who asks.
+//!
+//! The ledger says it ([`common::ports`]), the machine there what to bind and unbind; this carries it out. A workload
+//! and its numbers come from two watches. A number is bound as soon as the ledger has it, so that nobody waits for it
+//! later, but while its workload is not known here it is proven to nobody, and who comes all the same is refused.
+//!
+//! A connection means the object, by its uid, that its number stood for when it came. One of the same name that comes
+//! later is another one, maybe of another Service.
+
+use super::{Registry, State};
+use crate::discovery::Port;
+use crate::registry::revision::Revision;
+use activator_core::Destination;
+use activator_core::contract::Contract;
+use activator_net::PortListeners;
+use bytes::Bytes;
+use common::bound_ports::{BoundPort, BoundPorts, Question};
+use common::ports::ledger::{Block, Entry, Ledger};
+use common::ports::listeners::{Action, Listeners};
+use common::ports::{PortId, answer};
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What a number stands for. Its connections carry it.
+pub(crate) struct WorkloadPort {
+    /// As the registry finds it: `namespace/name`.
+    key: Box<str>,
+    uid: Box<str>,
+    id: PortId,
+    number: u16,
+}
+
+/// Sockets, and what is told of them.
+pub(crate) struct WorkloadPorts {
+    sockets: PortListeners,
+    instance: String,
+    pod: String,
+    /// The answer to who asks for all numbers, and of when it is.
+    all: Mutex<(Version, Bytes)>,
+}
+
+/// Of the sockets, and of what is known.
+type Version = Option<(u64, u64)>;
+
+/// What only the writer looks at.
+#[derive(Default)]
+pub(super) struct Numbers {
+    ledger: Ledger,
+    listeners: Listeners,
+    changed: bool,
+}
+
+impl WorkloadPort {
+    fn new(number: u16, entry: &Entry) -> Self {
+        let Entry { key, uid, port, .. } = entry;
+        Self { key: key.to_string().into(), uid: uid.as_str().into(), id: port.clone(), number }
+    }
+
+    /// Whether it is this one of its workload's.
+    pub(crate) fn is(&self, port: &Port) -> bool {
+        port.id.port == self.id.port
+    }
+}
+
+impl Revision {
+    /// Where what came to `port` goes at a pod that takes requests at `destination`; none: the pod has no such port, or
+    /// the revision not any more. What came to a shared port goes to the destination itself, as does everything where a
+    /// queue-proxy takes it.
+    pub(crate) fn address_of(&self, destination: &Destination, port: Option<&WorkloadPort>) -> Option<SocketAddr> {
+        let address = destination.address();
+        let live = self.live();
+        let Some(port) = port.filter(|_| live.contract == Contract::Plain) else { return Some(address) };
+        let by_name = self.pod_ports().and_then(|pods| pods.get(&address.ip())?.get(&port.id.name).copied());
+        let said = || live.ports.iter().find(|said| port.is(said));
+        match by_name.or_else(|| said()?.pod_port) {
+            Some(number) => Some(SocketAddr::new(address.ip(), number)),
+            // The first one is where it takes requests.
+            None => live.ports.first().is_none_or(|first| port.is(first)).then_some(address),
+        }
+    }
+}
+
+impl WorkloadPorts {
+    /// None is bound yet.
+    pub(crate) fn new(sockets: PortListeners, pod: String) -> Self {
+        let instance = format!("{:016x}", rand::random::<u64>());
+        Self { sockets, instance, pod, all: Mutex::default() }
+    }
+}
+
+impl Numbers {
+    /// The ledger's numbers of one block are these.
+    pub(super) fn set(&mut self, block: Block, entries: Ledger) {
+        self.ledger.retain(|number, _| Block::of(*number) != block);
+        self.ledger.extend(entries);
+        self.changed = true;
+    }
+
+    /// When time alone changes something.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.listeners.wake().map(Instant::from_std)
+    }
+
+    /// Binds and unbinds.
+    pub(super) fn follow(&mut self, ports: &WorkloadPorts, now: Instant) {
+        if !std::mem::take(&mut self.changed) && self.due().is_none_or(|due| now < due) {
+            return;
+        }
+        for action in self.listeners.follow(&self.ledger, now.into_std()) {
+            match action {
+                Action::Bind(number) => {
+                    if let Some(entry) = self.listeners.entry(number) {
+                        ports.sockets.bind(number, Arc::new(WorkloadPort::new(number, entry)));
+                    }
+                }
+                Action::Unbind(number) => ports.sockets.unbind(number),
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// The revision that a workload's port leads to.
+    pub(crate) fn by_port(&self, port: &WorkloadPort) -> Option<Arc<Revision>> {
+        let revision = self.by_key.get(&*port.key)?.value().clone();
+        let is_it = *revision.live().uid == *port.uid;
+        is_it.then_some(revision)
+    }
+
+    /// The proof that a workload's port is served here: what stands in the answer's header; nothing if it is not served,
+    /// or not any more.
+    pub(crate) fn proof(&self, port: &WorkloadPort) -> Option<String> {
+        let ports = self.parts.ports.as_ref()?;
+        let state = self.state.lock();
+        let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == *port.uid)?;
+        let (instance, uid, state) = (ports.instance.clone(), entry.uid.clone(), entry.state);
+        self.by_port(port)?;
+        Some(answer::Listening { instance, uid, state }.to_string())
+    }
+
+    /// The answer to who asks which numbers are bound, as JSON; none where workloads have no ports.
+    pub(crate) fn bound_ports(&self, question: &Question) -> Option<Bytes> {
+        let ports = self.parts.ports.as_ref()?;
+        let state = self.state.lock();
+        let numbers = match question {
+            Question::Numbers(numbers) => numbers,
+            Question::All => {
+                // One copy for all who ask, however slowly they read.
+                let version = Some((ports.sockets.version(), state.version));
+                let mut all = ports.all.lock();
+                if all.0 != version {
+                    let rows =
+                        state.numbers.listeners.entries().map(|(number, entry)| row(&state, ports, number, entry));
+                    *all = (version, ports.answer(rows.collect()));
+                }
+                return Some(all.1.clone());
+            }
+        };
+        let listeners = &state.numbers.listeners;
+        let rows = numbers.iter().filter_map(|number| Some(row(&state, ports, *number, listeners.entry(*number)?)));
+        Some(ports.answer(rows.collect()))
+    }
+}
+
+impl WorkloadPorts {
+    fn answer(&self, ports: Vec<BoundPort>) -> Bytes {
+        let answer = BoundPorts { instance: self.instance.clone(), pod: self.pod.clone(), ports };
+        serde_json::to_vec(&answer).unwrap_or_default().into() // Texts and numbers always serialise.
+    }
+}
+
+fn row(state: &State, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
+    let is_known = state.specs.get(&entry.key).is_some_and(|spec| spec.uid == entry.uid);
+    let error = match ports.sockets.one(number, |_, error| error.map(ToString::to_string)) {
+        None => Some("it is being closed".to_owned()),
+        Some(None) if !is_known => Some("its workload is not known here".to_owned()),
+        Some(error) => error,
+    };
+    BoundPort { number, uid: entry.uid.clone(), closing: entry.state != common::ports::State::Held, error }
+}

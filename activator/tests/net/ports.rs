@@ -1,0 +1,184 @@
+//! Workloads' own ports: whoever connects there means that workload, whatever is said.
+
+use crate::rig::{Answer, Pod, Rig, backend, http1_client, key, own_address, patient, read_to_end, until_async, write};
+use activator::discovery::{Event, Listing, Port, Spec};
+use bytes::Bytes;
+use common::RevisionKey;
+use common::bound_ports::{BoundPorts, QUESTION};
+use common::ports::answer::{HEADER, Listening};
+use common::ports::{Block, Entry, Ledger, PortId, State};
+use common_api::zeroscaler::PortProtocol;
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use std::net::{IpAddr, SocketAddr};
+use tokio::net::TcpStream;
+
+/// The first of the numbers; no other process has this address.
+const FIRST: u16 = 20_000;
+
+async fn rig() -> (Rig, IpAddr) {
+    let ip = own_address().ip();
+    (Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await, ip)
+}
+
+fn id(name: &str, port: u16) -> PortId {
+    PortId { name: name.to_owned(), port }
+}
+
+/// Revisions whose uids begin with `u-`, with a Service of these ports.
+async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
+    let port = |id: &PortId| Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
+    let ports = ports.iter().map(port).collect();
+    let spec = Spec { uid: format!("u-{name}"), ports, ..Spec::standalone("ns", backend(name)) };
+    rig.tell(Event::Revision(Box::new(spec))).await;
+}
+
+/// The ledger: number, workload, its port, state.
+async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
+    let entry = |(number, name, port, state): &(u16, &str, PortId, State)| {
+        let (key, uid) = (RevisionKey::new("ns", *name), format!("u-{name}"));
+        (*number, Entry { state: *state, key, uid, port: port.clone() })
+    };
+    let entries: Ledger = lines.iter().map(entry).collect();
+    rig.tell(Event::Numbers { block: Block::of(FIRST), entries }).await;
+    rig.settled().await;
+}
+
+async fn pod_of(rig: &Rig, name: &str, pod: &Pod) {
+    let listing = Listing { not_ready: [pod.address.into()].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key(name), listing }).await;
+}
+
+async fn ask(address: SocketAddr, request: http::request::Builder) -> Answer {
+    let request = request.body(Empty::<Bytes>::new()).expect("a request");
+    let response = patient(http1_client(address).await.send_request(request)).await.expect("an answer");
+    Answer::read(response).await
+}
+
+async fn bound(rig: &Rig, question: &str) -> BoundPorts {
+    let answer = rig.send(Request::get("/whatever").header("host", "none").header(QUESTION, question)).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    serde_json::from_str(&answer.body).expect("readable")
+}
+
+/// Goal: no head leads from a workload's port anywhere else, nor to the activator itself.
+#[tokio::test]
+async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
+    let (rig, ip) = rig().await;
+    for name in ["a", "b"] {
+        workload(&rig, name, &[id("http", 80)]).await;
+    }
+    ledger(&rig, &[(FIRST, "a", id("http", 80), State::Held), (FIRST + 1, "b", id("http", 80), State::Held)]).await;
+    let (a, b) = (Pod::echoing().await, Pod::saying("b").await);
+    pod_of(&rig, "a", &a).await;
+    pod_of(&rig, "b", &b).await;
+    let address = SocketAddr::new(ip, FIRST);
+    let heads = [
+        "GET /x HTTP/1.1\r\nHost: unknown.example\r\n",
+        "GET /x HTTP/1.1\r\nHost: b.ns\r\n",
+        "GET /x HTTP/1.1\r\nHost: 10.0.0.1:8080\r\n",
+        "GET /x HTTP/1.0\r\n",
+        "GET http://b.ns/x HTTP/1.1\r\nHost: b.ns\r\n",
+        "GET /x HTTP/1.1\r\nHost: h\r\nKnative-Serving-Revision: b\r\nKnative-Serving-Namespace: ns\r\n",
+        "GET /x HTTP/1.1\r\nHost: h\r\nUser-Agent: kube-probe/1.34\r\n",
+        "GET /x HTTP/1.1\r\nHost: h\r\nK-Network-Probe: probe\r\nK-Network-Hash: h\r\n",
+        "GET /x HTTP/1.1\r\nHost: h\r\nZeroscale-Ports: all\r\n",
+    ];
+    for head in heads {
+        let mut stream = patient(TcpStream::connect(address)).await.expect("bound");
+        write(&mut stream, &format!("{head}Connection: close\r\n\r\n")).await;
+        let answer = read_to_end(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.") && answer.contains("http/1.1 GET /x"), "{head:?}: {answer}");
+    }
+    let other = ask(SocketAddr::new(ip, FIRST + 1), Request::get("/").header("host", "a.ns")).await;
+    assert_eq!((other.body.as_str(), a.requests()), ("b", heads.len()));
+}
+
+/// Goal: the number alone wakes a workload, and a request is held there.
+#[tokio::test]
+async fn a_request_on_a_workloads_port_wakes_it() {
+    let (mut rig, ip) = rig().await;
+    workload(&rig, "app", &[id("", 80)]).await;
+    ledger(&rig, &[(FIRST, "app", id("", 80), State::Held)]).await;
+    let asking = tokio::spawn(ask(SocketAddr::new(ip, FIRST), Request::get("/").header("host", "nobody.example")));
+    rig.until(|load| load.queued == 1).await;
+    let told = patient(async {
+        loop {
+            let heard = rig.stats.recv().await.expect("the link stays up");
+            if heard.stat.is_some() {
+                return heard;
+            }
+        }
+    });
+    assert_eq!(told.await.name, "app");
+    let pod = Pod::saying("awake").await;
+    pod_of(&rig, "app", &pod).await;
+    assert_eq!(asking.await.expect("no panic").body, "awake");
+}
+
+/// Goal: each port of a workload leads to that port of its pods.
+#[tokio::test]
+async fn a_workload_with_several_ports_is_reached_by_each() {
+    let (rig, ip) = rig().await;
+    let (web, admin) = (id("web", 80), id("admin", 9000));
+    workload(&rig, "app", &[web.clone(), admin.clone()]).await;
+    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await;
+    let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
+    assert_eq!(first.address.ip(), second.address.ip(), "one pod's");
+    let ports = [("web".to_owned(), first.address.port()), ("admin".to_owned(), second.address.port())].into();
+    let not_ready = [first.address.into()].into();
+    let listing = Listing { not_ready, ports: [(first.address.ip(), ports)].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
+        assert_eq!(ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await.body, text);
+    }
+}
+
+/// Goal: the proof of a number is for one object, from one process, and only while that is so.
+#[tokio::test]
+async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
+    let (rig, ip) = rig().await;
+    let taken = tokio::net::TcpListener::bind((ip, FIRST + 3)).await.expect("free");
+    workload(&rig, "a", &[id("http", 80)]).await;
+    let http = || id("http", 80);
+    let lines = |first| {
+        let rest = [(FIRST + 1, "unknown"), (FIRST + 2, "a"), (FIRST + 3, "a")];
+        let states = [State::Held, State::Closing, State::Held];
+        let rest = rest.into_iter().zip(states).map(|((number, name), state)| (number, name, http(), state));
+        [(FIRST, "a", http(), first)].into_iter().chain(rest).collect::<Vec<_>>()
+    };
+    ledger(&rig, &lines(State::Held)).await;
+    let all = bound(&rig, "all").await;
+    assert_eq!((all.pod.as_str(), all.ports.len()), ("activator-0", 4));
+    let errors: Vec<_> = all.ports.iter().map(|port| port.error.clone().unwrap_or_default()).collect();
+    assert!(errors[0].is_empty() && errors[2].is_empty(), "{errors:?}");
+    assert!(errors[1].contains("not known") && errors[3].contains("in use"), "{errors:?}");
+    assert!(all.has(FIRST, "u-a") && !all.has(FIRST, "u-b") && !all.has(FIRST + 2, "u-a") && all.ports[2].closing);
+    let named = bound(&rig, "20001,20009").await;
+    assert_eq!((named.ports.as_slice(), &named.instance), (&all.ports[1..2], &all.instance));
+
+    let get = || Request::get("/").header("host", "h");
+    let probe = |number| ask(SocketAddr::new(ip, number), get().header("k-network-probe", "activator"));
+    let proof = probe(FIRST).await;
+    assert_eq!((proof.status, proof.body.as_str()), (StatusCode::OK, "activator"));
+    let listening = Listening { instance: all.instance.clone(), uid: "u-a".to_owned(), state: State::Held };
+    assert_eq!(Listening::parse(proof.header(HEADER)), Some(listening.clone()));
+    assert_eq!(Listening::parse(probe(FIRST + 2).await.header(HEADER)).map(|l| l.state), Some(State::Closing));
+    let unknown = probe(FIRST + 1).await;
+    assert_eq!((unknown.status, unknown.header(HEADER)), (StatusCode::SERVICE_UNAVAILABLE, ""));
+    assert_eq!(ask(SocketAddr::new(ip, FIRST + 1), get()).await.header("x-zeroscale-reason"), "not-served");
+    let refused = rig.send(Request::get("/").header("host", "none").header(QUESTION, "some")).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+
+    // Closed, known, free: each changes the answer that is kept for all.
+    workload(&rig, "unknown", &[id("http", 80)]).await;
+    drop(taken);
+    ledger(&rig, &lines(State::Closed)).await;
+    until_async(async || bound(&rig, "all").await.has(FIRST + 3, "u-a")).await;
+    let all = bound(&rig, "all").await;
+    assert!(all.has(FIRST + 1, "u-unknown") && all.ports.iter().all(|port| port.number != FIRST));
+    assert!(TcpStream::connect((ip, FIRST)).await.is_err(), "it is closed");
+    rig.tell(Event::Deleted(key("a"))).await;
+    rig.settled().await;
+    assert!(!bound(&rig, "all").await.has(FIRST + 3, "u-a"));
+}
