@@ -19,6 +19,11 @@ impl Causes {
         self.0.is_empty()
     }
 
+    /// Adds those of another.
+    pub(super) fn extend(&mut self, other: Causes) {
+        self.0.extend(other.0);
+    }
+
     pub(super) fn as_slice(&self) -> &[Cause] {
         &self.0
     }

@@ -5,6 +5,7 @@
 //!
 //! Not here: conversion between versions other than `None`, and name conflicts between definitions.
 
+use common_api::zeroscaler::validation::validate_json;
 use serde_json::{Value, json};
 
 use super::causes::Causes;
@@ -21,6 +22,9 @@ pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 /// Holds a definition until its objects are gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// The definition whose rules are known as code.
+const ZEROSCALERS: &str = "zeroscalers.zeroscale.dev";
 
 /// The table of a definition's objects.
 pub(crate) fn table_of(definition: &Value) -> String {
@@ -64,6 +68,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             schema,
             columns: columns(version),
             selectable: selectable.map(|path| path.trim_start_matches('.').to_string()).collect(),
+            rules: (definition["metadata"]["name"] == ZEROSCALERS).then_some(validate_json as _),
         };
         Resource {
             group: text(spec, "/group").into(),

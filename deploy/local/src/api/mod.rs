@@ -15,10 +15,11 @@
 //! The port speaks plain HTTP and TLS (`tls`), for clients that send a token over nothing else.
 //!
 //! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
-//! persistence, conversion between versions of a custom resource, CEL; protobuf, but in bodies of the kinds that
-//! people make with kubectl every day ([`protobuf`]). So of what kubectl knows these fail, and say so: `explain` (there
-//! are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, and `create` of
-//! roles, tokens, ingresses, jobs, quotas and budgets, for which there is `apply`.
+//! persistence, conversion between versions of a custom resource, CEL (the rules of ZeroScalers are held all the same:
+//! `custom`); protobuf, but in bodies of the kinds that people make with kubectl every day ([`protobuf`]). So of what
+//! kubectl knows these fail, and say so: `explain` (there are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`,
+//! `port-forward`, `certificate`, `drain`, and `create` of roles, tokens, ingresses, jobs, quotas and budgets, for which
+//! there is `apply`.
 
 mod access;
 mod address;

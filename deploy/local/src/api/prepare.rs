@@ -41,6 +41,9 @@ impl Api {
         if resource.rules.status {
             fields::object(&mut value).remove("status");
         }
+        if let Some(model) = resource.custom() {
+            model.fill_in(&mut value); // A status may have a default.
+        }
         let mut causes = Causes::default();
         (resource.rules.prepare)(&mut value, None);
         let lease = self.addresses.assign(resource, &mut value, None, &mut causes);

@@ -1,6 +1,6 @@
 //! Structural schemas of custom resources: dropping unknown fields, filling in defaults, and checking values.
 //!
-//! Not here: `x-kubernetes-validations` (CEL) and the formats of strings other than `date-time`.
+//! Not here: `x-kubernetes-validations` (CEL; see [`super::custom`]) and the formats of strings other than `date-time`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -83,16 +83,19 @@ fn prune_at(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<Strin
     }
 }
 
-/// Fills in defaults, at any depth that exists.
+/// Fills in defaults, at any depth that exists. A null where there may be none counts as absent.
 pub(crate) fn default(value: &mut Value, node: &Value) {
     match value {
         Value::Object(fields) => {
+            fields.retain(|name, value| {
+                let nullable = |node: &Value| on(node, "nullable") || on(node, "x-kubernetes-preserve-unknown-fields");
+                !value.is_null() || property(node, name).is_none_or(nullable)
+            });
             for (name, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
-                if let Some(default) = node.get("default") {
-                    let absent = fields.get(name).is_none_or(|value| value.is_null() && !on(node, "nullable"));
-                    if absent {
-                        fields.insert(name.clone(), default.clone());
-                    }
+                if let Some(default) = node.get("default")
+                    && !fields.contains_key(name)
+                {
+                    fields.insert(name.clone(), default.clone());
                 }
             }
             for (key, value) in fields.iter_mut() {

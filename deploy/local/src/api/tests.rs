@@ -12,6 +12,8 @@ use tokio::net::TcpStream;
 
 use super::{ApiOptions, ApiServer};
 
+mod zeroscalers;
+
 fn options() -> ApiOptions {
     ApiOptions::new("10.96.0.0/16".parse().unwrap())
 }

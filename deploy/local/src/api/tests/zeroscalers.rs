@@ -1,0 +1,140 @@
+//! ZeroScalers as this server takes them: what it fills in, refuses and shows.
+
+use std::collections::BTreeMap;
+
+use common_api::zeroscaler::{State, ZeroScaler, ZeroScalerStatus, crd};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ApiServer, options, start};
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    spec: Value,
+    #[serde(default)]
+    refused: BTreeMap<String, String>,
+}
+
+async fn with_definition() -> (ApiServer, Client) {
+    let (server, client) = start(options()).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &crd::crd()).await.expect("the definition is taken");
+    (server, client)
+}
+
+fn untyped(client: &Client) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), "default", &ApiResource::erase::<ZeroScaler>(&()))
+}
+
+fn object(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": spec})
+}
+
+/// Goal: what `kubectl apply` says of good and bad objects here is what it says where CEL runs.
+#[tokio::test]
+async fn good_objects_are_taken_and_bad_ones_refused_by_field() {
+    let (server, client) = with_definition().await;
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../common/api/tests/zeroscalers.yaml");
+    let cases: Vec<Case> = serde_yaml_ng::from_str(&std::fs::read_to_string(file).expect(file)).expect(file);
+    assert!(cases.len() > 20);
+    let api = untyped(&client);
+    for (index, case) in cases.iter().enumerate() {
+        let name = format!("case-{index}");
+        let given: DynamicObject = serde_json::from_value(object(&name, &case.spec)).expect("an object");
+        match api.create(&PostParams::default(), &given).await {
+            Ok(_) => assert!(case.refused.is_empty(), "{}: taken", case.name),
+            Err(kube::Error::Api(status)) => {
+                assert_eq!(status.code, 422, "{}: {status:?}", case.name);
+                for field in case.refused.keys() {
+                    assert!(status.message.contains(field), "{}: {field}: {}", case.name, status.message);
+                }
+                assert!(!case.refused.is_empty(), "{}: {}", case.name, status.message);
+            }
+            Err(error) => panic!("{}: {error}", case.name),
+        }
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn unknown_fields_and_wrong_types_are_refused() {
+    let (server, client) = with_definition().await;
+    let api = untyped(&client);
+    let strict = PatchParams::apply("test").validation_strict();
+    for (spec, says) in [
+        (json!({"target": {"name": "a"}, "colour": "red"}), "unknown field \"spec.colour\""),
+        (json!({"target": {"name": "a"}, "scale": {"window": 60}}), "spec.scale.window"),
+        (json!({"target": {"name": "a"}, "hosts": "a.example.com"}), "spec.hosts"),
+        (json!({"target": {"name": "a"}, "ports": [{"name": "a", "protocol": "udp"}]}), "spec.ports[0].protocol"),
+        (json!({"target": {}}), "spec.target.name: Required value"),
+        (json!({}), "spec.target: Required value"),
+    ] {
+        let applied = api.patch("bad", &strict, &Patch::Apply(object("bad", &spec))).await;
+        let error = applied.expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    server.shutdown().await;
+}
+
+/// Goal: the defaults that the manual promises, an untrue status that nobody can write on creation, and what people see.
+#[tokio::test]
+async fn defaults_status_and_columns_are_served() {
+    let (server, client) = with_definition().await;
+    let mut given = object("hello", &json!({"target": {"name": "hello"}, "service": {"name": null}}));
+    given["status"] = json!({"state": "Awake"});
+    let given: DynamicObject = serde_json::from_value(given).expect("an object");
+    let made = untyped(&client).create(&PostParams::default(), &given).await.expect("taken");
+    assert_eq!(made.data["spec"]["target"], json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"}));
+    let wake = json!({"timeout": "300s", "maxHeld": 10_000, "responseStart": "0s", "idle": "0s", "probe": "auto"});
+    assert_eq!(made.data["spec"]["wake"], wake);
+    assert_eq!(
+        (&made.data["spec"]["concurrency"], &made.data["spec"]["service"]),
+        (&json!(0), &json!({"create": false}))
+    );
+
+    let typed: Api<ZeroScaler> = Api::default_namespaced(client.clone());
+    let read = typed.get("hello").await.expect("readable");
+    assert!(!read.is_ready() && read.condition("Ready").is_some_and(|ready| ready.status == "Unknown"));
+    assert_eq!(
+        read.status.as_ref().map(|status| status.state),
+        Some(State::Unknown),
+        "nobody writes a status that way"
+    );
+    let status = ZeroScalerStatus {
+        state: State::Asleep,
+        min: Some(0),
+        hosts: vec!["a.example.com".into()],
+        ..Default::default()
+    };
+    let patch = Patch::Merge(json!({"status": status}));
+    typed.patch_status("hello", &PatchParams::default(), &patch).await.expect("a status");
+
+    let request = http::Request::get("/apis/zeroscale.dev/v1alpha1/namespaces/default/zeroscalers")
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .expect("a request");
+    let table: Value = client.request(request).await.expect("a table");
+    let names: Vec<&str> = table["columnDefinitions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|column| column["name"].as_str())
+        .collect();
+    assert_eq!(names[..9], ["Name", "Target", "Hosts", "Min", "Max", "Pods", "State", "Ready", "Age"]);
+    let cells = table["rows"][0]["cells"].clone();
+    assert_eq!(
+        cells.as_array().map(|cells| cells[..8].to_vec()),
+        Some(
+            json!(["hello", "hello", "[\"a.example.com\"]", 0, null, null, "Asleep", "Unknown"])
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        )
+    );
+    server.shutdown().await;
+}
