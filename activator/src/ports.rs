@@ -12,6 +12,7 @@ use crate::layers::report::Report;
 use crate::layers::request_log::RequestLog;
 use crate::layers::timeouts::Timeouts;
 use crate::registry::ports::WorkloadPort;
+use activator_core::contract::Contract;
 use activator_net::{Carries, PortIdentity, PortListeners, Server};
 use common_api::zeroscaler;
 use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
@@ -44,8 +45,8 @@ impl Ports {
 
 /// What comes to a port.
 fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnector> {
-    if let Some(port) = port.downcast_ref::<WorkloadPort>() {
-        return carries_for(port, connections);
+    if let Ok(port) = port.clone().downcast::<WorkloadPort>() {
+        return carries_for(&port, connections);
     }
     let Some(port) = port.downcast_ref::<Port>() else { return Carries::Http };
     let connector = || connections.of(port.workload.clone(), port.pod_port);
@@ -57,11 +58,14 @@ fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnec
 }
 
 /// What comes to a port that the registry knows; HTTP as long as its workload is not known, which is refused then.
-fn carries_for(port: &WorkloadPort, connections: &Connections) -> Carries<PortConnector> {
+fn carries_for(port: &Arc<WorkloadPort>, connections: &Connections) -> Carries<PortConnector> {
     let Some(revision) = connections.registry().by_port(port) else { return Carries::Http };
     let live = revision.live();
+    if live.contract == Contract::QueueProxy {
+        return Carries::Http; // It speaks nothing else.
+    }
     let Some(said) = live.ports.iter().find(|said| port.is(said)) else { return Carries::Http };
-    let connector = || connections.of(Arc::new(revision.key.clone()), said.pod_port);
+    let connector = || connections.known(Arc::new(revision.key.clone()), port.clone());
     match said.protocol {
         zeroscaler::PortProtocol::Http1 | zeroscaler::PortProtocol::H2c => Carries::Http,
         zeroscaler::PortProtocol::Auto => Carries::Auto { connector: connector() },

@@ -22,9 +22,11 @@ use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::{Queued, Refused};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::Registry;
+use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
+use activator_core::Destination;
 use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
 use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd};
@@ -65,8 +67,16 @@ struct Shared {
 pub(crate) struct PortConnector {
     shared: Arc<Shared>,
     workload: Arc<RevisionKey>,
-    /// The pod's port; none: the one that the pods are listed with.
-    pod_port: Option<u16>,
+    leads: Leads,
+}
+
+/// Where a port leads at a pod.
+#[derive(Clone)]
+enum Leads {
+    /// To this port, or to the one that the pods are listed with.
+    To(Option<u16>),
+    /// To what the registry says of it, pod by pod.
+    AsKnown(Arc<WorkloadPort>),
 }
 
 /// What a relayed connection occupies.
@@ -96,7 +106,12 @@ impl Connections {
 
     /// For the connections of one port.
     pub(crate) fn of(&self, workload: Arc<RevisionKey>, pod_port: Option<u16>) -> PortConnector {
-        PortConnector { shared: self.shared.clone(), workload, pod_port }
+        PortConnector { shared: self.shared.clone(), workload, leads: Leads::To(pod_port) }
+    }
+
+    /// The same for one that the registry knows.
+    pub(crate) fn known(&self, workload: Arc<RevisionKey>, port: Arc<WorkloadPort>) -> PortConnector {
+        PortConnector { shared: self.shared.clone(), workload, leads: Leads::AsKnown(port) }
     }
 }
 
@@ -151,12 +166,23 @@ impl PortConnector {
     }
 
     fn revision(&self) -> Result<Arc<Revision>, Refusal> {
+        if let Leads::AsKnown(port) = &self.leads {
+            return self.shared.registry.by_port(port).ok_or(Refusal::NotServed);
+        }
         self.shared.registry.by_key(self.workload.namespace(), self.workload.name()).ok_or_else(|| {
             match self.shared.readiness.is_synced() {
                 true => Refusal::NoRevision { name: self.workload.to_string() },
                 false => Refusal::NotSynced,
             }
         })
+    }
+
+    /// Where at a pod; none: the pod has no such port.
+    fn target(&self, revision: &Revision, pod: &Destination) -> Option<SocketAddr> {
+        match &self.leads {
+            Leads::To(port) => Some(SocketAddr::new(pod.address().ip(), port.unwrap_or(pod.address().port()))),
+            Leads::AsKnown(port) => revision.address_of(pod, Some(port)),
+        }
     }
 
     /// Waits for a place, and connects to one pod after the other, until one has accepted.
@@ -174,7 +200,8 @@ impl PortConnector {
             let released = Instant::now();
             let pod = permit.destination().address();
             let pool = self.shared.pools.get(pod, revision.key.namespace());
-            let error = match pool.connect_tcp(self.pod_port).await {
+            let target = self.target(&revision, permit.destination()).ok_or(Refusal::NotServed)?;
+            let error = match pool.connect_tcp(Some(target.port())).await {
                 Ok(end) => {
                     if cold {
                         report_cold_start(self.shared.on_cold_start.as_ref(), &revision, received, released);
@@ -183,8 +210,7 @@ impl PortConnector {
                 }
                 Err(error) => error,
             };
-            let is_judged = self.pod_port.is_none_or(|port| port == pod.port());
-            if !is_judged && error.kind() == ErrorKind::ConnectionRefused {
+            if target != pod && error.kind() == ErrorKind::ConnectionRefused {
                 admitted = permit.give_up_pod();
                 sleep((received.elapsed() / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)).await;
                 continue;

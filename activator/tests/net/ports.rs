@@ -1,6 +1,8 @@
 //! Workloads' own ports: whoever connects there means that workload, whatever is said.
 
-use crate::rig::{Answer, Pod, Rig, backend, http1_client, key, own_address, patient, read_to_end, until_async, write};
+use crate::rig::{
+    Answer, Pod, Rig, backend, http1_client, key, listen, own_address, patient, read_to_end, until_async, write,
+};
 use activator::discovery::{Event, Listing, Port, Spec};
 use bytes::Bytes;
 use common::RevisionKey;
@@ -11,6 +13,7 @@ use common_api::zeroscaler::PortProtocol;
 use http::{Request, StatusCode};
 use http_body_util::Empty;
 use std::net::{IpAddr, SocketAddr};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 /// The first of the numbers; no other process has this address.
@@ -131,6 +134,33 @@ async fn a_workload_with_several_ports_is_reached_by_each() {
     rig.tell(Event::Pods { key: key("app"), listing }).await;
     for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
         assert_eq!(ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await.body, text);
+    }
+}
+
+/// Goal: so does a connection that is no HTTP, to the port of that name at that pod; where only TCP comes, HTTP is passed on
+/// as it is.
+#[tokio::test]
+async fn a_connection_is_led_to_its_port_of_the_pod() {
+    let (rig, ip) = rig().await;
+    let (web, database) = (id("web", 80), id("database", 5432));
+    let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
+    let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
+    let spec = Spec { uid: "u-app".to_owned(), ports, ..Spec::standalone("ns", backend("app")) };
+    rig.tell(Event::Revision(Box::new(spec))).await;
+    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", database, State::Held)]).await;
+    let (first, second) = (listen().await, listen().await);
+    let [first_at, second_at] = [&first, &second].map(|pod| pod.local_addr().expect("bound"));
+    let ports = [("web".to_owned(), first_at.port()), ("database".to_owned(), second_at.port())].into();
+    let not_ready = [first_at.into()].into();
+    let listing = Listing { not_ready, ports: [(first_at.ip(), ports)].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    for (number, pod, sent) in [(FIRST, first, "PING\r\n"), (FIRST + 1, second, "GET / HTTP/1.1\r\n\r\n")] {
+        let mut client = patient(TcpStream::connect((ip, number))).await.expect("bound");
+        write(&mut client, sent).await;
+        // Connections that end without a byte are probes'.
+        let mut read = vec![0; sent.len()];
+        while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut read)).await.is_err() {}
+        assert_eq!(read, sent.as_bytes());
     }
 }
 
