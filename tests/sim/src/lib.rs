@@ -25,6 +25,8 @@
 //!
 //! [`Without`] leaves one rule out; each then breaks its invariant.
 //!
+//! Port numbers have a simulation of their own: [`ports`].
+//!
 //! # The shell, by its contract
 //!
 //! What the autoscaler's shell adds to the rules is written down again here: queues of stats, attestation within 3 s,
@@ -57,6 +59,7 @@ mod metrics;
 mod model;
 mod pass;
 mod plan;
+pub mod ports;
 mod probe;
 mod process;
 mod reconcile;
@@ -80,12 +83,15 @@ pub struct Broken {
     pub at: Duration,
     /// The invariant, then what broke it.
     pub what: String,
+    /// What chooses the simulation on the command line.
+    pub options: &'static str,
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, at, what } = self;
-        write!(f, "seed {seed} at {:.3} s: {what}\n  replay: cargo run -p sim -- --seed {seed}", at.as_secs_f64())
+        let Self { seed, at, what, options } = self;
+        let at = at.as_secs_f64();
+        write!(f, "seed {seed} at {at:.3} s: {what}\n  replay: cargo run -p sim -- --seed {seed}{options}")
     }
 }
 
@@ -99,7 +105,7 @@ pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary
     let mut simulation = simulation::Simulation::new(seed, without, verbose);
     simulation.run();
     match simulation.broken {
-        Some((at, what)) => Err(Broken { seed, at, what }),
+        Some((at, what)) => Err(Broken { seed, at, what, options: "" }),
         None => Ok(simulation.summary),
     }
 }

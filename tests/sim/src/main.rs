@@ -1,22 +1,30 @@
-//! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without RULE` leaves a
-//! rule out.
+//! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without RULE` leaves a rule out,
+//! `--simulation ports` runs the one of port numbers.
 
-use sim::Without;
+use sim::{Broken, Without, ports};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE]\nrules: lease, guard, proof, attestation, doubt, contest";
+const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation ports]\n\
+                     rules: lease, guard, proof, attestation, doubt, contest\n\
+                     of ports: arbiter, ledger, proof, return, settle, list";
+
+#[derive(Clone, Copy)]
+enum Simulation {
+    Scale(Option<Without>),
+    Ports(Option<ports::Without>),
+}
 
 struct Arguments {
     seed: Option<u64>,
     seeds: u64,
     from: u64,
-    without: Option<Without>,
+    simulation: Simulation,
 }
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
-        Ok(Arguments { seed: Some(seed), without, .. }) => report(sim::run(seed, without, true).map(|summary| {
-            println!("held: {summary:#?}");
+        Ok(Arguments { seed: Some(seed), simulation, .. }) => report(one(seed, simulation, true).map(|summary| {
+            println!("held: {summary}");
         })),
         Ok(arguments) => report(many(&arguments)),
         Err(error) => {
@@ -26,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn report(outcome: Result<(), sim::Broken>) -> ExitCode {
+fn report(outcome: Result<(), Broken>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(broken) => {
@@ -36,23 +44,33 @@ fn report(outcome: Result<(), sim::Broken>) -> ExitCode {
     }
 }
 
+/// What happened in a run.
+fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Broken> {
+    Ok(match simulation {
+        Simulation::Scale(without) => format!("{:#?}", sim::run(seed, without, verbose)?),
+        Simulation::Ports(without) => format!("{:#?}", ports::run(seed, without, verbose)?),
+    })
+}
+
 /// Stops at the first seed that breaks a rule.
-fn many(arguments: &Arguments) -> Result<(), sim::Broken> {
-    let (mut events, mut pokes, mut patches) = (0, 0, 0);
+fn many(arguments: &Arguments) -> Result<(), Broken> {
+    let mut events = 0;
     for done in 1..=arguments.seeds {
-        let summary = sim::run(arguments.from + done - 1, arguments.without, false)?;
-        events += summary.events;
-        pokes += summary.pokes;
-        patches += summary.patches;
+        let seed = arguments.from + done - 1;
+        events += match arguments.simulation {
+            Simulation::Scale(without) => sim::run(seed, without, false)?.events,
+            Simulation::Ports(without) => ports::run(seed, without, false)?.events,
+        };
         if done % 500 == 0 || done == arguments.seeds {
-            println!("{done} seeds hold: {events} events, {pokes} pokes, {patches} patches");
+            println!("{done} seeds hold: {events} events");
         }
     }
     Ok(())
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut parsed = Arguments { seed: None, seeds: 200, from: 0, without: None };
+    let (mut parsed, mut rule, mut is_of_ports) =
+        (Arguments { seed: None, seeds: 200, from: 0, simulation: Simulation::Scale(None) }, None, false);
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number = || value.parse::<u64>().map_err(|error| format!("{name} {value:?}: {error}"));
@@ -60,19 +78,31 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seed" => parsed.seed = Some(number()?),
             "--seeds" => parsed.seeds = number()?,
             "--from" => parsed.from = number()?,
-            "--without" => {
-                parsed.without = Some(match value.as_str() {
-                    "lease" => Without::Lease,
-                    "guard" => Without::Guard,
-                    "proof" => Without::Proof,
-                    "attestation" => Without::Attestation,
-                    "doubt" => Without::Doubt,
-                    "contest" => Without::Contest,
-                    _ => return Err(format!("{name} {value:?}: there is no such rule")),
-                });
-            }
+            "--without" => rule = Some(value),
+            "--simulation" if value == "ports" => is_of_ports = true,
+            "--simulation" => return Err(format!("{name} {value:?}: there is no such simulation")),
             _ => return Err(format!("{name} is not an option")),
         }
     }
+    let unknown = |rule: &str| format!("--without {rule:?}: there is no such rule");
+    parsed.simulation = if is_of_ports {
+        let of =
+            |rule: &str| ports::Without::ALL.into_iter().find(|(name, _)| *name == rule).map(|(_, without)| without);
+        Simulation::Ports(rule.map(|rule| of(&rule).ok_or_else(|| unknown(&rule))).transpose()?)
+    } else {
+        Simulation::Scale(rule.map(|rule| without(&rule).ok_or_else(|| unknown(&rule))).transpose()?)
+    };
     Ok(parsed)
+}
+
+fn without(rule: &str) -> Option<Without> {
+    Some(match rule {
+        "lease" => Without::Lease,
+        "guard" => Without::Guard,
+        "proof" => Without::Proof,
+        "attestation" => Without::Attestation,
+        "doubt" => Without::Doubt,
+        "contest" => Without::Contest,
+        _ => return None,
+    })
 }

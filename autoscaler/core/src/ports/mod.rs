@@ -70,6 +70,8 @@ use std::time::Duration;
 
 /// How long an activator's answer lets its address be added to a slice.
 pub const PROOF_HOLDS: Duration = Duration::from_secs(30);
+/// How long an activator is taken for the process that has answered last.
+pub const IDENTIFIED_FOR: Duration = Duration::from_secs(10);
 /// A number on which something else has answered for so long is in use by another process.
 pub const FOREIGN_HOLDS: Duration = Duration::from_secs(10);
 /// A line whose workload has not been seen for so long is nobody's: views lag.

@@ -5,9 +5,9 @@
 //!
 //! An answer belongs to the process that gave it. What was answered at an address is forgotten with an answer of another
 //! instance, and as soon as the activator there is not ready or is gone: it may be started again, or the address be given
-//! to another pod.
+//! to another pod. Whoever does not hear of that in time asks each activator every [`IDENTIFIED_FOR`] who it is.
 
-use super::{Activator, FOREIGN_HOLDS, PROOF_HOLDS, Serving};
+use super::{Activator, FOREIGN_HOLDS, IDENTIFIED_FOR, PROOF_HOLDS, Serving};
 use common::ports::answer::Listening;
 use common::ports::ledger::State;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +54,8 @@ struct Process {
     instance: Option<String>,
     /// What was asked before concerns another one.
     since: Instant,
+    /// When it was asked last and has said which one it is.
+    identified: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +69,8 @@ struct Answered {
 impl Proofs {
     /// Takes an answer to a probe that was sent then. What is silent changes nothing: whoever asks may be cut off.
     pub fn record(&mut self, address: IpAddr, number: u16, answer: Answer, sent: Instant) {
-        let process = self.processes.entry(address).or_insert(Process { instance: None, since: sent });
+        let process =
+            self.processes.entry(address).or_insert(Process { instance: None, since: sent, identified: sent });
         let known = self.answers.get(&(address, number));
         if answer == Answer::Silent || sent < process.since || known.is_some_and(|known| known.sent > sent) {
             return;
@@ -75,6 +78,7 @@ impl Proofs {
         if let Answer::Ours(listening) = &answer {
             let is_another = process.instance.as_ref().is_some_and(|instance| *instance != listening.instance);
             process.instance = Some(listening.instance.clone());
+            process.identified = process.identified.max(sent);
             if is_another {
                 process.since = sent;
                 self.answers.retain(|(at, _), answered| *at != address || answered.sent >= sent);
@@ -94,11 +98,23 @@ impl Proofs {
         self.answers.retain(|(address, number), _| running.contains(address) && is_number(*number));
         for (address, process) in &mut self.processes {
             if !running.contains(address) {
-                *process = Process { instance: None, since: now };
+                *process = Process { instance: None, since: now, identified: now };
             }
         }
         let exists = |address: &IpAddr| activators.iter().any(|activator| activator.address == *address);
         self.processes.retain(|address, _| exists(address));
+    }
+
+    /// Whom to ask, on any number, since it has not said for [`IDENTIFIED_FOR`] which process it is: it may have been
+    /// started again without anybody having seen it not ready.
+    pub fn unidentified(&self, now: Instant) -> Vec<(IpAddr, u16)> {
+        let is_due = |process: &Process| process.instance.is_some() && now >= process.identified + IDENTIFIED_FOR;
+        let due = self.processes.iter().filter(|(_, process)| is_due(process));
+        let number = |address: IpAddr| {
+            let mut answers = self.answers.range((address, 0)..=(address, u16::MAX));
+            answers.find(|(_, answered)| matches!(answered.answer, Answer::Ours(_))).map(|(key, _)| *key)
+        };
+        due.filter_map(|(address, _)| number(*address)).collect()
     }
 
     /// What is known, for the workload of this uid.

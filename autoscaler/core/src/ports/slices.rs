@@ -6,10 +6,13 @@
 //! |---|---|---|
 //! | is not in its Service, or is neither ready nor still serving on its way out | | no |
 //! | is ready | proven | yes |
-//! | | is in the slices now, and nothing speaks against it | stays |
+//! | | is in the slices now, ready, and nothing speaks against it | stays |
 //! | | else is in the slices under a former number that is still open | stays there, until the new one is proven |
 //! | | else | no; it is asked |
 //! | is on its way out and serves | is in the slices now | stays, not ready |
+//!
+//! An address that is not ready in the slices is one that was on its way out. If there is a ready activator now, it is
+//! another, and has to be proven.
 //!
 //! What speaks against it: a refused connection, or an answer for another workload or of something else. That nothing
 //! was heard does not: who asks may be the one that is cut off.
@@ -65,7 +68,7 @@ pub struct Port<'a> {
     /// Numbers that it had and that are open.
     pub former: &'a [u16],
     /// Where its slices lead now, as they were read together with their version.
-    pub listed: &'a [(IpAddr, u16)],
+    pub listed: &'a [Listed],
 }
 
 /// What follows.
@@ -82,8 +85,11 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
     let mut endpoints = Endpoints::default();
     for Activator { address, serving } in activators.iter().copied() {
         let verdict = |number: u16| proofs.verdict(address, number, port.uid, now);
-        let stays = |number: &u16| port.listed.contains(&(address, *number)) && verdict(*number) != Verdict::Denied;
         let is_ready = serving == Serving::Ready;
+        let is_listed = |number: u16| {
+            port.listed.iter().any(|at| (at.address, at.number) == (address, number) && (at.ready || !is_ready))
+        };
+        let stays = |number: &u16| is_listed(*number) && verdict(*number) != Verdict::Denied;
         let proven = port.number.filter(|number| is_ready && verdict(*number) == Verdict::Proven);
         if let Some(number) = port.number.filter(|number| is_ready && verdict(*number) != Verdict::Proven) {
             let is_known = stays(&number) && verdict(number) == Verdict::Listens;

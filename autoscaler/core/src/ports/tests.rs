@@ -252,8 +252,12 @@ fn ten_thousand_births_are_twenty_writes() {
 const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const B: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
 
+fn listening(instance: &str, uid: &str, state: State) -> Listening {
+    Listening { instance: instance.to_owned(), uid: uid.to_owned(), state }
+}
+
 fn ours(instance: &str, uid: &str, state: State) -> Answer {
-    Answer::Ours(Listening { instance: instance.to_owned(), uid: uid.to_owned(), state })
+    Answer::Ours(listening(instance, uid, state))
 }
 
 fn activators(list: &[(IpAddr, Serving)]) -> Vec<Activator> {
@@ -291,6 +295,8 @@ fn an_answer_is_its_process_and_holds_for_a_while() {
     proofs.record(A, 101, held("3"), at(10));
     assert_eq!(proofs.verdict(A, 100, "a", at(10)), Verdict::Unknown, "a new process must answer anew");
     assert_eq!(proofs.verdict(A, 101, "a", at(10)), Verdict::Proven);
+    assert_eq!(proofs.unidentified(at(19)), []);
+    assert_eq!(proofs.unidentified(at(20)), [(A, 101)], "it may be another process by now");
     proofs.follow(&activators(&[(A, Serving::Terminating)]), |number| number == 101, at(11));
     assert_eq!(proofs.verdict(A, 101, "a", at(11)), Verdict::Proven);
     proofs.follow(&activators(&[(A, Serving::No)]), |_| true, at(12));
@@ -347,13 +353,19 @@ fn an_address_is_listed_where_it_listens() {
     for (case, serving, answers, listed, expected, ask) in rows {
         let mut proofs = Proofs::default();
         answers.iter().for_each(|(number, answer)| proofs.record(A, *number, answer.clone(), now));
-        let listed: Vec<_> = listed.iter().map(|number| (A, *number)).collect();
+        let listed: Vec<_> = listed.iter().map(|number| Listed { address: A, number: *number, ready: true }).collect();
         let port = slices::Port { uid: "a", number: Some(100), former: &[90], listed: &listed };
         let found = endpoints(&port, &activators(&[(A, serving)]), &proofs, now);
         let expected: Vec<_> =
             expected.map(|(number, ready)| Listed { address: A, number, ready }).into_iter().collect();
         assert_eq!(found.listed, expected, "{case}");
         assert_eq!(found.ask, ask.iter().map(|number| (A, *number)).collect::<Vec<_>>(), "{case}");
+        let leaving: Vec<_> = listed.iter().map(|at| Listed { ready: false, ..*at }).collect();
+        let port = slices::Port { listed: &leaving, ..port };
+        let found = endpoints(&port, &activators(&[(A, serving)]), &proofs, now).listed;
+        let is_proven = matches!(answers, [(100, Answer::Ours(answer))] if *answer == listening("1", "a", State::Held));
+        let stays = expected.iter().all(|at| is_proven || !at.ready);
+        assert_eq!(found, if stays { expected } else { vec![] }, "{case}: listed as one on its way out");
         let gone = endpoints(&port, &[], &proofs, now);
         assert_eq!(gone.listed, [], "{case}: an activator that is gone");
     }

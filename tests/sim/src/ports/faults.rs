@@ -1,0 +1,279 @@
+//! What the seed does to the cluster while it runs: to workloads, to processes, to what stands between them.
+
+use super::TROUBLE;
+use super::model::{Event, Id, Object, Scaler, ToProxy};
+use super::world::{BUCKETS, WORKLOADS, World};
+use common::config::PortRange;
+use common::ports::ledger::PortId;
+use rand::RngExt;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Numbers that there are, more or less; a few more than are asked for.
+const NUMBERS: u16 = 14;
+/// The ledger's maps meet here.
+const BORDER: u16 = 20_500;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fault {
+    /// A workload is made, unless there is one; with the status of a former one.
+    Birth {
+        workload: usize,
+        restored: bool,
+    },
+    /// It is deleted, and given back.
+    Delete(usize),
+    /// Its finalizer is taken away, and it is gone at once.
+    Force(usize),
+    /// Slices of an object that is gone are collected.
+    Collect(usize, String),
+    /// Its Service's ports change.
+    EditPorts(usize),
+    /// Somebody writes into a status, or puts a former one back.
+    EditStatus(usize),
+    EditRange,
+    CrashOwner(usize),
+    PauseOwner(usize),
+    /// It hears nothing of changes.
+    StallOwner(usize),
+    /// It hears nothing of slices, for longer than a number takes to be closed.
+    BlindOwner(usize),
+    /// It reaches no activator.
+    CutOwner(usize),
+    /// Another one owns a bucket, and the former one learns of it at the end.
+    HandOver {
+        bucket: usize,
+        to: usize,
+    },
+    /// For a moment nobody does.
+    Vacate(usize),
+    SlowWrites,
+    LoseAnswers,
+    CrashProxy(usize),
+    /// It goes in order; another one comes.
+    RollProxy(usize),
+    PauseProxy(usize),
+    StallProxy(usize),
+    /// Another process of the pod listens on a number, if it is free.
+    Take(usize, u16),
+}
+
+impl World {
+    pub(super) fn plan_faults(&mut self) {
+        for workload in 0..WORKLOADS {
+            let at = Duration::from_millis(self.rng.random_range(1000..20_000));
+            self.at(at, Event::Fault(Fault::Birth { workload, restored: false }));
+        }
+        for _ in 0..self.rng.random_range(20..60) {
+            let fault = self.fault();
+            let at = Duration::from_millis(self.rng.random_range(5_000..TROUBLE.as_millis() as u64 - 65_000));
+            self.at(at, Event::Fault(fault));
+        }
+    }
+
+    fn fault(&mut self) -> Fault {
+        let owner = self.rng.random_range(0..self.owners.len());
+        let proxy = self.rng.random_range(0..self.proxies.len());
+        let (workload, bucket) = (self.rng.random_range(0..WORKLOADS), self.rng.random_range(0..BUCKETS));
+        match self.rng.random_range(0..31) {
+            0..=3 => Fault::Birth { workload, restored: self.rng.random_bool(0.5) },
+            4 | 5 => Fault::Delete(workload),
+            6 => Fault::Force(workload),
+            7 | 8 => Fault::EditPorts(workload),
+            9 | 10 => Fault::EditStatus(workload),
+            11 => Fault::EditRange,
+            12 => Fault::CrashOwner(owner),
+            13 | 14 => Fault::PauseOwner(owner),
+            15 | 16 => Fault::StallOwner(owner),
+            17 => Fault::CutOwner(owner),
+            18..=20 => Fault::HandOver { bucket, to: owner },
+            21 => Fault::Vacate(bucket),
+            22 => Fault::SlowWrites,
+            23 => Fault::LoseAnswers,
+            24 => Fault::CrashProxy(proxy),
+            25 => Fault::RollProxy(proxy),
+            26 => Fault::PauseProxy(proxy),
+            27 => Fault::StallProxy(proxy),
+            28 | 29 => Fault::BlindOwner(owner),
+            _ => Fault::Take(proxy, BORDER - NUMBERS + self.rng.random_range(0..2 * NUMBERS)),
+        }
+    }
+
+    pub(super) fn begin(&mut self, fault: Fault) {
+        self.say(|| format!("FAULT {fault:?}"));
+        let mut lasts = Duration::from_millis(self.rng.random_range(500..60_000));
+        match fault {
+            Fault::Birth { workload, restored } => self.give_birth(workload, restored),
+            Fault::Delete(workload) => {
+                if let Some(scaler) = self.scaler(workload) {
+                    self.put(Id::Workload(workload), Object::Workload(Scaler { deleting: true, ..scaler }));
+                }
+            }
+            Fault::Force(workload) => {
+                if let Some(scaler) = self.scaler(workload) {
+                    self.put(Id::Workload(workload), Object::Gone);
+                    self.collect_soon(workload, scaler.uid);
+                }
+            }
+            Fault::Collect(workload, ref uid) => {
+                let slices = self.objects.get(&Id::Slices(workload));
+                if matches!(slices, Some((_, Object::Slices(slices))) if slices.uid == *uid) {
+                    self.put(Id::Slices(workload), Object::Gone);
+                }
+            }
+            Fault::EditPorts(workload) => self.edit_ports(workload),
+            Fault::EditStatus(workload) => self.edit_status(workload),
+            Fault::EditRange => self.edit_range(),
+            Fault::CrashOwner(index) => self.owners[index].die(),
+            Fault::PauseOwner(index) => self.owners[index].paused = true,
+            Fault::StallOwner(index) => self.owners[index].stalled_until = self.now + lasts,
+            Fault::BlindOwner(index) => {
+                lasts = Duration::from_secs(self.rng.random_range(60..200));
+                self.owners[index].blind_until = self.now + lasts;
+            }
+            Fault::CutOwner(index) => self.owners[index].cut = true,
+            Fault::HandOver { bucket, to } => {
+                lasts /= 2;
+                if !self.owners[to].down {
+                    self.owners[to].owns.insert(bucket);
+                }
+            }
+            Fault::Vacate(bucket) => self.owners.iter_mut().for_each(|owner| _ = owner.owns.remove(&bucket)),
+            Fault::SlowWrites => self.slow = true,
+            Fault::LoseAnswers => self.lossy = true,
+            Fault::CrashProxy(index) => {
+                lasts /= 6;
+                self.proxies[index].die();
+                self.publish_soon();
+            }
+            Fault::RollProxy(index) if !self.proxies[index].down && !self.proxies[index].terminating => {
+                self.proxies[index].terminating = true;
+                let life = self.proxies[index].life;
+                let drains = Duration::from_millis(self.rng.random_range(20_000..40_000));
+                self.at(drains, Event::ToProxy(index, life, ToProxy::Exit));
+                self.publish_soon();
+            }
+            Fault::PauseProxy(index) => {
+                lasts /= 3;
+                self.proxies[index].paused = true;
+            }
+            Fault::StallProxy(index) => self.proxies[index].stalled_until = self.now + lasts,
+            Fault::Take(index, number) if !self.proxies[index].sockets.contains(&number) => {
+                self.proxies[index].foreign.insert(number);
+            }
+            Fault::RollProxy(_) | Fault::Take(..) => {}
+        }
+        self.at(lasts, Event::End(fault));
+    }
+
+    pub(super) fn end(&mut self, fault: Fault) {
+        match fault {
+            Fault::CrashOwner(index) if self.owners[index].down => self.start_owner(index),
+            Fault::PauseOwner(index) => {
+                let owner = &mut self.owners[index];
+                owner.paused = false;
+                let life = owner.life;
+                for what in std::mem::take(&mut owner.backlog) {
+                    self.at(Duration::ZERO, Event::ToOwner(index, life, what));
+                }
+            }
+            Fault::CutOwner(index) => self.owners[index].cut = false,
+            Fault::HandOver { bucket, to } if self.owners[to].owns.contains(&bucket) => {
+                let others = self.owners.iter_mut().enumerate().filter(|(index, _)| *index != to);
+                others.for_each(|(_, owner)| _ = owner.owns.remove(&bucket));
+            }
+            Fault::SlowWrites => self.slow = false,
+            Fault::LoseAnswers => self.lossy = false,
+            Fault::CrashProxy(index) | Fault::RollProxy(index) if self.proxies[index].down => self.start_proxy(index),
+            Fault::PauseProxy(index) => {
+                let proxy = &mut self.proxies[index];
+                proxy.paused = false;
+                let life = proxy.life;
+                for what in std::mem::take(&mut proxy.backlog) {
+                    self.at(Duration::ZERO, Event::ToProxy(index, life, what));
+                }
+            }
+            Fault::Take(index, number) => _ = self.proxies[index].foreign.remove(&number),
+            _ => {}
+        }
+    }
+
+    /// Buckets that nobody owns are somebody's soon.
+    pub(super) fn balance(&mut self) {
+        for bucket in 0..BUCKETS {
+            let up: Vec<usize> = (0..self.owners.len()).filter(|index| !self.owners[*index].down).collect();
+            if up.iter().any(|index| self.owners[*index].owns.contains(&bucket)) || up.is_empty() {
+                continue;
+            }
+            let index = up[self.rng.random_range(0..up.len())];
+            self.owners[index].owns.insert(bucket);
+        }
+        self.at(Duration::from_secs(5), Event::Balance);
+    }
+
+    pub(super) fn scaler(&self, workload: usize) -> Option<Scaler> {
+        match self.objects.get(&Id::Workload(workload)) {
+            Some((_, Object::Workload(scaler))) => Some(scaler.clone()),
+            _ => None,
+        }
+    }
+
+    fn give_birth(&mut self, workload: usize, restored: bool) {
+        if self.scaler(workload).is_some() {
+            return;
+        }
+        self.births += 1;
+        self.summary.births += 1;
+        let mut ports = vec![PortId { name: "http".to_owned(), port: 80 }];
+        if self.rng.random_bool(0.2) {
+            ports.push(PortId { name: "admin".to_owned(), port: 81 });
+        }
+        let former = self.backups.iter().rev().find(|(of, _)| *of == workload);
+        let status = former.filter(|_| restored).map(|(_, status)| status.clone()).unwrap_or_default();
+        let uid = format!("{workload}-{}", self.births);
+        self.put(Id::Workload(workload), Object::Workload(Scaler { uid, ports, status, deleting: false }));
+    }
+
+    /// Slices whose owner is gone are collected, also those that somebody writes who has not heard of it.
+    pub(super) fn collect_soon(&mut self, workload: usize, uid: String) {
+        let delay = Duration::from_millis(self.rng.random_range(500..30_000));
+        self.at(delay, Event::Fault(Fault::Collect(workload, uid)));
+    }
+
+    fn edit_ports(&mut self, workload: usize) {
+        let Some(mut scaler) = self.scaler(workload).filter(|scaler| !scaler.deleting) else { return };
+        match self.rng.random_range(0..3) {
+            0 => scaler.ports[0].name = if scaler.ports[0].name == "http" { "web".into() } else { "http".into() },
+            1 => scaler.ports[0].port = if scaler.ports[0].port == 80 { 8080 } else { 80 },
+            _ if scaler.ports.len() > 1 => _ = scaler.ports.pop(),
+            _ => scaler.ports.push(PortId { name: "admin".to_owned(), port: 81 }),
+        }
+        self.put(Id::Workload(workload), Object::Workload(scaler));
+    }
+
+    fn edit_status(&mut self, workload: usize) {
+        let Some(scaler) = self.scaler(workload) else { return };
+        self.backups.push_back((workload, scaler.status.clone()));
+        let former = self.backups.iter().find(|(of, _)| *of == workload).map(|(_, status)| status.clone());
+        let status = match former.filter(|_| self.rng.random_bool(0.5)) {
+            Some(former) => former,
+            None => {
+                let others: Vec<u16> = (0..WORKLOADS)
+                    .filter_map(|other| self.scaler(other))
+                    .flat_map(|other| other.status.into_values().collect::<Vec<_>>())
+                    .collect();
+                let any = BORDER - NUMBERS + self.rng.random_range(0..2 * NUMBERS);
+                let number = if others.is_empty() { any } else { others[self.rng.random_range(0..others.len())] };
+                scaler.ports.iter().map(|port| (port.name.clone(), number)).collect::<BTreeMap<_, _>>()
+            }
+        };
+        self.put(Id::Workload(workload), Object::Workload(Scaler { status, ..scaler }));
+    }
+
+    /// Around the border of two maps.
+    pub(super) fn edit_range(&mut self) {
+        let first = BORDER - self.rng.random_range(0..NUMBERS);
+        let range = PortRange { first, last: first + NUMBERS - 1 };
+        self.put(Id::Range, Object::Range(range));
+    }
+}

@@ -1,0 +1,137 @@
+//! What must hold, judged from the truth of the model and never from what a process believes.
+
+use super::model::{Id, Object, Slices, ledger_of, proxy_at};
+use super::world::{WORKLOADS, World};
+use autoscaler_core::ports::Listed;
+use common::ports::ledger::State;
+use rand::RngExt;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl World {
+    /// One workload for each number, and no slice that leads to a closed port.
+    pub(super) fn judge_numbers(&mut self) {
+        let mut owners: BTreeMap<u16, String> = BTreeMap::new();
+        let mut doubles = Vec::new();
+        let mut claim = |number: u16, uid: &str, what: &dyn Fn() -> String| match owners.get(&number) {
+            Some(other) if other != uid => {
+                doubles
+                    .push(format!("one workload for each number: {number} is {other}'s, and {uid}'s for {}", what()));
+            }
+            Some(_) => {}
+            None => _ = owners.insert(number, uid.to_owned()),
+        };
+        for (id, (_, object)) in &self.objects {
+            match object {
+                Object::Block(ledger) => {
+                    ledger.iter().for_each(|(number, entry)| claim(*number, &entry.uid, &|| "the ledger".to_owned()));
+                }
+                Object::Slices(slices) => {
+                    let numbers = slices.ports.values().flatten().map(|listed| listed.number);
+                    numbers.for_each(|number| claim(number, &slices.uid, &|| format!("{id:?}")));
+                }
+                _ => {}
+            }
+        }
+        for (index, proxy) in self.proxies.iter().enumerate() {
+            for number in &proxy.sockets {
+                if let Some(entry) = proxy.serves(*number) {
+                    claim(*number, &entry.uid, &|| format!("activator {index}"));
+                }
+            }
+        }
+        let closed = (0..WORKLOADS).find_map(|workload| {
+            let Some((_, Object::Slices(slices))) = self.objects.get(&Id::Slices(workload)) else { return None };
+            let wrong = |listed: &&Listed| self.closed(listed, &slices.uid).is_some();
+            slices.ports.values().flatten().find(wrong).map(|listed| (workload, *listed, slices.uid.clone()))
+        });
+        if let Some(double) = doubles.pop() {
+            self.break_rule(double);
+        }
+        if let Some((workload, listed, uid)) = closed {
+            let why = self.closed(&listed, &uid).unwrap_or_default();
+            self.break_rule(format!("no slice leads to a closed port: {listed:?} of workload {workload}: {why}"));
+        }
+    }
+
+    /// Why an address in a slice does not lead to its workload; none: it does, or the activator has died or stands still.
+    fn closed(&self, listed: &Listed, uid: &str) -> Option<String> {
+        let proxy = &self.proxies[proxy_at(listed.address)];
+        if proxy.down || !proxy.ready {
+            return None;
+        }
+        // Taken while the process before was dead: nobody could know.
+        if proxy.could_not_bind(listed.number) {
+            return None;
+        }
+        match proxy.serves(listed.number) {
+            Some(entry) if entry.uid == uid => None,
+            Some(entry) => Some(format!("it is {}'s there", entry.uid)),
+            None => Some("nobody listens there".to_owned()),
+        }
+    }
+
+    /// A client comes to a node and goes where that node's copy of some slices leads.
+    pub(super) fn connect(&mut self) {
+        let (node, workload) = (self.rng.random_range(0..self.nodes.len()), self.rng.random_range(0..WORKLOADS));
+        let Some((_, Object::Slices(Slices { uid, ports }))) = self.nodes[node].get(&workload) else { return };
+        let all: Vec<Listed> = ports.values().flatten().copied().collect();
+        let ready: Vec<Listed> = all.iter().copied().filter(|listed| listed.ready).collect();
+        let from = if ready.is_empty() { all } else { ready };
+        if from.is_empty() {
+            return;
+        }
+        let (listed, uid) = (from[self.rng.random_range(0..from.len())], uid.clone());
+        if let Some(why) = self.closed(&listed, &uid) {
+            return self.break_rule(format!(
+                "no slice leads to a closed port: a client of workload {uid} comes to {listed:?} by node {node}: {why}"
+            ));
+        }
+        match self.proxies[proxy_at(listed.address)].serves(listed.number) {
+            Some(_) => self.summary.connections += 1,
+            None => self.summary.unreachable += 1,
+        }
+    }
+
+    /// In peace it comes to rest.
+    pub(super) fn judge_rest(&mut self) {
+        let ledger = ledger_of(&self.objects);
+        let Some((_, Object::Range(range))) = self.objects.get(&Id::Range) else { return };
+        let mut live = BTreeSet::new();
+        for workload in 0..WORKLOADS {
+            let Some(scaler) = self.scaler(workload) else { continue };
+            live.insert(scaler.uid.clone());
+            let held = ledger.iter().filter(|(_, entry)| entry.uid == scaler.uid && entry.state == State::Held);
+            let held: BTreeMap<&str, u16> = held.map(|(number, entry)| (entry.port.name.as_str(), *number)).collect();
+            let slices = match self.objects.get(&Id::Slices(workload)) {
+                Some((_, Object::Slices(slices))) if slices.uid == scaler.uid => slices.ports.clone(),
+                _ => BTreeMap::new(),
+            };
+            let names: BTreeSet<&str> = scaler.ports.iter().map(|port| port.name.as_str()).collect();
+            let is_right = |name: &&str| {
+                let Some(number) = held.get(name) else { return false };
+                let listed = slices.get(*name).map(Vec::as_slice).unwrap_or_default();
+                range.contains(*number)
+                    && scaler.status.get(*name) == Some(number)
+                    && listed.len() == self.proxies.len()
+                    && listed.iter().all(|listed| listed.number == *number && listed.ready)
+            };
+            if scaler.deleting || held.len() != names.len() || !names.iter().all(is_right) {
+                return self.break_rule(format!(
+                    "in peace it comes to rest: {scaler:?} of {range} has {held:?} and {slices:?}"
+                ));
+            }
+        }
+        let left = ledger.iter().find(|(_, entry)| entry.state != State::Held || !live.contains(&entry.uid));
+        if let Some((number, entry)) = left {
+            self.break_rule(format!("in peace it comes to rest: {number} is left as {entry}"));
+        }
+    }
+
+    /// Keeps the first broken rule.
+    pub(super) fn break_rule(&mut self, what: String) {
+        if self.broken.is_none() {
+            self.say(|| format!("BROKEN {what}"));
+            self.broken = Some((self.now, what));
+        }
+    }
+}

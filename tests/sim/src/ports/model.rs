@@ -1,0 +1,166 @@
+//! What the API server of this model stores, and what happens.
+
+use autoscaler_core::ports::{Activator, Answer, Change, Listed};
+use common::RevisionKey;
+use common::config::PortRange;
+use common::ports::ledger::{Block, Ledger, PortId};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Id {
+    Block(Block),
+    Workload(usize),
+    Slices(usize),
+    Activators,
+    Range,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Object {
+    Block(Ledger),
+    Workload(Scaler),
+    Slices(Slices),
+    Activators(Vec<Activator>),
+    Range(PortRange),
+    /// It was deleted, or never was.
+    Gone,
+}
+
+/// A ZeroScaler and the ports of its Service.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scaler {
+    pub(super) uid: String,
+    pub(super) ports: Vec<PortId>,
+    /// By port name.
+    pub(super) status: BTreeMap<String, u16>,
+    /// Somebody deletes it, and the finalizer keeps it.
+    pub(super) deleting: bool,
+}
+
+/// All slices of one Service.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Slices {
+    /// Their owner's.
+    pub(super) uid: String,
+    pub(super) ports: BTreeMap<String, Vec<Listed>>,
+}
+
+pub(super) type Objects = BTreeMap<Id, (u64, Object)>;
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Something reaches a process, in the life that it was meant for.
+    ToOwner(usize, u32, ToOwner),
+    ToProxy(usize, u32, ToProxy),
+    /// A write reaches the API server.
+    Write {
+        by: usize,
+        life: u32,
+        id: Id,
+        base: u64,
+        object: Object,
+        /// Lines of the ledger, for who writes over what stands there.
+        lines: Vec<Change>,
+    },
+    /// A list of slices is read, for lines that are to change only if no slice has their number.
+    List {
+        by: usize,
+        life: u32,
+        block: Block,
+        base: u64,
+        changes: Vec<Change>,
+    },
+    /// A probe reaches an activator.
+    Probe {
+        by: usize,
+        life: u32,
+        address: usize,
+        number: u16,
+        sent: Duration,
+    },
+    /// A node learns of slices.
+    Learn {
+        node: usize,
+        workload: usize,
+        version: u64,
+        object: Object,
+    },
+    /// A client connects.
+    Connect,
+    /// The activators' Service notices what has become of them.
+    Publish,
+    Balance,
+    Fault(super::faults::Fault),
+    End(super::faults::Fault),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum ToOwner {
+    Listed,
+    Notify(Id),
+    Tick,
+    Pass,
+    Probed {
+        address: IpAddr,
+        number: u16,
+        answer: Answer,
+        sent: Duration,
+    },
+    Checked {
+        block: Block,
+        base: u64,
+        changes: Vec<Change>,
+    },
+    Written {
+        id: Id,
+        version: u64,
+        object: Object,
+    },
+    /// Refused for a newer version, or never answered.
+    Failed(Id),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum ToProxy {
+    Listed,
+    Notify(Id),
+    Bind,
+    Retry,
+    Ready,
+    Exit,
+}
+
+pub(super) fn address(proxy: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 1, proxy as u8))
+}
+
+pub(super) fn proxy_at(address: IpAddr) -> usize {
+    match address {
+        IpAddr::V4(address) => usize::from(address.octets()[3]),
+        IpAddr::V6(_) => usize::MAX,
+    }
+}
+
+pub(super) fn key(workload: usize) -> RevisionKey {
+    RevisionKey::new("default", format!("{workload}"))
+}
+
+pub(super) fn workload_of(key: &RevisionKey) -> usize {
+    key.name().parse().unwrap_or(usize::MAX)
+}
+
+pub(super) fn apply(ledger: &mut Ledger, change: &Change) {
+    match &change.entry {
+        Some(entry) => ledger.insert(change.number, entry.clone()),
+        None => ledger.remove(&change.number),
+    };
+}
+
+/// What all maps say together, in somebody's copy.
+pub(super) fn ledger_of(objects: &Objects) -> Ledger {
+    let maps =
+        objects.values().filter_map(|(_, object)| if let Object::Block(ledger) = object { Some(ledger) } else { None });
+    maps.flatten().map(|(number, entry)| (*number, entry.clone())).collect()
+}

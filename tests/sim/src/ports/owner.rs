@@ -1,0 +1,334 @@
+//! An autoscaler, as far as it owns numbers: the real plan, proofs and endpoints over copies of objects, and one write at
+//! a time for each object.
+
+use super::Without;
+use super::model::{Event, Id, Object, Objects, Scaler, Slices, ToOwner};
+use super::model::{address, apply, key, ledger_of, proxy_at, workload_of};
+use super::world::{BUCKETS, WORKLOADS, World};
+use autoscaler_core::ports::slices::{Port, endpoints};
+use autoscaler_core::ports::{
+    Activator, Answer, Change, Listed, Plan, Proofs, Retiring, Serving, View, Wanted, Workload, plan,
+};
+use common::config::PortRange;
+use common::ports::answer::Listening;
+use common::ports::ledger::{Block, Ledger, State};
+use common::ports::listeners::SETTLE;
+use rand::RngExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Longest wait for the answer to a write.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// From one probe on a number to the next.
+const PROBE_PERIOD: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Owner {
+    pub(super) life: u32,
+    pub(super) down: bool,
+    pub(super) paused: bool,
+    pub(super) backlog: Vec<ToOwner>,
+    pub(super) stalled_until: Duration,
+    /// It hears nothing of slices.
+    pub(super) blind_until: Duration,
+    /// It reaches no activator.
+    pub(super) cut: bool,
+    /// Buckets that it believes to own.
+    pub(super) owns: BTreeSet<usize>,
+    view: Objects,
+    is_synced: bool,
+    is_asked: bool,
+    proofs: Proofs,
+    retiring: Retiring,
+    probed: BTreeMap<(IpAddr, u16), Duration>,
+    /// Objects that are being written, and since when.
+    writing: BTreeMap<Id, Duration>,
+}
+
+impl Owner {
+    pub(super) fn die(&mut self) {
+        *self = Self { life: self.life + 1, down: true, ..Self::default() };
+    }
+}
+
+impl World {
+    pub(super) fn start_owner(&mut self, index: usize) {
+        let life = self.owners.get(index).map_or(0, |old| old.life);
+        let fresh = Owner { life, ..Owner::default() };
+        if index < self.owners.len() {
+            self.owners[index] = fresh
+        } else {
+            self.owners.push(fresh)
+        }
+        let delay = Duration::from_millis(self.rng.random_range(50..1000));
+        self.at(delay, Event::ToOwner(index, life, ToOwner::Listed));
+        self.at(delay, Event::ToOwner(index, life, ToOwner::Tick));
+    }
+
+    pub(super) fn owner(&mut self, index: usize, what: ToOwner) {
+        let life = self.owners[index].life;
+        match what {
+            ToOwner::Listed => {
+                let owner = &mut self.owners[index];
+                owner.view.clone_from(&self.objects);
+                owner.is_synced = true;
+            }
+            ToOwner::Notify(id) => {
+                let stored = self.objects.get(&id).cloned();
+                let owner = &mut self.owners[index];
+                let known = owner.view.get(&id).map_or(0, |(version, _)| *version);
+                if let Some(stored) = stored.filter(|(version, _)| owner.is_synced && *version > known) {
+                    owner.view.insert(id, stored);
+                    self.ask_owner(index);
+                }
+            }
+            ToOwner::Tick => {
+                self.at(Duration::from_secs(1), Event::ToOwner(index, life, ToOwner::Tick));
+                self.ask_owner(index);
+            }
+            ToOwner::Pass => {
+                self.owners[index].is_asked = false;
+                if self.owners[index].is_synced {
+                    self.look(index);
+                }
+            }
+            ToOwner::Probed { address, number, answer, sent } => {
+                let sent = self.instant(sent);
+                self.owners[index].proofs.record(address, number, answer, sent);
+                self.ask_owner(index);
+            }
+            ToOwner::Checked { block, base, changes } => {
+                self.owners[index].writing.remove(&Id::Block(block));
+                self.write_lines(index, block, base, changes);
+            }
+            ToOwner::Written { id, version, object } => {
+                let owner = &mut self.owners[index];
+                owner.writing.remove(&id);
+                if owner.view.get(&id).is_none_or(|(known, _)| *known < version) {
+                    owner.view.insert(id, (version, object));
+                }
+                self.ask_owner(index);
+            }
+            ToOwner::Failed(id) => {
+                self.owners[index].writing.remove(&id);
+                self.ask_owner(index);
+            }
+        }
+    }
+
+    fn ask_owner(&mut self, index: usize) {
+        let owner = &mut self.owners[index];
+        if !std::mem::replace(&mut owner.is_asked, true) {
+            let life = owner.life;
+            let delay = Duration::from_millis(self.rng.random_range(1..20));
+            self.at(delay, Event::ToOwner(index, life, ToOwner::Pass));
+        }
+    }
+
+    /// One pass over all that this process owns.
+    fn look(&mut self, index: usize) {
+        let (at, now) = (self.now, self.instant(self.now));
+        let mut owner = std::mem::take(&mut self.owners[index]);
+        owner.writing.retain(|_, since| at < *since + WRITE_TIMEOUT);
+        let others = self.owners.iter().any(|other| !other.down && !other.owns.is_disjoint(&owner.owns));
+        self.summary.disagreements += u64::from(others);
+        let ledger = ledger_of(&owner.view);
+        let activators = activators(&owner.view);
+        owner.proofs.follow(&activators, |number| ledger.contains_key(&number), now);
+        let listed = listed(&owner.view);
+        let retiring = owner.retiring.look(&activators, &listed, &owner.proofs, now);
+        let (workloads, mut planned) = self.planned(index, &mut owner, &ledger, &listed);
+        self.summary.problems += planned.ports.values().flatten().filter(|port| port.problem.is_some()).count() as u64;
+        let mut ask: BTreeSet<(IpAddr, u16)> = retiring.into_iter().chain(owner.proofs.unidentified(now)).collect();
+        let mut writes = Vec::new();
+        for (workload, scaler) in &workloads {
+            let outcomes = planned.ports.remove(&key(*workload)).unwrap_or_default();
+            let slices = slices_of(&owner.view, *workload);
+            let own = slices.filter(|slices| slices.uid == scaler.uid).into_iter();
+            let listed: Vec<Listed> = own.flat_map(|slices| slices.ports.values().flatten().copied()).collect();
+            let mut next = Slices { uid: scaler.uid.clone(), ports: BTreeMap::new() };
+            let mut status = BTreeMap::new();
+            for (id, outcome) in scaler.ports.iter().zip(&outcomes) {
+                let port = Port { uid: &scaler.uid, number: outcome.number, former: &outcome.former, listed: &listed };
+                if self.without == Some(Without::Proof) {
+                    self.believe(&mut owner, &activators, &port);
+                }
+                let found = endpoints(&port, &activators, &owner.proofs, now);
+                ask.extend(found.ask);
+                next.ports.insert(id.name.clone(), found.listed);
+                status.extend(outcome.number.map(|number| (id.name.clone(), number)));
+            }
+            let next = if scaler.deleting { Object::Gone } else { Object::Slices(next) };
+            let current = owner.view.get(&Id::Slices(*workload)).map_or(&Object::Gone, |(_, object)| object);
+            if *current != next {
+                writes.push((Id::Slices(*workload), next));
+            } else if scaler.deleting {
+                writes.push((Id::Workload(*workload), Object::Gone));
+            } else if status != scaler.status {
+                writes.push((Id::Workload(*workload), Object::Workload(Scaler { status, ..scaler.clone() })));
+            }
+        }
+        let life = owner.life;
+        for (address, number) in ask {
+            let before = owner.probed.get(&(address, number)).copied();
+            if before.is_none_or(|before| self.now >= before + PROBE_PERIOD) {
+                owner.probed.insert((address, number), self.now);
+                let delay = Duration::from_millis(self.rng.random_range(1..200));
+                let address = proxy_at(address);
+                self.at(delay, Event::Probe { by: index, life, address, number, sent: self.now });
+            }
+        }
+        self.owners[index] = owner;
+        for (id, object) in writes {
+            let base = self.owners[index].view.get(&id).map_or(0, |(version, _)| *version);
+            self.write(index, id, base, object, Vec::new());
+        }
+        for (block, changes) in planned.changes {
+            let base = self.owners[index].view.get(&Id::Block(block)).map_or(0, |(version, _)| *version);
+            if self.owners[index].writing.contains_key(&Id::Block(block)) {
+                continue;
+            }
+            if changes.iter().any(|change| change.if_unlisted) {
+                self.owners[index].writing.insert(Id::Block(block), self.now);
+                let delay = self.write_delay();
+                self.at(delay, Event::List { by: index, life, block, base, changes });
+            } else {
+                self.write_lines(index, block, base, changes);
+            }
+        }
+    }
+
+    fn planned(
+        &mut self,
+        index: usize,
+        owner: &mut Owner,
+        ledger: &Ledger,
+        listed: &BTreeSet<u16>,
+    ) -> (Vec<(usize, Scaler)>, Plan) {
+        let now = self.instant(self.now);
+        let mine = |workload: usize| owner.owns.contains(&(workload % BUCKETS));
+        let mut workloads = Vec::new();
+        let mut wanted = Vec::new();
+        for workload in 0..WORKLOADS {
+            let slices = slices_of(&owner.view, workload);
+            let Some((_, Object::Workload(scaler))) = owner.view.get(&Id::Workload(workload)) else { continue };
+            if !mine(workload) {
+                continue;
+            }
+            let ports = scaler.ports.iter().map(|port| {
+                let own = slices.filter(|slices| slices.uid == scaler.uid);
+                let listed = own.and_then(|slices| slices.ports.get(&port.name)?.first()).map(|listed| listed.number);
+                Wanted { port: port.clone(), listed, shown: scaler.status.get(&port.name).copied() }
+            });
+            wanted.push(Workload { key: key(workload), uid: scaler.uid.clone(), ports: ports.collect() });
+            workloads.push((workload, scaler.clone()));
+        }
+        let ready = activators(&owner.view).into_iter().filter(|activator| activator.serving == Serving::Ready);
+        let in_use = owner.proofs.in_use(&ready.map(|activator| activator.address).collect());
+        let range = match owner.view.get(&Id::Range) {
+            Some((_, Object::Range(range))) => *range,
+            _ => PortRange::default(),
+        };
+        let view = View {
+            range,
+            start: range.first + (index as u16 * 5) % range.len() as u16,
+            ledger,
+            unreadable: &BTreeSet::new(),
+            listed,
+            in_use: &in_use,
+            workloads: &wanted,
+            is_mine: &|key| mine(workload_of(key)),
+        };
+        let mut planned = plan(&view, &mut owner.retiring, now);
+        self.hurry(&mut owner.retiring, &view, &mut planned);
+        (workloads, planned)
+    }
+
+    /// Leaves out what a number's way back waits for.
+    fn hurry(&self, retiring: &mut Retiring, view: &View<'_>, planned: &mut Plan) {
+        match self.without {
+            Some(Without::Return) => {
+                for change in planned.changes.values_mut().flatten() {
+                    let is_unwanted = change.entry.as_ref().is_none_or(|entry| entry.state != State::Held);
+                    if is_unwanted {
+                        (change.entry, change.if_unlisted) = (None, false);
+                    }
+                }
+            }
+            Some(Without::Settle) => {
+                let later = self.instant(self.now) + SETTLE;
+                *planned = plan(view, &mut retiring.clone(), later);
+                for (number, entry) in view.ledger {
+                    if entry.state == State::Closed && (view.is_mine)(&entry.key) {
+                        let change = Change { number: *number, entry: None, if_unlisted: false };
+                        planned.changes.entry(Block::of(*number)).or_default().push(change);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes it for granted that every activator listens.
+    fn believe(&self, owner: &mut Owner, activators: &[Activator], port: &Port<'_>) {
+        for Activator { address, .. } in activators {
+            if let Some(number) = port.number {
+                let listening = Listening { instance: String::new(), uid: port.uid.to_owned(), state: State::Held };
+                owner.proofs.record(*address, number, Answer::Ours(listening), self.instant(self.now));
+            }
+        }
+    }
+
+    fn write_lines(&mut self, index: usize, block: Block, base: u64, changes: Vec<Change>) {
+        if changes.is_empty() {
+            return;
+        }
+        // By what was read, of which the version is.
+        let read = match self.owners[index].view.get(&Id::Block(block)) {
+            Some((version, Object::Block(ledger))) if *version == base => Some(ledger.clone()),
+            None => Some(Ledger::new()),
+            _ => None,
+        };
+        let Some(mut ledger) = read else { return };
+        changes.iter().for_each(|change| apply(&mut ledger, change));
+        self.write(index, Id::Block(block), base, Object::Block(ledger), changes);
+    }
+
+    fn write(&mut self, index: usize, id: Id, base: u64, object: Object, lines: Vec<Change>) {
+        let delay = self.write_delay();
+        let owner = &mut self.owners[index];
+        if owner.writing.contains_key(&id) {
+            return;
+        }
+        owner.writing.insert(id, self.now);
+        let life = owner.life;
+        self.at(delay, Event::Write { by: index, life, id, base, object, lines });
+    }
+}
+
+fn activators(view: &Objects) -> Vec<Activator> {
+    match view.get(&Id::Activators) {
+        Some((_, Object::Activators(activators))) => activators.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Numbers that any slice has.
+fn listed(view: &Objects) -> BTreeSet<u16> {
+    let slices =
+        view.values().filter_map(|(_, object)| if let Object::Slices(slices) = object { Some(slices) } else { None });
+    slices.flat_map(|slices| slices.ports.values().flatten()).map(|listed| listed.number).collect()
+}
+
+fn slices_of(view: &Objects, workload: usize) -> Option<&Slices> {
+    match view.get(&Id::Slices(workload)) {
+        Some((_, Object::Slices(slices))) => Some(slices),
+        _ => None,
+    }
+}
+
+/// What the activators' Service has of one of them.
+pub(super) fn activator(index: usize, serving: Serving) -> Activator {
+    Activator { address: address(index), serving }
+}

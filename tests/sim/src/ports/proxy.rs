@@ -1,0 +1,196 @@
+//! An activator, as far as it listens: the real [`Listeners`] over its copy of the ledger, and made-up sockets.
+
+use super::Without;
+use super::faults::Fault;
+use super::model::{Event, Id, Object, Objects, ToProxy, key, ledger_of};
+use super::owner::activator;
+use super::world::World;
+use autoscaler_core::ports::{Activator, Answer, Serving};
+use common::ports::answer::Listening;
+use common::ports::ledger::{Entry, Ledger, PortId, State};
+use common::ports::listeners::{Action, Listeners};
+use rand::RngExt;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+#[derive(Default)]
+pub(super) struct Proxy {
+    pub(super) life: u32,
+    /// It does not run.
+    pub(super) down: bool,
+    /// There is no such pod.
+    pub(super) gone: bool,
+    pub(super) paused: bool,
+    pub(super) terminating: bool,
+    pub(super) ready: bool,
+    pub(super) backlog: Vec<ToProxy>,
+    pub(super) stalled_until: Duration,
+    view: Objects,
+    is_listed: bool,
+    is_bound: bool,
+    pub(super) listeners: Listeners,
+    /// Bound.
+    pub(super) sockets: BTreeSet<u16>,
+    /// Numbers that this process has had bound.
+    pub(super) had: BTreeSet<u16>,
+    /// To be bound as soon as nobody else has them.
+    failed: BTreeSet<u16>,
+    /// Numbers that another process of the pod has.
+    pub(super) foreign: BTreeSet<u16>,
+}
+
+impl Proxy {
+    /// For whom it listens on a number.
+    pub(super) fn serves(&self, number: u16) -> Option<&Entry> {
+        self.listeners.entry(number).filter(|_| !self.down && self.sockets.contains(&number))
+    }
+
+    /// Whether another process has, or had until a moment ago, a number that this one never had.
+    pub(super) fn could_not_bind(&self, number: u16) -> bool {
+        !self.had.contains(&number) && (self.foreign.contains(&number) || self.failed.contains(&number))
+    }
+
+    pub(super) fn die(&mut self) {
+        let (life, foreign) = (self.life + 1, std::mem::take(&mut self.foreign));
+        *self = Self { life, foreign, down: true, ..Self::default() };
+    }
+}
+
+impl World {
+    pub(super) fn start_proxy(&mut self, index: usize) {
+        self.proxies[index].die();
+        let proxy = &mut self.proxies[index];
+        (proxy.down, proxy.gone) = (false, false);
+        let life = proxy.life;
+        let delay = Duration::from_millis(self.rng.random_range(50..3000));
+        self.at(delay, Event::ToProxy(index, life, ToProxy::Listed));
+        self.publish_soon();
+    }
+
+    pub(super) fn proxy(&mut self, index: usize, what: ToProxy) {
+        let life = self.proxies[index].life;
+        match what {
+            ToProxy::Listed => {
+                let proxy = &mut self.proxies[index];
+                proxy.view.clone_from(&self.objects);
+                proxy.is_listed = true;
+                let delay = Duration::from_millis(self.rng.random_range(10..2000));
+                self.at(delay, Event::ToProxy(index, life, ToProxy::Bind));
+            }
+            ToProxy::Notify(id) => {
+                let stored = self.objects.get(&id).cloned();
+                let proxy = &mut self.proxies[index];
+                let known = proxy.view.get(&id).map_or(0, |(version, _)| *version);
+                if let Some(stored) = stored.filter(|(version, _)| proxy.is_listed && *version > known) {
+                    proxy.view.insert(id, stored);
+                    self.listen(index);
+                }
+            }
+            ToProxy::Bind => {
+                self.proxies[index].is_bound = true;
+                self.listen(index);
+                let delay = Duration::from_millis(self.rng.random_range(100..2000));
+                self.at(delay, Event::ToProxy(index, life, ToProxy::Ready));
+                self.at(delay, Event::ToProxy(index, life, ToProxy::Retry));
+            }
+            ToProxy::Retry => {
+                for number in std::mem::take(&mut self.proxies[index].failed) {
+                    self.bind(index, number);
+                }
+                self.listen(index);
+                self.at(Duration::from_secs(1), Event::ToProxy(index, life, ToProxy::Retry));
+            }
+            ToProxy::Ready => {
+                self.proxies[index].ready = true;
+                self.publish_soon();
+            }
+            ToProxy::Exit => {
+                self.proxies[index].die();
+                self.proxies[index].gone = true;
+                self.publish_soon();
+                let delay = Duration::from_millis(self.rng.random_range(500..30_000));
+                self.at(delay, Event::End(Fault::RollProxy(index)));
+            }
+        }
+    }
+
+    fn listen(&mut self, index: usize) {
+        let (is_led, now) = (self.without != Some(Without::Ledger), self.instant(self.now));
+        let proxy = &mut self.proxies[index];
+        if !proxy.is_bound {
+            return;
+        }
+        let ledger = if is_led { ledger_of(&proxy.view) } else { by_status(&proxy.view) };
+        for action in proxy.listeners.follow(&ledger, now) {
+            match action {
+                Action::Bind(number) => self.bind(index, number),
+                Action::Unbind(number) => {
+                    let proxy = &mut self.proxies[index];
+                    proxy.sockets.remove(&number);
+                    proxy.failed.remove(&number);
+                    self.say(|| format!("activator {index} leaves {number}"));
+                }
+            }
+        }
+    }
+
+    fn bind(&mut self, index: usize, number: u16) {
+        let proxy = &mut self.proxies[index];
+        if proxy.foreign.contains(&number) {
+            proxy.failed.insert(number);
+        } else {
+            proxy.sockets.insert(number);
+            proxy.had.insert(number);
+        }
+        self.say(|| format!("activator {index} listens on {number}: {:?}", self.proxies[index].serves(number)));
+    }
+
+    /// What a probe finds.
+    pub(super) fn probed(&self, index: usize, number: u16) -> Answer {
+        let Some(proxy) = self.proxies.get(index).filter(|proxy| !proxy.gone) else { return Answer::Silent };
+        match proxy.serves(number) {
+            _ if proxy.foreign.contains(&number) => Answer::Foreign,
+            Some(_) if proxy.paused => Answer::Silent,
+            Some(entry) => {
+                let instance = format!("{index}-{}", proxy.life);
+                Answer::Ours(Listening { instance, uid: entry.uid.clone(), state: entry.state })
+            }
+            None => Answer::Refused,
+        }
+    }
+
+    pub(super) fn publish_soon(&mut self) {
+        let delay = Duration::from_millis(self.rng.random_range(100..3000));
+        self.at(delay, Event::Publish);
+    }
+
+    /// What the activators' Service has of each.
+    pub(super) fn publish(&mut self) {
+        let of = |(index, proxy): (usize, &Proxy)| {
+            let serving = match proxy {
+                Proxy { down: true, .. } | Proxy { ready: false, .. } => Serving::No,
+                Proxy { terminating: true, .. } => Serving::Terminating,
+                _ => Serving::Ready,
+            };
+            (!proxy.gone).then(|| activator(index, serving))
+        };
+        let now: Vec<Activator> = self.proxies.iter().enumerate().filter_map(of).collect();
+        if self.objects.get(&Id::Activators).is_none_or(|(_, object)| *object != Object::Activators(now.clone())) {
+            self.put(Id::Activators, Object::Activators(now));
+        }
+    }
+}
+
+/// The ledger of who believes statuses.
+fn by_status(view: &Objects) -> Ledger {
+    let mut ledger = Ledger::new();
+    for (id, (_, object)) in view {
+        let (Id::Workload(workload), Object::Workload(scaler)) = (id, object) else { continue };
+        for (name, number) in &scaler.status {
+            let port = PortId { name: name.clone(), port: 80 };
+            let entry = Entry { state: State::Held, key: key(*workload), uid: scaler.uid.clone(), port };
+            ledger.entry(*number).or_insert(entry);
+        }
+    }
+    ledger
+}

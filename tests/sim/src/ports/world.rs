@@ -1,0 +1,263 @@
+//! The cluster: one clock, one queue of events, one source of chance, and the API server's objects.
+
+use super::model::{Event, Id, Object, Objects, ToOwner, ToProxy, address, apply};
+use super::owner::Owner;
+use super::proxy::Proxy;
+use super::{END, Summary, Without};
+use autoscaler_core::ports::{Answer, Change};
+use common::ports::ledger::Block;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Workloads that there may be at a time.
+pub(super) const WORKLOADS: usize = 6;
+/// Shares of them.
+pub(super) const BUCKETS: usize = 2;
+/// Nodes learn of new slices within so many seconds.
+const NODES_LAG: u64 = 20;
+/// A write is carried out within so many milliseconds, or not at all.
+const WRITE_SLOW: u64 = 9_000;
+
+pub(super) struct World {
+    pub(super) now: Duration,
+    pub(super) epoch: Instant,
+    pub(super) rng: StdRng,
+    pub(super) without: Option<Without>,
+    verbose: bool,
+    queue: BTreeMap<(Duration, u64), Event>,
+    made: u64,
+    version: u64,
+    pub(super) objects: Objects,
+    pub(super) owners: Vec<Owner>,
+    pub(super) proxies: Vec<Proxy>,
+    /// Copies of slices.
+    pub(super) nodes: Vec<BTreeMap<usize, (u64, Object)>>,
+    /// Until when writes are slow, and answers are lost.
+    pub(super) slow: bool,
+    pub(super) lossy: bool,
+    /// Former statuses, to be put back.
+    pub(super) backups: VecDeque<(usize, BTreeMap<String, u16>)>,
+    pub(super) births: u64,
+    pub(super) summary: Summary,
+    pub(super) broken: Option<(Duration, String)>,
+}
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+fn origin() -> Instant {
+    Instant::now()
+}
+
+impl World {
+    pub(super) fn new(seed: u64, without: Option<Without>, verbose: bool) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (owners, proxies) = (rng.random_range(1..=3), rng.random_range(1..=3));
+        let mut world = Self {
+            now: Duration::ZERO,
+            epoch: origin(),
+            rng,
+            without,
+            verbose,
+            queue: BTreeMap::new(),
+            made: 0,
+            version: 0,
+            objects: Objects::new(),
+            owners: Vec::new(),
+            proxies: std::iter::repeat_with(Proxy::default).take(proxies).collect(),
+            nodes: vec![BTreeMap::new(); 2],
+            slow: false,
+            lossy: false,
+            backups: VecDeque::new(),
+            births: 0,
+            summary: Summary::default(),
+            broken: None,
+        };
+        world.edit_range();
+        world.put(Id::Activators, Object::Activators(Vec::new()));
+        (0..owners).for_each(|index| world.start_owner(index));
+        (0..proxies).for_each(|index| world.start_proxy(index));
+        world.plan_faults();
+        world.at(Duration::ZERO, Event::Balance);
+        world.at(Duration::from_secs(1), Event::Connect);
+        world
+    }
+
+    pub(super) fn run(&mut self) {
+        while let Some(((at, _), event)) = self.queue.pop_first()
+            && at <= END
+            && self.broken.is_none()
+        {
+            self.now = at;
+            self.summary.events += 1;
+            self.happen(event);
+        }
+        if self.broken.is_none() {
+            self.judge_rest();
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::ToOwner(index, life, what) => {
+                let owner = &mut self.owners[index];
+                match what {
+                    _ if owner.life != life || owner.down => {}
+                    what if owner.paused => owner.backlog.push(what),
+                    what => self.owner(index, what),
+                }
+            }
+            Event::ToProxy(index, life, what) => {
+                let proxy = &mut self.proxies[index];
+                match what {
+                    _ if proxy.life != life || proxy.down => {}
+                    what if proxy.paused => proxy.backlog.push(what),
+                    what => self.proxy(index, what),
+                }
+                self.judge_numbers();
+            }
+            Event::Write { by, life, id, base, object, lines } => self.written((by, life), id, base, object, &lines),
+            Event::List { by, life, block, base, changes } => {
+                let listed = |change: &Change| change.if_unlisted && self.is_listed(change.number);
+                let (kept, changes): (Vec<_>, Vec<_>) = changes.into_iter().partition(listed);
+                self.summary.listed += kept.len() as u64;
+                let changes = if self.without == Some(Without::List) { [kept, changes].concat() } else { changes };
+                self.answer(by, life, ToOwner::Checked { block, base, changes });
+            }
+            Event::Probe { by, life, address: to, number, sent } => {
+                let answer = self.probed(to, number);
+                if !self.owners[by].cut && answer != Answer::Silent {
+                    self.summary.probes += 1;
+                    let delay = Duration::from_millis(self.rng.random_range(1..400));
+                    let what = ToOwner::Probed { address: address(to), number, answer, sent };
+                    self.at(delay, Event::ToOwner(by, life, what));
+                }
+            }
+            Event::Learn { node, workload, version, object } => {
+                let known = self.nodes[node].get(&workload).map_or(0, |(version, _)| *version);
+                if version > known {
+                    self.nodes[node].insert(workload, (version, object));
+                }
+            }
+            Event::Connect => {
+                self.connect();
+                let pause = Duration::from_millis(self.rng.random_range(10..400));
+                self.at(pause, Event::Connect);
+            }
+            Event::Publish => self.publish(),
+            Event::Balance => self.balance(),
+            Event::Fault(fault) => self.begin(fault),
+            Event::End(fault) => self.end(fault),
+        }
+    }
+
+    fn written(&mut self, (by, life): (usize, u32), id: Id, base: u64, object: Object, lines: &[Change]) {
+        let current = self.objects.get(&id).map_or(0, |(version, _)| *version);
+        let is_forced = self.without == Some(Without::Arbiter) && matches!(id, Id::Block(_));
+        if base != current && !is_forced {
+            self.summary.conflicts += 1;
+            return self.answer(by, life, ToOwner::Failed(id));
+        }
+        let object = match (self.objects.get(&id), object) {
+            (Some((_, Object::Block(now))), Object::Block(_)) if is_forced => {
+                let mut now = now.clone();
+                lines.iter().for_each(|line| apply(&mut now, line));
+                Object::Block(now)
+            }
+            (_, object) => object,
+        };
+        for line in lines {
+            let is_new = self.line(line.number).is_none();
+            self.summary.given += u64::from(line.entry.is_some() && is_new);
+            self.summary.returned += u64::from(line.entry.is_none() && !is_new);
+        }
+        let version = self.put(id, object.clone());
+        if let (Id::Slices(workload), Object::Slices(slices)) = (id, &object)
+            && self.scaler(workload).is_none_or(|scaler| scaler.uid != slices.uid)
+        {
+            self.collect_soon(workload, slices.uid.clone());
+        }
+        if let (Id::Workload(workload), Object::Gone) = (id, &object)
+            && let Some((_, Object::Slices(slices))) = self.objects.get(&Id::Slices(workload))
+        {
+            self.collect_soon(workload, slices.uid.clone());
+        }
+        self.answer(by, life, ToOwner::Written { id, version, object });
+    }
+
+    pub(super) fn line(&self, number: u16) -> Option<&common::ports::Entry> {
+        match self.objects.get(&Id::Block(Block::of(number))) {
+            Some((_, Object::Block(ledger))) => ledger.get(&number),
+            _ => None,
+        }
+    }
+
+    fn is_listed(&self, number: u16) -> bool {
+        let has = |object: &Object| match object {
+            Object::Slices(slices) => slices.ports.values().flatten().any(|listed| listed.number == number),
+            _ => false,
+        };
+        self.objects.values().any(|(_, object)| has(object))
+    }
+
+    fn answer(&mut self, by: usize, life: u32, what: ToOwner) {
+        if !(self.lossy && self.rng.random_bool(0.3)) {
+            let delay = Duration::from_millis(self.rng.random_range(1..40));
+            self.at(delay, Event::ToOwner(by, life, what));
+        }
+    }
+
+    /// Stores an object and tells everybody.
+    pub(super) fn put(&mut self, id: Id, object: Object) -> u64 {
+        self.version += 1;
+        let version = self.version;
+        self.say(|| format!("{id:?} = {object:?}"));
+        self.objects.insert(id, (version, object.clone()));
+        (0..self.owners.len()).for_each(|index| self.notify_owner(index, id));
+        (0..self.proxies.len()).for_each(|index| self.notify_proxy(index, id));
+        if let Id::Slices(workload) = id {
+            for node in 0..self.nodes.len() {
+                let lag = Duration::from_millis(self.rng.random_range(10..NODES_LAG * 1000));
+                self.at(lag, Event::Learn { node, workload, version, object: object.clone() });
+            }
+        }
+        self.judge_numbers();
+        version
+    }
+
+    fn notify_owner(&mut self, index: usize, id: Id) {
+        let owner = &self.owners[index];
+        let blind = if matches!(id, Id::Slices(_)) { owner.blind_until } else { Duration::ZERO };
+        let (life, stalled) = (owner.life, owner.stalled_until.max(blind).saturating_sub(self.now));
+        let delay = Duration::from_millis(self.rng.random_range(1..100)) + stalled;
+        self.at(delay, Event::ToOwner(index, life, ToOwner::Notify(id)));
+    }
+
+    fn notify_proxy(&mut self, index: usize, id: Id) {
+        let proxy = &self.proxies[index];
+        let (life, stalled) = (proxy.life, proxy.stalled_until.saturating_sub(self.now));
+        let delay = Duration::from_millis(self.rng.random_range(1..100)) + stalled;
+        self.at(delay, Event::ToProxy(index, life, ToProxy::Notify(id)));
+    }
+
+    /// From being sent to being carried out.
+    pub(super) fn write_delay(&mut self) -> Duration {
+        let most = if self.slow { WRITE_SLOW } else { 40 };
+        Duration::from_millis(self.rng.random_range(1..=most))
+    }
+
+    pub(super) fn at(&mut self, delay: Duration, event: Event) {
+        self.made += 1;
+        self.queue.insert((self.now + delay, self.made), event);
+    }
+
+    pub(super) fn instant(&self, at: Duration) -> Instant {
+        self.epoch + at
+    }
+
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>9.3}  {}", self.now.as_secs_f64(), what());
+        }
+    }
+}
