@@ -12,6 +12,7 @@ use crate::decisions::{Buckets, Decisions};
 use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
+use crate::reconcile::records::Records;
 use crate::reconcile::stores::Queues;
 use crate::reconcile::{Reconcilers, Wiring};
 use common::config::{ConfigError, LeaderElectionConfig};
@@ -85,7 +86,7 @@ impl Decisions for Knative {
     }
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
-        let parts = Parts::new(wiring, Queues::default(), Arc::new(NoWatches), shutdown);
+        let parts = Parts::new(wiring, Queues::default(), Arc::new(NoWatches), Records::api_objects, shutdown);
         let revisions = Arc::new(Revisions::new(&parts));
         Reconcilers::new(parts, revisions, vec![])
     }

@@ -1,5 +1,6 @@
 //! Nothing is watched beside Knative's own objects: its ServerlessService controller looks after the traffic.
 
+use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
 use common_api::{PodAutoscaler, ServerlessService};
@@ -16,7 +17,13 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct NoWatches;
 
 impl Watches for NoWatches {
-    fn follow<'a>(&'a self, _: &'a Client, _: &'a CancellationToken) -> BoxFuture<'a, ()> {
+    fn follow<'a>(
+        &'a self,
+        stores: &'a Stores,
+        client: &'a Client,
+        shutdown: &'a CancellationToken,
+    ) -> BoxFuture<'a, ()> {
+        stores.follow_api_objects(client, shutdown);
         ready(()).boxed()
     }
 

@@ -6,8 +6,8 @@ mod table;
 mod tests;
 
 use self::table::{Changed, Index, PodName};
-use super::labels::PackedLabels;
-use crate::scale::{PodCounts, PodSet, Pods, Requests};
+use super::labels::{PackedLabels, PodSelector};
+use crate::scale::{PodAddress, PodCounts, PodSet, Pods, Requests};
 use autoscaler_core::decider::Unknown;
 use autoscaler_core::pod_counts::{self, Phase};
 use common::RevisionKey;
@@ -136,10 +136,13 @@ impl PodIndex {
 impl Pods for PodIndex {
     fn track(&self, key: &RevisionKey, pods: PodSet) {
         let selector = match pods {
-            PodSet::Revision(name) => BTreeMap::from([(common::names::REVISION.to_owned(), name)]),
-            PodSet::Selector(selector) => selector,
+            PodSet::Revision(name) => {
+                let label = BTreeMap::from([(common::names::REVISION.to_owned(), name)]);
+                PodSelector::Labels(PackedLabels::new(&label))
+            }
+            PodSet::Selector(labels) => PodSelector::Labels(PackedLabels::new(&labels)),
+            PodSet::Expressions(selector) => PodSelector::Expressions(selector),
         };
-        let selector = PackedLabels::new(&selector);
         let mut index = self.index.write();
         if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector) {
             return;
@@ -158,6 +161,19 @@ impl Pods for PodIndex {
             pending: signed(counts.pending),
             terminating: signed(counts.terminating),
         }
+    }
+
+    fn addresses(&self, key: &RevisionKey) -> Vec<PodAddress> {
+        let index = self.index.read();
+        let Some(tracked) = index.tracked.get(key) else { return Vec::new() };
+        let members = tracked.members.iter().filter_map(|name| Some((name, index.pods.get(name)?)));
+        let with_address = members.filter_map(|(name, entry)| {
+            let (state, address) = (&entry.state, entry.address?);
+            let runs = state.phase == Phase::Running || state.phase == Phase::Pending;
+            let pod = name.name().to_owned();
+            runs.then_some(PodAddress { pod, address, ready: is_ready(state), deleting: state.deleting })
+        });
+        with_address.collect()
     }
 
     fn failure_reason(&self, key: &RevisionKey) -> Option<String> {

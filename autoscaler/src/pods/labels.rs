@@ -1,6 +1,7 @@
 //! Labels in one block of memory: thousands of pods have several each, and a map of strings takes a hundred times what
 //! it holds. They match as [`common::labels::have_all`] says, but for a selector that asks for nothing.
 
+use common::labels::{Labels, Selector};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -26,11 +27,13 @@ impl PackedLabels {
 
     /// The hash of each of them, in order of their names.
     pub(super) fn hashes(&self, namespace: &str) -> impl Iterator<Item = LabelHash> {
-        self.lines().map(move |line| {
-            let mut hasher = DefaultHasher::new();
-            (namespace, line).hash(&mut hasher);
-            LabelHash(hasher.finish())
-        })
+        self.lines().map(move |line| LabelHash::of(namespace, line))
+    }
+
+    /// As a map again.
+    fn unpacked(&self) -> Labels {
+        let pairs = self.lines().filter_map(|line| line.split_once('='));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     fn lines(&self) -> impl Iterator<Item = &str> {
@@ -41,6 +44,46 @@ impl PackedLabels {
 /// A namespace and a label, by their hash: what is found there must be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LabelHash(u64);
+
+impl LabelHash {
+    fn of(namespace: &str, line: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (namespace, line).hash(&mut hasher);
+        Self(hasher.finish())
+    }
+
+    /// That of a namespace alone, which no label has.
+    pub(super) fn of_all(namespace: &str) -> Self {
+        Self::of(namespace, "")
+    }
+}
+
+/// What a revision asks of its pods' labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PodSelector {
+    /// All of these.
+    Labels(PackedLabels),
+    /// Whatever it says.
+    Expressions(Selector),
+}
+
+impl PodSelector {
+    /// Whether it asks for something, and `labels` have it.
+    pub(super) fn selects(&self, labels: &PackedLabels) -> bool {
+        match self {
+            Self::Labels(wanted) => wanted.select(labels),
+            Self::Expressions(selector) => selector.matches(&labels.unpacked()),
+        }
+    }
+
+    /// Where it is looked for: its first label, or all of the namespace. None: it selects nothing.
+    pub(super) fn hash(&self, namespace: &str) -> Option<LabelHash> {
+        match self {
+            Self::Labels(wanted) => wanted.hashes(namespace).next(),
+            Self::Expressions(_) => Some(LabelHash::of_all(namespace)),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 
 use super::error::Error;
 use super::parts::Parts;
+use super::records::Records;
 use super::stores::Stores;
 use super::writes::Writes;
 use crate::scale::{CollectSpec, Collection, CollectionHealth};
@@ -15,20 +16,18 @@ use common::config::AutoscalerConfig;
 use common::names;
 use common_api::metric_status::CollectionError;
 use common_api::{Metric, MetricStatus};
-use common_controller::Passed;
+use common_controller::{Passed, Passes};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-
-/// Who speaks in Kubernetes Events.
-const COMPONENT: &str = "metric-controller";
 
 /// Reconciles Metrics.
 pub(crate) struct Controller {
     stores: Arc<Stores>,
     collection: Arc<dyn Collection>,
     writes: Writes,
+    records: Records,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
 }
 
@@ -38,6 +37,7 @@ impl Controller {
             stores: parts.stores.clone(),
             collection: parts.ports.collection.clone(),
             writes: parts.writes.clone(),
+            records: parts.records.clone(),
             config: parts.configs.autoscaler.clone(),
         }
     }
@@ -58,7 +58,7 @@ impl Controller {
             status.mark(self.collect(key, &metric).as_ref().copied(), now);
             Passed { outcome: Ok(()), object: metric.clone(), status }
         };
-        self.writes.passes(&self.stores.metrics, COMPONENT).over(&metric, run).await
+        Passes { statuses: &*self.records.metrics, clock: &self.writes.clock }.over(&metric, run).await
     }
 
     /// Collects what is asked for, and says how that goes.

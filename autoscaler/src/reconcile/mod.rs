@@ -25,6 +25,7 @@ pub(crate) mod error;
 pub(crate) mod kpa;
 mod metric;
 pub(crate) mod parts;
+pub(crate) mod records;
 pub(crate) mod stores;
 mod wiring;
 pub(crate) mod writes;

@@ -4,6 +4,7 @@ use super::kpa::leaving::Leaving;
 use super::kpa::probe::Prober;
 use super::kpa::refusals::Refusals;
 use super::kpa::scaler::Scaler;
+use super::records::Records;
 use super::stores::watches::Watches;
 use super::stores::{Queues, Stores};
 use super::wiring::Wiring;
@@ -28,6 +29,7 @@ pub(crate) struct Parts {
     pub(crate) stores: Arc<Stores>,
     pub(crate) ports: Ports,
     pub(crate) writes: Writes,
+    pub(crate) records: Records,
     pub(crate) configs: ReconcilerConfigs,
     pub(crate) leaving: Arc<Leaving>,
     pub(crate) refusals: Arc<Refusals>,
@@ -39,12 +41,18 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// What `wiring` leads to. `watches` is told of what the stores see.
-    pub(crate) fn new(wiring: Wiring, queues: Queues, watches: Arc<dyn Watches>, shutdown: &CancellationToken) -> Self {
+    pub(crate) fn new(
+        wiring: Wiring,
+        queues: Queues,
+        watches: Arc<dyn Watches>,
+        records: impl FnOnce(&Stores, &Writes) -> Records,
+        shutdown: &CancellationToken,
+    ) -> Self {
         let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
         let limiter = WriteLimiter::new(wiring.api_rate);
         let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
         let engine = Engine::new(client, clock, wiring.ports.requests.clone());
-        Self::with(wiring, limiter, recorder, engine, queues, watches, shutdown)
+        Self::with(wiring, limiter, recorder, engine, queues, (watches, records), shutdown)
     }
 
     /// The same with a recorder and an engine that may ask others.
@@ -54,7 +62,7 @@ impl Parts {
         recorder: Recorder,
         engine: Engine,
         queues: Queues,
-        watches: Arc<dyn Watches>,
+        (watches, records): (Arc<dyn Watches>, impl FnOnce(&Stores, &Writes) -> Records),
         shutdown: &CancellationToken,
     ) -> Self {
         let Wiring { cluster_domain, on_scale, client, resolver, ports, clock, .. } = wiring;
@@ -63,9 +71,11 @@ impl Parts {
         let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
         let stores = Arc::new(Stores::new(client.clone(), queues, watches, shutdown.clone()));
         let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
+        let records = records(&stores, &writes);
         let (leaving, refusals) = (Arc::new(Leaving::default()), Arc::new(Refusals::default()));
         let scaler = Arc::new(Scaler {
             writes: writes.clone(),
+            records: records.clone(),
             stores: stores.clone(),
             leaving: leaving.clone(),
             refusals: refusals.clone(),
@@ -73,6 +83,6 @@ impl Parts {
         });
         let configs = ReconcilerConfigs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
         let (prober, engine) = (Arc::new(prober), Arc::new(engine));
-        Self { stores, ports, writes, configs, leaving, refusals, scaler, prober, engine, cluster_domain }
+        Self { stores, ports, writes, records, configs, leaving, refusals, scaler, prober, engine, cluster_domain }
     }
 }

@@ -3,7 +3,7 @@
 use super::error::Error;
 use common::RevisionKey as Key;
 use common::write_rate::WriteClass;
-use common_controller::{Kind, Leadership, Pacing, Passes, Recorder, Store, WorkQueue, WriteLimiter, Writer};
+use common_controller::{Kind, Leadership, Pacing, Recorder, Store, WorkQueue, WriteLimiter, Writer};
 use common_runtime::clock::Clock;
 use kube::Client;
 use std::sync::Arc;
@@ -61,11 +61,6 @@ impl Writes {
         doing: &str,
     ) -> Result<(), Error> {
         Ok(self.writer().delete(revision, store, key, doing).await?)
-    }
-
-    /// What passes over one kind of objects have in common; `component` speaks in events.
-    pub(crate) fn passes<'a, K>(&'a self, store: &'a Store<K>, component: &'static str) -> Passes<'a, K> {
-        Passes { writer: self.writer(), store, recorder: &self.recorder, component, clock: &self.clock }
     }
 
     /// Writes objects and statuses.

@@ -22,9 +22,11 @@ mod scrapes;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
 use common::RevisionKey;
+use common::labels::Selector;
 use common::scaling::{Aggregation, DeciderSpec};
 use common_controller::{Leadership, WorkQueue};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -187,6 +189,12 @@ pub trait Pods: Send + Sync + 'static {
         None
     }
 
+    /// The addresses of pods that are not finished, in order of their names. A change of their number puts the key on the
+    /// feed.
+    fn addresses(&self, _key: &RevisionKey) -> Vec<PodAddress> {
+        Vec::new()
+    }
+
     /// Stops counting. Unknown keys are ignored.
     fn untrack(&self, key: &RevisionKey);
 }
@@ -198,6 +206,21 @@ pub enum PodSet {
     Revision(String),
     /// Those with all of these labels; must not be empty.
     Selector(BTreeMap<String, String>),
+    /// Those that it matches.
+    Expressions(Selector),
+}
+
+/// Where a pod can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodAddress {
+    /// Its name.
+    pub pod: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether it is ready, and stays.
+    pub ready: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
 }
 
 /// How many pods are in which state. Finished pods are in none.

@@ -5,11 +5,13 @@
 
 use super::adoption::Adoption;
 use super::cluster::{Cluster, public_service};
-use super::finalizer::adopted_replicas;
+use super::finalizer::{adopted_replicas, has_finalizer};
 use super::hpa::Hpa;
+use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
+use super::scalers::translation;
 use super::serverless::adopt::{Claimant, Standing, standing};
 use super::serverless::{backend, services};
-use super::validation::Validation;
+use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::probe::ProbeTarget;
 use crate::reconcile::kpa::workload::{Afterwards, NotReady, Reading, Workload};
@@ -17,19 +19,18 @@ use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Selector;
 use crate::reconcile::stores::target_key::{TargetError, TargetKey};
-use crate::scale::{Initial, PodSet, SubjectLabels};
+use crate::scale::{Initial, SubjectLabels};
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
-use common::annotations;
+use common::annotations::{self, PortReference, Settings};
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
-use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
 use common_controller::objects::controller;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
-
-/// Reason: what should be scaled does not exist.
-pub(crate) const TARGET_NOT_FOUND: &str = "TargetNotFound";
 
 /// Decides which PodAutoscalers may be acted upon.
 pub(super) struct Admission {
@@ -56,7 +57,6 @@ impl Admission {
             Ok(accepted) => accepted,
             Err(errors) => return Ok(invalid(errors.to_string())),
         };
-        let settings = &accepted.settings;
         let target_key = TargetKey::of(key.namespace(), &accepted.object.spec.scale_target_ref)?;
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
@@ -67,9 +67,21 @@ impl Admission {
             }
             Err(error) => return Err(error.into()),
         };
+        let contender = accepted.original.as_ref().and_then(|_| self.cluster.horizontals.of(&target_key));
+        let contender = contender.map(|contender| contested(&contender, &target_key));
+        if let Some(contested) = contender.clone().filter(|_| !has_finalizer(object)) {
+            return Ok(Reading::Refuse(contested, Afterwards::Stay));
+        }
         let pods = match &target.selector {
-            Selector::Labels(labels) => PodSet::Selector(labels.clone()),
-            Selector::Expressions => {
+            selector @ (Selector::Labels(_) | Selector::Expressions(_))
+                if accepted.original.is_some() || matches!(selector, Selector::Labels(_)) =>
+            {
+                match selector.pods() {
+                    Some(pods) => pods,
+                    None => return Ok(invalid("spec.selector of the target: makes no sense".to_owned())),
+                }
+            }
+            Selector::Labels(_) | Selector::Expressions(_) => {
                 let rule = "a Service cannot select by expressions: use matchLabels alone";
                 return Ok(invalid(format!("spec.selector.matchExpressions of the target: {rule}")));
             }
@@ -77,12 +89,22 @@ impl Admission {
                 return Ok(invalid("spec.selector.matchLabels of the target: must not be empty".to_owned()));
             }
         };
+        let name = public_service(key, &accepted.settings);
+        let service = self.cluster.services.get(&Key::new(key.namespace(), name));
+        if service.is_none() && accepted.original.as_ref().is_some_and(|original| !original.spec.service.create) {
+            let namespace = key.namespace();
+            let message = format!(
+                "spec.service.name: {name:?}: no such Service in namespace {namespace:?}; spec.service.create: true makes one"
+            );
+            let not_ready = NotReady { reason: SERVICE_NOT_FOUND, message, obstacle: Obstacle::ServicePending };
+            return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
+        }
+        let settings = &settings_beside(&accepted, service.as_deref());
         let port = match backend::port(&target, settings, accepted.object.spec.protocol_type) {
             Ok(port) => port,
+            Err(error) if accepted.original.is_some() => return Ok(invalid(error.for_scaler(name))),
             Err(error) => return Ok(invalid(error.to_string())),
         };
-        let name = public_service(key, settings);
-        let service = self.cluster.services.get(&Key::new(key.namespace(), name));
         let uid = object.uid().unwrap_or_default();
         let serverless = self.stores.serverless.get(key);
         match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref(), settings.adopt_service)) {
@@ -103,9 +125,19 @@ impl Admission {
         let plain = !backend::has_queue_proxy(&target);
         let adoption = Adoption { replicas: adopted_replicas(object, &target), plain };
         let (config, deployment) = (self.configs.autoscaler.borrow(), self.configs.deployment.borrow());
-        let mut parameters = adoption.parameters(asked, &config, &deployment, status.is_scale_target_initialized());
-        parameters.ignored = parameters.ignored.or_else(|| self.hpa.ignored(asked.annotations()));
-        let asks_for_initial = annotations::INITIAL_SCALE.entry(asked.annotations()).is_some();
+        let initialized = status.is_scale_target_initialized();
+        let (parameters, asks_for_initial) = match &accepted.original {
+            Some(original) => {
+                let mut parameters = adoption.parameters_of(original, &config, &deployment, initialized);
+                parameters.ignored = self.hpa.ignored_of(original);
+                (parameters, original.spec.scale.initial().is_some())
+            }
+            None => {
+                let mut parameters = adoption.parameters(asked, &config, &deployment, initialized);
+                parameters.ignored = parameters.ignored.or_else(|| self.hpa.ignored(asked.annotations()));
+                (parameters, annotations::INITIAL_SCALE.entry(asked.annotations()).is_some())
+            }
+        };
         let host = format!("{name}.{}.svc.{}", key.namespace(), self.cluster_domain);
         let served = serverless.as_ref().and_then(|serverless| serverless.status.as_ref());
         Ok(Reading::Go(Box::new(Workload {
@@ -116,7 +148,7 @@ impl Admission {
             may_scale: served.is_some_and(|status| status.service_name == *name),
             waits_for_decision: true,
             metrics: accepted.plan.clone(),
-            broken: broken.map(|errors| not_ready(errors.to_string())),
+            broken: broken.map(|errors| not_ready(errors.to_string())).or(contender),
             lost_hosts: lost_hosts.collect(),
             object: accepted.object.clone(),
             parameters,
@@ -128,8 +160,40 @@ impl Admission {
     }
 }
 
+/// What is asked for beside the scale. Where the pods of a ZeroScaler take requests follows from its Service.
+pub(crate) fn settings_beside(accepted: &Accepted, service: Option<&Service>) -> Arc<Settings> {
+    match (&accepted.original, service) {
+        (Some(original), Some(service)) => Arc::new(translation::settings(original, traffic_port(original, service))),
+        _ => accepted.settings.clone(),
+    }
+}
+
+/// The pods' port behind the first port of a Service that the ZeroScaler names, or that there is.
+fn traffic_port(original: &ZeroScaler, service: &Service) -> Option<PortReference> {
+    let ports: Vec<_> = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).collect();
+    let is_named =
+        |port: &&ServicePort, name: &str| port.name.as_deref() == Some(name) || port.port.to_string() == name;
+    let named = original.spec.ports.iter().find_map(|said| ports.iter().find(|port| is_named(port, &said.name)));
+    let is_tcp = |port: &&&ServicePort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+    let port = named.or_else(|| ports.iter().find(is_tcp))?;
+    match port.target_port.clone().unwrap_or(IntOrString::Int(port.port)) {
+        IntOrString::Int(number) => u16::try_from(number).ok().map(PortReference::Number),
+        IntOrString::String(name) => Some(PortReference::Name(name)),
+    }
+}
+
 fn not_ready(message: String) -> NotReady {
     NotReady { reason: INVALID, message, obstacle: Obstacle::Invalid }
+}
+
+/// Two that scale one target undo each other's work.
+fn contested(by: &Key, target: &TargetKey) -> NotReady {
+    let (by, resource, name) = (by.name(), &target.resource, target.object.name());
+    let message = format!(
+        "spec.target: HorizontalPodAutoscaler {by:?} scales {resource} {name:?} as well: delete it, and say in spec.metrics \
+         what it measures"
+    );
+    NotReady { reason: HORIZONTAL_CONFLICT, message, obstacle: Obstacle::Contested }
 }
 
 fn invalid(message: String) -> Reading {

@@ -7,10 +7,12 @@
 //! - The path is probed before the last pod goes, even where the activators never leave it.
 
 use crate::reconcile::kpa::parameters::{self, Parameters};
+use autoscaler_core::bounds;
+use autoscaler_core::scale_to_zero::ACTIVATION_TIMEOUT_BUFFER;
 use common::annotations;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::scaling::BurstCapacity;
-use common_api::PodAutoscaler;
+use common_api::{PodAutoscaler, ZeroScaler};
 use kube::ResourceExt;
 
 /// How a target was taken up.
@@ -48,6 +50,38 @@ impl Adoption {
         }
         let parameters = Parameters::new(object, config, deployment, initialized, decider);
         Parameters { probe_needed: true, ignored, ..parameters }
+    }
+
+    /// The same of a ZeroScaler.
+    pub(crate) fn parameters_of(
+        self,
+        object: &ZeroScaler,
+        config: &AutoscalerConfig,
+        deployment: &DeploymentConfig,
+        initialized: bool,
+    ) -> Parameters {
+        let scale = &object.spec.scale;
+        let mut decider = scale.decider_spec(config, object.spec.concurrency);
+        if scale.initial().is_none() {
+            decider.initial_scale = self.replicas.clamp(0, 1);
+        }
+        if self.plain {
+            decider.target_burst_capacity = BurstCapacity::Always;
+        }
+        let own = scale.bounds(config);
+        let deadline = annotations::progress_deadline(&annotations::Annotations::new(), deployment).to_std();
+        Parameters {
+            bounds: bounds::with_initial_scale(own, decider.initial_scale, initialized, true),
+            min_ready: bounds::min_ready(own, decider.initial_scale, initialized),
+            scale_to_zero: config.enable_scale_to_zero,
+            activation_timeout: deadline + ACTIVATION_TIMEOUT_BUFFER,
+            grace_period: scale.grace(config),
+            pod_retention: scale.retention(config),
+            probe_needed: true,
+            scraped: decider.target_burst_capacity != BurstCapacity::Always,
+            ignored: None,
+            decider,
+        }
     }
 }
 

@@ -14,9 +14,13 @@
 //! of ours.
 
 use super::claims::{Claims, Named};
+use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::hpa::Hpa;
+use super::scalers::Scalers;
+use super::serverless::adopt::OWNER_KINDS;
 use super::serverless::slices::SERVICE_NAME;
+use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
 use common::annotations::Settings;
@@ -42,6 +46,8 @@ pub(crate) struct Cluster {
     pub(crate) services: Arc<Store<Service>>,
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) hosts: Arc<Hosts>,
+    pub(crate) horizontals: Arc<Horizontals>,
+    scalers: Arc<Scalers>,
     routes: Arc<Routes>,
 }
 
@@ -62,7 +68,13 @@ struct Routes {
 
 impl Cluster {
     /// One that knows nothing yet. `autoscalers` are PodAutoscalers to reconcile.
-    pub(crate) fn new(hpa: Hpa, system_namespace: &str, cluster_domain: &str, autoscalers: WorkQueue<Key>) -> Self {
+    pub(crate) fn new(
+        hpa: Hpa,
+        system_namespace: &str,
+        cluster_domain: &str,
+        autoscalers: WorkQueue<Key>,
+        scalers: Arc<Scalers>,
+    ) -> Self {
         let claims = Arc::<Claims>::default();
         let hosts = Hosts::new(system_namespace, cluster_domain, claims.clone(), autoscalers.clone());
         let routes = Arc::new(Routes {
@@ -79,6 +91,8 @@ impl Cluster {
             services: Arc::new(Store::packing(move |key, old, new| v.service(key, old, new))),
             slices: Arc::new(Store::packing(move |key, old, new| e.slice(key, old, new))),
             hosts,
+            horizontals: Arc::default(),
+            scalers,
             routes,
         }
     }
@@ -101,13 +115,21 @@ impl Cluster {
 }
 
 impl Watches for Cluster {
-    fn follow<'a>(&'a self, client: &'a Client, shutdown: &'a CancellationToken) -> BoxFuture<'a, ()> {
+    fn follow<'a>(
+        &'a self,
+        stores: &'a Stores,
+        client: &'a Client,
+        shutdown: &'a CancellationToken,
+    ) -> BoxFuture<'a, ()> {
+        self.scalers.follow(stores, client, shutdown);
+        self.horizontals.follow(client, shutdown, stores.concern());
         self.services.spawn(Api::all(client.clone()), shutdown);
         self.slices.spawn(Api::all(client.clone()), shutdown);
         self.hosts.follow(client, shutdown);
         async {
             self.services.synced().await;
             self.slices.synced().await;
+            self.horizontals.listed().await;
         }
         .boxed()
     }
@@ -166,7 +188,7 @@ impl Routes {
             self.serverless.add(autoscaler, Priority::Normal);
         }
         let owner = new.or(old).and_then(|service| controller(&service.metadata));
-        if let Some(owner) = owner.filter(|owner| owner.kind == "ServerlessService") {
+        if let Some(owner) = owner.filter(|owner| OWNER_KINDS.contains(&owner.kind.as_str())) {
             self.serverless.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
         }
     }
@@ -208,7 +230,7 @@ impl Routes {
 
 /// The parts of the metadata that a user asks something with.
 fn asked(meta: &ObjectMeta) -> impl PartialEq + '_ {
-    (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid)
+    (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid, meta.generation)
 }
 
 /// Name of the Service that clients call.

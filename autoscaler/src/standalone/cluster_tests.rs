@@ -5,6 +5,7 @@ use crate::knative::watches::NoWatches;
 use crate::reconcile::stores::target_key::{TargetKey, TargetResource};
 use crate::reconcile::stores::targets::News;
 use crate::reconcile::stores::{Queues, Stores};
+use common_controller::Alone;
 use serde_json::{Value, json};
 
 struct Fixture {
@@ -16,7 +17,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let queues = Queues::default();
-        let cluster = Arc::new(Cluster::new(Hpa::Engine, "system", "cluster.local", queues.autoscalers.clone()));
+        let (domain, scalers) = ("cluster.local", Scalers::new(Arc::new(Alone)));
+        let cluster = Arc::new(Cluster::new(Hpa::Engine, "system", domain, queues.autoscalers.clone(), scalers));
         Self { stores: stores(&queues, cluster.clone()), queues, cluster }
     }
 

@@ -3,13 +3,11 @@
 //! Both are set before anything is made or changed for the target, and removed when everything is given back.
 
 use crate::reconcile::error::Error;
-use crate::reconcile::stores::Stores;
+use crate::reconcile::records::Records;
 use crate::reconcile::stores::facts::Target;
-use crate::reconcile::writes::Writes;
-use common::RevisionKey as Key;
 use common::names;
 use common_api::PodAutoscaler;
-use common_controller::{BoundedApi, WriteError, code};
+use common_controller::{WriteError, code};
 use kube::ResourceExt;
 use serde_json::json;
 use std::sync::Arc;
@@ -31,8 +29,7 @@ pub(crate) fn has_finalizer(object: &PodAutoscaler) -> bool {
 /// Sets finalizers and takes them off.
 #[derive(Clone)]
 pub(super) struct Finalizers {
-    pub(super) stores: Arc<Stores>,
-    pub(super) writes: Writes,
+    pub(super) records: Records,
 }
 
 impl Finalizers {
@@ -40,12 +37,7 @@ impl Finalizers {
     ///
     /// # Errors
     /// The API server's; a conflict if somebody wrote first.
-    pub(super) async fn set(
-        &self,
-        key: &Key,
-        object: &Arc<PodAutoscaler>,
-        target: &Target,
-    ) -> Result<Arc<PodAutoscaler>, Error> {
+    pub(super) async fn set(&self, object: &Arc<PodAutoscaler>, target: &Target) -> Result<Arc<PodAutoscaler>, Error> {
         if has_finalizer(object) {
             return Ok(object.clone());
         }
@@ -53,20 +45,20 @@ impl Finalizers {
         finalizers.push(names::FINALIZER.to_owned());
         let replicas = adopted_replicas(object, target).to_string();
         let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: replicas}});
-        Ok(self.patch(key, object, metadata, "error taking up the target").await?)
+        Ok(self.patch(object, metadata, "error taking up the target").await?)
     }
 
     /// Removes it again. An object that is gone has none.
     ///
     /// # Errors
     /// The API server's; a conflict if somebody wrote first.
-    pub(super) async fn remove(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
+    pub(super) async fn remove(&self, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
         if !has_finalizer(object) {
             return Ok(());
         }
         let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
         let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null}});
-        match self.patch(key, object, metadata, "error letting the target go").await {
+        match self.patch(object, metadata, "error letting the target go").await {
             Err(WriteError::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
             outcome => Ok(outcome.map(|_| ())?),
         }
@@ -74,21 +66,11 @@ impl Finalizers {
 
     async fn patch(
         &self,
-        key: &Key,
         object: &Arc<PodAutoscaler>,
         mut metadata: serde_json::Value,
         doing: &str,
     ) -> Result<Arc<PodAutoscaler>, WriteError> {
         metadata["resourceVersion"] = json!(object.metadata.resource_version);
-        let patch = json!({"metadata": metadata});
-        let write = async |api: BoundedApi| {
-            let patched = api.merge::<PodAutoscaler>(key, &patch).await;
-            patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
-        };
-        let mut patched = self.writes.writer().write(key, doing, write).await?;
-        patched.metadata.managed_fields = None;
-        let version = patched.metadata.resource_version.clone().unwrap_or_default();
-        self.stores.autoscalers.offer(key, &version, patched.clone());
-        Ok(Arc::new(patched))
+        self.records.autoscalers.merge(object, json!({"metadata": metadata}), doing).await
     }
 }

@@ -133,6 +133,11 @@ impl Hosts {
         Some(LostHost::Taken { host, owner })
     }
 
+    /// Whether a host leads to a workload, as the ledger says.
+    pub(crate) fn has(&self, workload: &Key, host: &HostPattern) -> bool {
+        self.shared.owners.read().get(&host.to_string()) == Some(workload)
+    }
+
     /// Who has what, and who should; none until everything has been listed.
     pub(super) fn settle(&self) -> Option<(Ledger, Ledger)> {
         if !(self.namespaces.is_synced() && self.ledger.is_synced()) {

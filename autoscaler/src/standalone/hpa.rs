@@ -3,6 +3,7 @@
 use autoscaler_core::engine::Plan;
 use common::annotations::{self, Annotations};
 use common::field::FieldErrors;
+use common_api::ZeroScaler;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -38,6 +39,13 @@ impl Hpa {
             }
             Self::Off => Ok(None),
         }
+    }
+
+    /// The same of a ZeroScaler.
+    pub(crate) fn ignored_of(self, object: &ZeroScaler) -> Option<String> {
+        let asks = !object.spec.metrics.is_empty() || object.spec.behavior.is_some();
+        let rule = "spec.metrics and spec.behavior have no effect: ZEROSCALE_HPA is off, so nobody looks at metrics";
+        (asks && self == Self::Off).then(|| rule.to_owned())
     }
 
     /// An annotation that asks for metrics although nobody looks at them, and why it has no effect.

@@ -12,14 +12,14 @@ use crate::reconcile::kpa::lifecycle::Lifecycle;
 use crate::reconcile::kpa::objects::Inherited;
 use crate::reconcile::kpa::workload::Reading;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::stores::Stores;
+use crate::reconcile::records::Records;
 use crate::reconcile::stores::facts::Target;
-use crate::reconcile::writes::Writes;
 use crate::scale::Deciders;
 use common::RevisionKey as Key;
 use common::annotations::{self, Annotations};
 use common::names;
 use common_api::{PodAutoscaler, PodAutoscalerStatus};
+use common_runtime::clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::ResourceExt;
@@ -33,21 +33,21 @@ pub(crate) struct Autoscalers {
     admission: Admission,
     finalizers: Finalizers,
     pub(crate) retirement: Retirement,
-    stores: Arc<Stores>,
-    writes: Writes,
+    records: Records,
+    clock: Clock,
     deciders: Arc<dyn Deciders>,
 }
 
 impl Autoscalers {
     pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
-        let (stores, writes) = (parts.stores.clone(), parts.writes.clone());
-        let finalizers = Finalizers { stores: stores.clone(), writes: writes.clone() };
+        let records = parts.records.clone();
+        let finalizers = Finalizers { records: records.clone() };
         Self {
             hpa,
             admission: Admission {
                 hpa,
                 validation: validation.clone(),
-                stores: stores.clone(),
+                stores: parts.stores.clone(),
                 cluster: cluster.clone(),
                 configs: parts.configs.clone(),
                 cluster_domain: parts.cluster_domain.clone(),
@@ -55,8 +55,8 @@ impl Autoscalers {
             retirement: Retirement::new(parts, cluster, finalizers.clone()),
             validation,
             finalizers,
-            stores,
-            writes,
+            records,
+            clock: parts.writes.clock.clone(),
             deciders: parts.ports.deciders.clone(),
         }
     }
@@ -90,7 +90,7 @@ impl Lifecycle for Autoscalers {
     }
 
     fn decline<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
-        unserved::decline(&self.writes, &self.stores, &*self.deciders, key, object).boxed()
+        unserved::decline(&*self.records.autoscalers, &self.clock, &*self.deciders, key, object).boxed()
     }
 
     fn read(&self, key: &Key, object: &Arc<PodAutoscaler>, status: &PodAutoscalerStatus) -> Result<Reading, Error> {
@@ -103,11 +103,11 @@ impl Lifecycle for Autoscalers {
 
     fn take_up<'a>(
         &'a self,
-        key: &'a Key,
+        _: &'a Key,
         object: &'a Arc<PodAutoscaler>,
         target: &'a Target,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>> {
-        self.finalizers.set(key, object, target).boxed()
+        self.finalizers.set(object, target).boxed()
     }
 
     fn must_give_back(&self, object: &PodAutoscaler) -> bool {
@@ -129,6 +129,8 @@ impl Lifecycle for Autoscalers {
     fn forget(&self, key: &Key) {
         self.validation.forget(key);
         self.retirement.forget(key);
+        self.records.serverless.forget(key);
+        self.records.metrics.forget(key);
     }
 
     fn inherited(&self, object: &PodAutoscaler) -> Inherited {

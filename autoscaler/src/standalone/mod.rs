@@ -11,11 +11,14 @@ mod claims;
 pub(crate) mod cluster;
 mod conflict_guard;
 mod finalizer;
+pub(crate) mod horizontals;
 mod hosts;
 mod hpa;
 pub(crate) mod ledger;
 pub(crate) mod lifecycle;
+pub(crate) mod reasons;
 mod retire;
+pub(crate) mod scalers;
 pub(crate) mod serverless;
 mod unserved;
 pub(crate) mod validation;
@@ -26,7 +29,8 @@ use crate::decisions::{Buckets, Decisions};
 use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::stores::Queues;
+use crate::reconcile::stores::{Queues, Stores};
+use crate::reconcile::writes::Writes;
 use crate::reconcile::{OwnController, Pass, Reconcilers, Wiring};
 use cluster::Cluster;
 use common::config::{ConfigError, LeaderElectionConfig};
@@ -38,6 +42,9 @@ use futures::future::{BoxFuture, ready};
 use kube::Client;
 use kube::runtime::watcher;
 use lifecycle::Autoscalers;
+use scalers::Scalers;
+use scalers::keeper;
+use scalers::publication::Publisher;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,12 +127,20 @@ impl Decisions for Standalone {
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
         let (hpa, queues) = (self.hpa, Queues::default());
-        let cluster =
-            Arc::new(Cluster::new(hpa, &wiring.system_namespace, &wiring.cluster_domain, queues.autoscalers.clone()));
-        let parts = Parts::new(wiring, queues, cluster.clone(), shutdown);
-        let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone()));
+        let scalers = Scalers::new(wiring.ports.leadership.clone());
+        let cluster = Arc::new(Cluster::new(
+            hpa,
+            &wiring.system_namespace,
+            &wiring.cluster_domain,
+            queues.autoscalers.clone(),
+            scalers.clone(),
+        ));
+        let records = |stores: &Stores, writes: &Writes| keeper::records(&scalers, stores, writes);
+        let parts = Parts::new(wiring, queues, cluster.clone(), records, shutdown);
+        let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
         let autoscalers = Arc::new(Autoscalers::new(&parts, hpa, validation.clone(), cluster.clone()));
-        let serverless = Arc::new(serverless::Controller::new(&parts, hpa, validation, cluster.clone()));
+        let serverless =
+            Arc::new(serverless::Controller::new(&parts, hpa, validation, cluster.clone(), scalers.clone()));
         let pass: Pass = Arc::new(move |key, _| {
             let serverless = serverless.clone();
             Box::pin(async move { serverless.reconcile(&key).await })
@@ -138,8 +153,21 @@ impl Decisions for Standalone {
             Box::pin(async move { ledger.reconcile(&key).await })
         });
         let hosts = OwnController { kind: "hosts", queue, pass };
+        let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone()));
+        let pass: Pass = Arc::new(move |key, _| {
+            let publisher = publisher.clone();
+            Box::pin(async move { publisher.reconcile(&key).await })
+        });
+        let statuses = OwnController { kind: "ZeroScaler", queue: scalers.queue(), pass };
+        let (enabled, writes) = (scalers.enabled.clone(), parts.writes.clone());
+        let queue = enabled.queue();
+        let pass: Pass = Arc::new(move |key, _| {
+            let (enabled, scalers, writes) = (enabled.clone(), scalers.clone(), writes.clone());
+            Box::pin(async move { enabled.reconcile(&key, &scalers, &writes).await })
+        });
+        let labels = OwnController { kind: "label zeroscale.dev/enabled", queue, pass };
         tokio::spawn(look_with_each_leader(cluster, parts.ports.leadership.changes(), shutdown.clone()));
-        Reconcilers::new(parts, autoscalers, vec![paths, hosts])
+        Reconcilers::new(parts, autoscalers, vec![paths, hosts, statuses, labels])
     }
 }
 

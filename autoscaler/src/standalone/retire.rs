@@ -11,26 +11,29 @@
 //! Each step is seen in the cluster's state, so a process that dies in between is followed by one that goes on.
 
 use super::cluster::{Cluster, public_service};
-use super::finalizer::{Finalizers, adopted_replicas};
+use super::finalizer::{Finalizers, adopted_replicas, has_finalizer};
 use super::serverless::adopt::ADOPTED_BY;
 use crate::reconcile::error::Error;
-use crate::reconcile::kpa::objects;
+use crate::reconcile::kpa::objects::{self, Inherited};
 use crate::reconcile::kpa::scaler::Scaler;
 use crate::reconcile::parts::Parts;
+use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::facts::{Selector, Target};
+use crate::reconcile::stores::facts::Target;
 use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
-use crate::scale::{PodSet, Pods};
+use crate::scale::Pods;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::config::AutoscalerConfig;
+use common::names;
 use common_api::condition_set::HasConditions;
 use common_api::serverlessservice_status::ACTIVATOR_ENDPOINTS_POPULATED;
 use common_api::{Mode, PodAutoscaler, ServerlessService};
 use common_controller::WorkQueue;
 use common_controller::objects::controller;
 use dashmap::DashMap;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use std::sync::Arc;
@@ -48,6 +51,7 @@ pub(crate) struct Retirement {
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
+    records: Records,
     writes: Writes,
     scaler: Arc<Scaler>,
     finalizers: Finalizers,
@@ -64,6 +68,7 @@ impl Retirement {
             stores: parts.stores.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
+            records: parts.records.clone(),
             writes: parts.writes.clone(),
             scaler: parts.scaler.clone(),
             finalizers,
@@ -80,7 +85,12 @@ impl Retirement {
     pub(super) async fn give_back(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
         let restored = self.restore(key, object).await?;
         let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
-        let serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
+        let mut serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
+        if serverless.is_none() && has_finalizer(object) && !self.records.serverless.outlives_process(key) {
+            // A former process held it.
+            let made = objects::serverless(object, Inherited::default(), Mode::Proxy, 0);
+            serverless = Some(self.records.serverless.create(key, made, "error creating SKS").await?);
+        }
         if let Some(serverless) = serverless.as_ref().filter(|sks| sks.metadata.deletion_timestamp.is_none()) {
             if restored && self.pods.counts(key).ready == 0 && !self.is_over(key, since, READY_WAIT_MAX) {
                 return Ok(());
@@ -88,7 +98,7 @@ impl Retirement {
             if serverless.spec.mode != Some(Mode::Serve) {
                 let mut next = ServerlessService::clone(serverless);
                 next.spec = objects::serverless_spec(object, Mode::Serve, serverless.spec.num_activators);
-                self.writes.replace(key, &self.stores.serverless, &next, "error updating SKS").await?;
+                self.records.serverless.replace(key, next, "error updating SKS").await?;
             }
             if !self.is_returned(key, object, serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
                 return Ok(());
@@ -105,15 +115,38 @@ impl Retirement {
     pub(super) async fn let_go(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
         let serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
         if serverless.is_some_and(|sks| sks.metadata.deletion_timestamp.is_none()) {
-            self.writes.delete(key, &self.stores.serverless, key, "error deleting SKS").await?;
+            self.records.serverless.delete(key, "error deleting SKS").await?;
         }
         if self.stores.metrics.get(key).is_some_and(|metric| controlled_by(controller(&metric.metadata), object)) {
-            self.writes.delete(key, &self.stores.metrics, key, "error deleting Metric").await?;
+            self.records.metrics.delete(key, "error deleting Metric").await?;
         }
-        self.finalizers.remove(key, object).await?;
+        if object.metadata.deletion_timestamp.is_none() && !self.records.serverless.outlives_process(key) {
+            self.clear_away(key, object).await?; // What owns it stays.
+        }
+        self.finalizers.remove(object).await?;
         self.pods.untrack(key);
         if self.began.remove(key).is_some() {
             tracing::info!(revision = %key, "given back");
+        }
+        Ok(())
+    }
+
+    /// Takes away Services and slices that were made for a ZeroScaler.
+    async fn clear_away(&self, key: &Key, object: &PodAutoscaler) -> Result<(), Error> {
+        let settings = Settings::read(object.annotations()).unwrap_or_default();
+        let (services, slices) = (&self.cluster.services, &self.cluster.slices);
+        let public = Key::new(key.namespace(), public_service(key, &settings));
+        for slice in self.cluster.slices_of(&public) {
+            if controlled_by(controller(&slice.metadata), object) {
+                let slice = Key::new(key.namespace(), slice.name_any());
+                self.writes.delete(key, slices, &slice, "error deleting EndpointSlice").await?;
+            }
+        }
+        for service in [Key::new(key.namespace(), names::private_service(key.name())), public] {
+            let is_ours = |service: Arc<Service>| controlled_by(controller(&service.metadata), object);
+            if services.get(&service).is_some_and(is_ours) {
+                self.writes.delete(key, services, &service, "error deleting Service").await?;
+            }
         }
         Ok(())
     }
@@ -140,8 +173,8 @@ impl Retirement {
             Err(error @ TargetError::NotListed(_)) => return Err(error.into()),
             Err(_) => return Ok(false),
         };
-        if let Selector::Labels(labels) = &target.selector {
-            self.pods.track(key, PodSet::Selector(labels.clone()));
+        if let Some(pods) = target.selector.pods() {
+            self.pods.track(key, pods);
         }
         let config = self.config.borrow().clone();
         let replicas = restored_replicas(object, &target, annotations::bounds(object.annotations(), &config, true).min);
@@ -185,6 +218,7 @@ fn controlled_by(owner: Option<&OwnerReference>, object: &PodAutoscaler) -> bool
 mod tests {
     use super::super::finalizer::ADOPTED_REPLICAS;
     use super::*;
+    use crate::reconcile::stores::facts::Selector;
 
     #[test]
     fn a_target_gets_back_what_it_had_and_at_least_one_pod() {

@@ -8,8 +8,7 @@
 //! rule, and its former version stays in force ([`super::validation`]). Nobody else would remove our finalizer.
 
 use crate::reconcile::error::Error;
-use crate::reconcile::stores::Stores;
-use crate::reconcile::writes::Writes;
+use crate::reconcile::records::Subjects;
 use crate::scale::Deciders;
 use autoscaler_core::history::{Action, Obstacle};
 use common::RevisionKey as Key;
@@ -17,7 +16,7 @@ use common::annotations;
 use common_api::PodAutoscaler;
 use common_api::condition::{FALSE, READY};
 use common_api::condition_set::HasConditions;
-use common_controller::status;
+use common_runtime::clock::Clock;
 use kube::ResourceExt;
 use std::sync::Arc;
 
@@ -32,8 +31,8 @@ pub(crate) const CLASS_NOT_SERVED: &str = "ClassNotServed";
 /// # Errors
 /// The API server's.
 pub(super) async fn decline(
-    writes: &Writes,
-    stores: &Stores,
+    subjects: &dyn Subjects,
+    clock: &Clock,
     deciders: &dyn Deciders,
     key: &Key,
     object: &Arc<PodAutoscaler>,
@@ -43,12 +42,12 @@ pub(super) async fn decline(
         return Ok(());
     }
     deciders.acted(key, Action::refused(Obstacle::ClassNotServed));
-    let (now, generation) = (writes.clock.now(), object.metadata.generation.unwrap_or(0));
+    let (now, generation) = (clock.now(), object.metadata.generation.unwrap_or(0));
     let mut said = object.status.clone().unwrap_or_default();
     said.begin(generation, now);
     said.manage(now).set(READY, FALSE, CLASS_NOT_SERVED, &message());
     said.finish(object.status.as_ref(), generation, now);
-    Ok(status::write(writes.writer(), &stores.autoscalers, object, said).await?)
+    Ok(subjects.write(object, said).await?)
 }
 
 fn message() -> String {

@@ -4,13 +4,14 @@
 //! valid version stays in force. Such a version is kept packed, since it is needed only where a later one breaks a rule.
 
 use super::hpa::Hpa;
+use super::scalers::{Scalers, translation};
 use super::unserved::NOT_SERVED;
 use autoscaler_core::engine::Plan;
 use common::RevisionKey as Key;
 use common::annotations::{self, Settings};
 use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
-use common_api::PodAutoscaler;
+use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::packed::{Held, Packer};
 use dashmap::DashMap;
 use kube::ResourceExt;
@@ -25,6 +26,8 @@ pub(crate) struct Accepted {
     pub(crate) settings: Arc<Settings>,
     /// What it asks the metrics for; none: its load alone scales it.
     pub(crate) plan: Option<Arc<Plan>>,
+    /// The ZeroScaler that it stands for; none: a user wrote it.
+    pub(crate) original: Option<Arc<ZeroScaler>>,
 }
 
 /// Validates PodAutoscalers, and remembers the last valid version of each.
@@ -33,11 +36,30 @@ pub(crate) struct Validation {
     config: watch::Receiver<Arc<AutoscalerConfig>>,
     packer: Packer<PodAutoscaler>,
     last_valid: DashMap<Key, (Option<String>, Held<PodAutoscaler>)>,
+    scalers: Arc<Scalers>,
+    scaler_packer: Packer<ZeroScaler>,
+    last_valid_scalers: DashMap<Key, Kept>,
+}
+
+/// The last valid version of a ZeroScaler.
+struct Kept {
+    version: Option<String>,
+    /// Beside which it was valid.
+    config: Arc<AutoscalerConfig>,
+    held: Held<ZeroScaler>,
 }
 
 impl Validation {
-    pub(crate) fn new(hpa: Hpa, config: watch::Receiver<Arc<AutoscalerConfig>>) -> Self {
-        Self { hpa, config, packer: Packer::new(), last_valid: DashMap::new() }
+    pub(crate) fn new(hpa: Hpa, config: watch::Receiver<Arc<AutoscalerConfig>>, scalers: Arc<Scalers>) -> Self {
+        Self {
+            hpa,
+            config,
+            packer: Packer::new(),
+            last_valid: DashMap::new(),
+            scalers,
+            scaler_packer: Packer::new(),
+            last_valid_scalers: DashMap::new(),
+        }
     }
 
     /// What a PodAutoscaler asks for: itself, or its last valid version, with the rules that it breaks now.
@@ -50,17 +72,62 @@ impl Validation {
         object: &Arc<PodAutoscaler>,
     ) -> Result<(Accepted, Option<FieldErrors>), FieldErrors> {
         let config = self.config.borrow().clone();
+        if let Some(original) = self.scalers.get(key).filter(|original| original.metadata.uid == object.metadata.uid) {
+            return self.accepted_scaler(key, original, &config);
+        }
         let served = if self.hpa.serves(object.annotations()) { Ok(()) } else { Err(unserved_class(object)) };
         let plan = self.hpa.plan(object.annotations());
         match all_errors(served, all_errors(object.validate_standalone(&config), plan)) {
             Ok(((), (settings, plan))) => {
                 self.keep(key, object);
-                Ok((Accepted { object: object.clone(), settings: Arc::new(settings), plan }, None))
+                Ok((Accepted { object: object.clone(), settings: Arc::new(settings), plan, original: None }, None))
             }
             Err(errors) => match self.last_valid(key, object) {
                 Some(former) => Ok((former, Some(errors))),
                 None => Err(errors),
             },
+        }
+    }
+
+    /// The same of a ZeroScaler.
+    fn accepted_scaler(
+        &self,
+        key: &Key,
+        original: Arc<ZeroScaler>,
+        config: &Arc<AutoscalerConfig>,
+    ) -> Result<(Accepted, Option<FieldErrors>), FieldErrors> {
+        let version = &original.metadata.resource_version;
+        let is_known = self
+            .last_valid_scalers
+            .get(key)
+            .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, config));
+        let checked = if is_known { Ok(()) } else { original.validate_in(config) };
+        match all_errors(checked, self.scaler_plan(&original)) {
+            Ok(((), plan)) => {
+                if !is_known {
+                    let held = self.scaler_packer.pack(original.clone());
+                    let kept = Kept { version: version.clone(), config: config.clone(), held };
+                    self.last_valid_scalers.insert(key.clone(), kept);
+                }
+                Ok((meaning(original, plan, config), None))
+            }
+            Err(errors) => {
+                let kept = self.last_valid_scalers.get(key).map(|kept| kept.held.clone());
+                let former = kept.and_then(|kept| self.scaler_packer.take_out(&kept));
+                let former = former.filter(|former| former.metadata.uid == original.metadata.uid);
+                let plan = former.as_deref().and_then(|former| self.scaler_plan(former).ok());
+                match former.zip(plan) {
+                    Some((former, plan)) => Ok((meaning(former, plan, config), Some(errors))),
+                    None => Err(errors),
+                }
+            }
+        }
+    }
+
+    fn scaler_plan(&self, original: &ZeroScaler) -> Result<Option<Arc<Plan>>, FieldErrors> {
+        match self.hpa {
+            Hpa::Engine => translation::metrics(original).map(|plan| plan.map(Arc::new)),
+            Hpa::Off => Ok(None),
         }
     }
 
@@ -78,13 +145,23 @@ impl Validation {
         let former = self.packer.take_out(&kept).filter(|former| former.metadata.uid == object.metadata.uid)?;
         let settings = Settings::read(former.annotations()).ok()?;
         let plan = self.hpa.plan(former.annotations()).ok()?;
-        Some(Accepted { object: former, settings: Arc::new(settings), plan })
+        Some(Accepted { object: former, settings: Arc::new(settings), plan, original: None })
     }
 
     /// Forgets one.
     pub(crate) fn forget(&self, key: &Key) {
         self.last_valid.remove(key);
+        self.last_valid_scalers.remove(key);
     }
+}
+
+/// What a valid ZeroScaler asks for.
+fn meaning(original: Arc<ZeroScaler>, plan: Option<Arc<Plan>>, config: &AutoscalerConfig) -> Accepted {
+    let scale = &original.spec.scale;
+    let object = translation::autoscaler(&original);
+    let object = translation::with_windows(object, scale.window(config), scale.panic_window(config));
+    let settings = Arc::new(translation::settings(&original, None));
+    Accepted { object: Arc::new(object), settings, plan, original: Some(original) }
 }
 
 /// Both, or the errors of both.

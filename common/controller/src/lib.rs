@@ -59,7 +59,7 @@ pub use common::RevisionKey as ObjectKey;
 pub use error::{Failure, WriteError, code};
 pub use leadership::{Alone, Leadership};
 pub use limiter::{Pacing, WriteLimiter};
-pub use pass::{Passed, Passes};
+pub use pass::{Passed, Passes, Statuses, Written};
 pub use queue::{Item, Priority, WorkQueue};
 pub use recorder::{Recorder, Severity};
 pub use relist::Relist;

@@ -13,11 +13,26 @@ use crate::writer::{Kind, Writer};
 use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
 use common_runtime::clock::Clock;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::Resource;
 use kube::core::object::HasStatus;
 use std::sync::Arc;
 
-/// What passes over one kind of objects have in common.
-pub struct Passes<'a, K> {
+/// Where the statuses of one kind of objects are written, and what went wrong is said.
+pub trait Statuses<K: HasStatus>: Send + Sync {
+    /// Writes the status of an object, of which `read` is the newest known version, unless that says the same.
+    ///
+    /// # Errors
+    /// Whatever kept it from being written.
+    fn write<'a>(&'a self, read: &'a Arc<K>, status: K::Status) -> BoxFuture<'a, Result<(), WriteError>>;
+
+    /// Says what went wrong with an object, once for as long as it goes wrong in one and the same way.
+    fn complain(&self, object: &K, reason: &str, message: String);
+}
+
+/// Statuses and events of the API server's objects.
+pub struct Written<'a, K> {
     /// Whoever writes.
     pub writer: Writer<'a>,
     /// Where such objects are held.
@@ -26,6 +41,26 @@ pub struct Passes<'a, K> {
     pub recorder: &'a Recorder,
     /// in whose name.
     pub component: &'static str,
+}
+
+impl<K> Statuses<K> for Written<'_, K>
+where
+    K: Kind + HasStatus,
+    K::Status: PartialEq + Clone + Send + Sync,
+{
+    fn write<'a>(&'a self, read: &'a Arc<K>, status: K::Status) -> BoxFuture<'a, Result<(), WriteError>> {
+        status::write(self.writer, self.store, read, status).boxed()
+    }
+
+    fn complain(&self, object: &K, reason: &str, message: String) {
+        self.recorder.complain(self.component, object, reason, message);
+    }
+}
+
+/// What passes over one kind of objects have in common.
+pub struct Passes<'a, K: HasStatus> {
+    /// Where their statuses go.
+    pub statuses: &'a dyn Statuses<K>,
     /// Wall-clock time.
     pub clock: &'a Clock,
 }
@@ -42,7 +77,7 @@ pub struct Passed<K: HasStatus, E> {
 
 impl<K> Passes<'_, K>
 where
-    K: Kind + HasStatus,
+    K: Resource + HasStatus,
     K::Status: HasConditions + Default + PartialEq + Clone,
 {
     /// One pass over `object`. `run` is given its status, begun, and the time; it must not be the one who writes it.
@@ -54,7 +89,7 @@ where
         object: &Arc<K>,
         run: impl AsyncFnOnce(K::Status, Timestamp) -> Passed<K, E>,
     ) -> Result<(), E> {
-        let Self { writer, store, recorder, component, clock } = self;
+        let Self { statuses, clock } = self;
         let (now, generation) = (clock.now(), object.meta().generation.unwrap_or(0));
         let mut status = object.status().cloned().unwrap_or_default();
         status.begin(generation, now);
@@ -64,13 +99,13 @@ where
                 return outcome;
             }
             if !error.is_conflict() {
-                recorder.complain(component, &**object, "InternalError", error.to_string());
+                statuses.complain(object, "InternalError", error.to_string());
             }
         }
         status.finish(object.status(), generation, clock.now());
-        let written = status::write(writer, store, &latest, status).await;
+        let written = statuses.write(&latest, status).await;
         if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
-            recorder.complain(component, &**object, "UpdateFailed", error.to_string());
+            statuses.complain(object, "UpdateFailed", error.to_string());
         }
         outcome.and(written.map_err(E::from))
     }

@@ -99,6 +99,11 @@ impl<T: Send + Sync + 'static> Store<T> {
         self.take_out(&held)
     }
 
+    /// Whether the watch knows an object of this name.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
+        self.inner.read().watched.get(key).is_some()
+    }
+
     /// Every key that the watch knows.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.inner.read().watched.keys().cloned().collect()
@@ -149,6 +154,12 @@ impl<T: Send + Sync + 'static> Store<T> {
         *self.failure.write() = Some(why);
     }
 
+    /// Says that all there is has been taken in: for whoever feeds a store by other means than [`Self::follow`].
+    pub fn listed(&self) {
+        *self.failure.write() = None;
+        self.synced.send_replace(true);
+    }
+
     /// Takes in one version of an object, or its deletion, and tells the listener: for tests, and for whoever feeds a
     /// store by other means than [`Self::follow`].
     pub fn apply(&self, key: &ObjectKey, version: &str, value: Option<T>) {
@@ -190,8 +201,7 @@ impl<T: Send + Sync + 'static> Store<T> {
                     (self.listener)(&change.key, old.as_ref(), None);
                 }
                 if listed {
-                    *self.failure.write() = None;
-                    self.synced.send_replace(true);
+                    self.listed();
                 }
             }
         }

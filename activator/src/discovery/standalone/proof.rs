@@ -1,8 +1,9 @@
 //! What shows that an object is one of those by which the autoscaler publishes a revision.
 //!
-//! A revision `NAME` of a namespace is published by one Service there, `NAME-private`, which its ServerlessService `NAME`
-//! controls; its pods are in slices that this Service controls, its activators in slices that the ServerlessService
-//! controls. Who may edit all these kinds in a namespace can make them up: nothing in an object shows who wrote it. But he
+//! A revision `NAME` of a namespace is published by one Service there, `NAME-private`, which its ZeroScaler or
+//! ServerlessService `NAME` controls; its pods are in slices that this Service controls, its activators in slices that the
+//! same owner controls. Who may edit all these kinds in a namespace can make them up: nothing in an object shows who wrote
+//! it. But he
 //! speaks by them for that namespace alone: an owner and what it owns are in one namespace, the revision and the Service
 //! that the annotation names are ones of it, and hosts are not read here at all. And a second Service, or what is left of a
 //! former one, never stands in a revision's place.
@@ -20,8 +21,9 @@ use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
-/// Group and kind that control a private Service.
-const SERVERLESS_SERVICE: (&str, &str) = ("networking.internal.knative.dev/", "ServerlessService");
+/// Groups and kinds that control a private Service.
+const OWNERS: [(&str, &str); 2] =
+    [("zeroscale.dev/", "ZeroScaler"), ("networking.internal.knative.dev/", "ServerlessService")];
 
 /// The same of those that a ZeroScaler has.
 const ZERO_SCALER: (&str, &str) = ("zeroscale.dev/", "ZeroScaler");
@@ -94,10 +96,8 @@ impl Proof {
     pub(super) fn of(service: &Service, backend: &Backend) -> Option<Self> {
         let name = service.name_any();
         let owner = controller(&service.metadata)?;
-        let is_owned = owner.api_version.starts_with(SERVERLESS_SERVICE.0)
-            && owner.kind == SERVERLESS_SERVICE.1
-            && owner.name == backend.revision
-            && !owner.uid.is_empty();
+        let is_owner = |(group, kind): &(&str, &str)| owner.api_version.starts_with(group) && owner.kind == *kind;
+        let is_owned = OWNERS.iter().any(is_owner) && owner.name == backend.revision && !owner.uid.is_empty();
         let is_named = name == names::private_service(&backend.revision)
             && host::is_label(&backend.revision)
             && host::is_label(&backend.service);

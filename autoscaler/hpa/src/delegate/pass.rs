@@ -7,7 +7,7 @@ use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::objects::{controller, corrected};
-use common_controller::{Passed, Passes, WriteError};
+use common_controller::{Passed, Passes, WriteError, Written};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -34,8 +34,9 @@ pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError>
         let outcome = pass.run().await;
         Passed { outcome, object: object.clone(), status: pass.status }
     };
-    let (writer, recorder, clock) = (cx.writer(), &cx.recorder, &cx.clock);
-    Passes { writer, store: &cx.autoscalers, recorder, component: COMPONENT, clock }.over(&object, run).await
+    let (writer, recorder) = (cx.writer(), &cx.recorder);
+    let statuses = Written { writer, store: &cx.autoscalers, recorder, component: COMPONENT };
+    Passes { statuses: &statuses, clock: &cx.clock }.over(&object, run).await
 }
 
 /// Whether it is of this class, and stays.

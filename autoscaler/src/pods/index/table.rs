@@ -1,7 +1,7 @@
 //! Pods, the revisions that are tracked, and which belongs to which: each event touches the revisions of its pod alone.
 
 use super::PodState;
-use crate::pods::labels::{LabelHash, PackedLabels};
+use crate::pods::labels::{LabelHash, PackedLabels, PodSelector};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -17,7 +17,7 @@ pub(super) type PodName = RevisionKey;
 pub(super) struct Index {
     pub(super) pods: HashMap<PodName, Entry>,
     pub(super) tracked: HashMap<RevisionKey, Tracked>,
-    /// Revisions by the first label of their selectors.
+    /// Revisions by the first label of their selectors, or by their namespace.
     selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
     labelled: HashMap<LabelHash, SmallVec<[PodName; 1]>>,
@@ -38,7 +38,7 @@ pub(super) struct Entry {
 /// A revision, and what its pods come to.
 #[derive(Debug)]
 pub(super) struct Tracked {
-    pub(super) selector: PackedLabels,
+    pub(super) selector: PodSelector,
     /// Ordered, so that of several failures the same is said each time.
     pub(super) members: Vec<PodName>,
     pub(super) counts: pod_counts::PodCounts,
@@ -75,6 +75,7 @@ impl Index {
                 }
             }
         }
+        let moved = before.as_ref().map(|entry| entry.address) != Some(address);
         let former = before.map(|entry| entry.revisions).unwrap_or_default();
         for key in &former {
             if !revisions.contains(key)
@@ -87,6 +88,9 @@ impl Index {
         for key in &revisions {
             if let Some(tracked) = self.tracked.get_mut(key) {
                 tracked.join(&name);
+                if moved && matches!(tracked.selector, PodSelector::Expressions(_)) {
+                    changed.keys.insert(key.clone()); // Nobody but us leads anybody to them.
+                }
                 self.recount(key, changed);
             }
         }
@@ -105,10 +109,10 @@ impl Index {
 
     fn revisions_of(&self, name: &PodName, labels: &PackedLabels) -> SmallVec<[RevisionKey; 1]> {
         let mut revisions = SmallVec::new();
-        for hash in labels.hashes(name.namespace()) {
+        for hash in labels.hashes(name.namespace()).chain([LabelHash::of_all(name.namespace())]) {
             for key in self.selectors.get(&hash).into_iter().flatten() {
                 let is_selected =
-                    |tracked: &Tracked| key.namespace() == name.namespace() && tracked.selector.select(labels);
+                    |tracked: &Tracked| key.namespace() == name.namespace() && tracked.selector.selects(labels);
                 if self.tracked.get(key).is_some_and(is_selected) && !revisions.contains(key) {
                     revisions.push(key.clone());
                 }
@@ -117,18 +121,25 @@ impl Index {
         revisions
     }
 
-    pub(super) fn track(&mut self, key: &RevisionKey, selector: PackedLabels) {
+    pub(super) fn track(&mut self, key: &RevisionKey, selector: PodSelector) {
         let mut members = Vec::new();
-        if let Some(hash) = selector.hashes(key.namespace()).next() {
+        if let Some(hash) = selector.hash(key.namespace()) {
             self.selectors.entry(hash).or_default().push(key.clone());
-            for name in self.labelled.get(&hash).into_iter().flatten() {
-                if let Some(entry) = self.pods.get_mut(name)
-                    && name.namespace() == key.namespace()
-                    && selector.select(&entry.labels)
-                {
+            let mut join = |name: &PodName, entry: &mut Entry| {
+                if name.namespace() == key.namespace() && selector.selects(&entry.labels) {
                     members.push(name.clone());
                     entry.revisions.push(key.clone());
                 }
+            };
+            match &selector {
+                PodSelector::Labels(_) => {
+                    for name in self.labelled.get(&hash).into_iter().flatten() {
+                        if let Some(entry) = self.pods.get_mut(name) {
+                            join(name, entry);
+                        }
+                    }
+                }
+                PodSelector::Expressions(_) => self.pods.iter_mut().for_each(|(name, entry)| join(name, entry)),
             }
         }
         members.sort_unstable();
@@ -139,7 +150,7 @@ impl Index {
 
     pub(super) fn untrack(&mut self, key: &RevisionKey) {
         let Some(tracked) = self.tracked.remove(key) else { return };
-        if let Some(hash) = tracked.selector.hashes(key.namespace()).next() {
+        if let Some(hash) = tracked.selector.hash(key.namespace()) {
             take(&mut self.selectors, hash, key);
         }
         for name in &tracked.members {

@@ -51,6 +51,29 @@ fn counts_follow_the_pods() {
     assert_eq!(index.counts(&b), PodCounts::default());
 }
 
+/// Goal: pods that are selected by expressions are counted like others, and their addresses are told as they come.
+#[test]
+fn pods_may_be_selected_by_expressions() {
+    let requests = Requests::new();
+    let index = PodIndex::new(requests.clone());
+    let key = RevisionKey::new("ns", "a");
+    let asked = common::labels::Selector::parse("app in (a,b),!canary").expect("a selector");
+    index.apply("ns", "before", pod(&[("app", "b")], Phase::Running, true));
+    index.apply("other", "stranger", pod(&[("app", "b")], Phase::Running, true));
+    index.track(&key, PodSet::Expressions(asked));
+    let coming = PodState { address: None, ..pod(&[("app", "a")], Phase::Pending, false) };
+    index.apply("ns", "later", coming);
+    index.apply("ns", "canary", pod(&[("app", "a"), ("canary", "")], Phase::Running, true));
+    assert_eq!((index.counts(&key).ready, index.counts(&key).not_ready), (1, 1));
+    drain(&requests);
+    index.apply("ns", "later", pod(&[("app", "a")], Phase::Pending, false));
+    assert_eq!(drain(&requests), std::slice::from_ref(&key), "no count has changed, but it can be reached");
+    let found: Vec<_> = index.addresses(&key).into_iter().map(|pod| (pod.pod, pod.ready)).collect();
+    assert_eq!(found, [("before".to_owned(), true), ("later".to_owned(), false)]);
+    index.untrack(&key);
+    assert_eq!(index.addresses(&key), []);
+}
+
 /// Goal: unknown is not zero: before the first full list, and for what is not tracked.
 #[test]
 fn nothing_is_known_before_the_first_list() {

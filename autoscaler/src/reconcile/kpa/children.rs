@@ -4,8 +4,8 @@
 use super::lifecycle::Lifecycle;
 use super::objects;
 use crate::reconcile::error::Error;
+use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
-use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common::time::Timestamp;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 /// Makes and keeps what PodAutoscalers own.
 pub(super) struct Children {
     pub(super) stores: Arc<Stores>,
-    pub(super) writes: Writes,
+    pub(super) records: Records,
     pub(super) lifecycle: Arc<dyn Lifecycle>,
     pub(super) config: watch::Receiver<Arc<AutoscalerConfig>>,
 }
@@ -37,7 +37,7 @@ impl Children {
         let config = self.config.borrow().clone();
         let want = objects::metric(object, self.lifecycle.inherited(object), &config, scrape_target);
         let Some(have) = self.stores.metrics.get(key) else {
-            self.writes.create(key, &self.stores.metrics, &want, "error creating metric").await?;
+            self.records.metrics.create(key, want, "error creating metric").await?;
             return Ok(());
         };
         if !owns(object, &have.metadata) {
@@ -45,7 +45,7 @@ impl Children {
             return Err(not_owned(key, "Metric"));
         }
         if let Some(next) = corrected(&*have, &want) {
-            self.writes.replace(key, &self.stores.metrics, &next, "error updating metric").await?;
+            self.records.metrics.replace(key, next, "error updating metric").await?;
         }
         Ok(())
     }
@@ -63,8 +63,7 @@ impl Children {
         let during = Error::during("error reconciling SKS");
         let want = objects::serverless(object, self.lifecycle.inherited(object), mode, number);
         let Some(have) = have else {
-            let created = self.writes.create(key, &self.stores.serverless, &want, "error creating SKS").await;
-            return created.map(Arc::new).map_err(during);
+            return self.records.serverless.create(key, want, "error creating SKS").await.map_err(during);
         };
         if !owns(object, &have.metadata) {
             status.mark_not_owned("ServerlessService", key.name(), now);
@@ -74,8 +73,7 @@ impl Children {
         if next.spec != have.spec {
             tracing::info!(revision = %key, ?mode, number, "path");
         }
-        let replaced = self.writes.replace(key, &self.stores.serverless, &next, "error updating SKS").await;
-        replaced.map(Arc::new).map_err(during)
+        self.records.serverless.replace(key, next, "error updating SKS").await.map_err(during)
     }
 }
 

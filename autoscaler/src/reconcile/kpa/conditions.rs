@@ -11,14 +11,14 @@ use common_api::podautoscaler_status::{HOST_CONFLICT, HOST_REFUSED, Inactive, NO
 use common_api::{PodAutoscalerStatus, ServerlessService};
 
 /// Condition that only informs: an annotation has no effect.
-const SETTINGS_HONORED: &str = "SettingsHonored";
+pub(crate) const SETTINGS_HONORED: &str = "SettingsHonored";
 /// Condition that only informs: all metrics that were asked for can be measured.
-const METRICS_MEASURED: &str = "MetricsMeasured";
+pub(crate) const METRICS_MEASURED: &str = "MetricsMeasured";
 /// Condition that only informs: every host is ours.
-const HOSTS_OWNED: &str = "HostsOwned";
+pub(crate) const HOSTS_OWNED: &str = "HostsOwned";
 
 /// Condition that only informs, in the words of HorizontalPodAutoscalers: the replicas can be changed.
-const ABLE_TO_SCALE: &str = "AbleToScale";
+pub(crate) const ABLE_TO_SCALE: &str = "AbleToScale";
 
 /// Takes over what the ServerlessService says. `just_written`: its spec was changed a moment ago, by us.
 pub(super) fn read_serverless(
@@ -87,7 +87,7 @@ pub(super) fn notify(
         lost.push(match host {
             LostHost::Taken { host, owner } => {
                 reason = HOST_CONFLICT;
-                format!("{host} belongs to PodAutoscaler {owner}, which had it first")
+                format!("{host} belongs to {owner}, which had it first")
             }
             LostHost::Refused { host, why } => format!("{host} cannot be had: {why}"),
         });

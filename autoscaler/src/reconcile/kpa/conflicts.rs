@@ -1,10 +1,10 @@
 //! Targets whose replicas somebody else changes back.
 
-use super::scaler::COMPONENT;
+use crate::reconcile::records::Subjects;
 use autoscaler_core::scale_conflict::{Attempt, ScaleConflict};
 use common::RevisionKey as Key;
 use common_api::PodAutoscaler;
-use common_controller::{Recorder, Severity};
+use common_controller::Severity;
 use dashmap::DashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,7 +18,13 @@ pub(super) struct Conflicts {
 impl Conflicts {
     /// How long to wait before `to` replicas are asked for again; none: not at all. That there is a conflict is told
     /// once.
-    pub(super) fn pause(&self, key: &Key, object: &PodAutoscaler, to: i32, recorder: &Recorder) -> Option<Duration> {
+    pub(super) fn pause(
+        &self,
+        key: &Key,
+        object: &PodAutoscaler,
+        to: i32,
+        subjects: &dyn Subjects,
+    ) -> Option<Duration> {
         let conflict = self.revisions.get(key).map(|conflict| *conflict).unwrap_or_default();
         match conflict.attempt(to, Instant::now().into_std()) {
             Attempt::Now => None,
@@ -27,7 +33,7 @@ impl Conflicts {
                     "Somebody else keeps changing the replicas, which should be {to}: they are asked for less and less often"
                 );
                 tracing::warn!(revision = %key, to, "somebody else keeps changing the replicas");
-                recorder.say(COMPONENT, object, Severity::Warning, "ReplicasContested", message);
+                subjects.say(object, Severity::Warning, "ReplicasContested", message);
                 None
             }
             Attempt::After(left) => Some(left),

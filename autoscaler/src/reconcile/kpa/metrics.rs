@@ -2,6 +2,7 @@
 
 use super::workload::Workload;
 use crate::engine::{Engine, Subject};
+use crate::reconcile::stores::facts::Selector;
 use crate::scale::PodSet;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::engine::blend::Input;
@@ -19,13 +20,20 @@ pub(super) struct Wishes {
 impl Wishes {
     /// One wish of all answers; none where the load alone decides.
     pub(super) fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
-        let (Some(plan), PodSet::Selector(labels)) = (&workload.metrics, &workload.pods) else {
+        let selector = match (&workload.pods, &workload.target.selector) {
+            (PodSet::Selector(labels), _) => {
+                let terms: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+                Some(terms.join(","))
+            }
+            (PodSet::Expressions(_), Selector::Expressions(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let (Some(plan), Some(selector)) = (&workload.metrics, selector) else {
             self.engine.forget(key);
             return None;
         };
         let current = workload.target.current();
-        let terms: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
-        self.engine.follow(key, Subject { plan: plan.clone(), selector: terms.join(",") }, current);
+        self.engine.follow(key, Subject { plan: plan.clone(), selector }, current);
         let load_name = match workload.parameters.decider.metric {
             ScalingMetric::Concurrency => METRIC_CONCURRENCY,
             ScalingMetric::Rps => METRIC_RPS,

@@ -25,7 +25,7 @@
 //! The process's own metrics, which are recorded where decisions are.
 
 mod children;
-mod conditions;
+pub(crate) mod conditions;
 mod conflicts;
 pub(crate) mod leaving;
 pub(crate) mod lifecycle;
@@ -40,6 +40,7 @@ pub(crate) mod workload;
 
 use super::error::Error;
 use super::parts::Parts;
+use super::records::Records;
 use super::stores::Stores;
 use super::writes::Writes;
 use crate::scale::Ports;
@@ -51,11 +52,10 @@ use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_api::podautoscaler_status::NO_PRIVATE_SERVICE_NAME;
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus};
-use common_controller::{Passed, Priority, WorkQueue};
+use common_controller::{Passed, Passes, Priority, WorkQueue};
 use conflicts::Conflicts;
 use lifecycle::Lifecycle;
 use metrics::Wishes;
-use scaler::COMPONENT;
 use scaling::{Decided, Scaling};
 use std::sync::Arc;
 use workload::{Afterwards, Reading, Unserved, Workload};
@@ -68,6 +68,7 @@ pub(crate) struct Controller {
     stores: Arc<Stores>,
     ports: Ports,
     writes: Writes,
+    records: Records,
     queue: WorkQueue<Key>,
     lifecycle: Arc<dyn Lifecycle>,
     scaling: Scaling,
@@ -77,7 +78,7 @@ pub(crate) struct Controller {
 impl Controller {
     /// One that leaves to `lifecycle` where the front ends differ.
     pub(crate) fn new(parts: &Parts, lifecycle: Arc<dyn Lifecycle>) -> Self {
-        let Parts { stores, ports, writes, .. } = parts;
+        let Parts { stores, ports, writes, records, .. } = parts;
         let queue = writes.decisions.clone();
         let scaling = Scaling {
             deciders: ports.deciders.clone(),
@@ -90,12 +91,12 @@ impl Controller {
         };
         let children = Children {
             stores: stores.clone(),
-            writes: writes.clone(),
+            records: records.clone(),
             lifecycle: lifecycle.clone(),
             config: parts.configs.autoscaler.clone(),
         };
-        let (stores, ports, writes) = (stores.clone(), ports.clone(), writes.clone());
-        Self { stores, ports, writes, queue, lifecycle, scaling, children }
+        let (stores, ports, writes, records) = (stores.clone(), ports.clone(), writes.clone(), records.clone());
+        Self { stores, ports, writes, records, queue, lifecycle, scaling, children }
     }
 
     /// A decision is carried out at once, and whatever else there is to do is left to a pass of its own.
@@ -139,7 +140,7 @@ impl Controller {
             let outcome = pass.run().await;
             Passed { outcome, object: pass.object, status: pass.status }
         };
-        self.writes.passes(&self.stores.autoscalers, COMPONENT).over(&object, run).await
+        Passes { statuses: &*self.records.autoscalers, clock: &self.writes.clock }.over(&object, run).await
     }
 
     /// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written;

@@ -3,6 +3,7 @@
 use super::leaving::Leaving;
 use super::refusals::Refusals;
 use crate::reconcile::error::Error;
+use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
 use crate::reconcile::stores::target_key::TargetKey;
@@ -21,12 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Who speaks in Kubernetes Events.
-pub(crate) const COMPONENT: &str = "podautoscaler-controller";
-
 /// Changes replicas.
 pub(crate) struct Scaler {
     pub(crate) writes: Writes,
+    pub(crate) records: Records,
     pub(crate) stores: Arc<Stores>,
     pub(crate) leaving: Arc<Leaving>,
     pub(crate) refusals: Arc<Refusals>,
@@ -83,7 +82,7 @@ impl Scaler {
         }
         let kind = object.spec.scale_target_ref.kind.as_deref().unwrap_or_default();
         let message = format!("Scaled {kind} {name} from {from} to {to}: {why}");
-        self.writes.recorder.say(COMPONENT, object, Severity::Normal, "Scaled", message);
+        self.records.autoscalers.say(object, Severity::Normal, "Scaled", message);
         Ok(())
     }
 }

@@ -143,7 +143,7 @@ impl Scaling {
     /// Whether it is not time to ask for a scale again, since somebody else keeps changing it back; then the key comes
     /// back when it is time.
     fn is_contested(&self, key: &Key, object: &PodAutoscaler, to: i32) -> bool {
-        let pause = self.conflicts.pause(key, object, to, &self.scaler.writes.recorder);
+        let pause = self.conflicts.pause(key, object, to, &*self.scaler.records.autoscalers);
         if let Some(left) = pause {
             self.queue.add_after(key.clone(), left);
         }

@@ -1,5 +1,7 @@
 //! What is kept of a scale target: the few facts that decisions are made from.
 
+use crate::scale::PodSet;
+use common::labels::{self, LabelSelector};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
@@ -28,10 +30,21 @@ pub(crate) struct Target {
 pub(crate) enum Selector {
     /// `matchLabels` alone.
     Labels(Labels),
-    /// It has `matchExpressions`, which a Service cannot express.
-    Expressions,
-    /// None, or an empty one, which would match every pod.
+    /// It has `matchExpressions`, which a Service cannot express: all that it asks for, as text.
+    Expressions(String),
+    /// None, an empty one, which would match every pod, or one that makes no sense.
     Missing,
+}
+
+impl Selector {
+    /// The pods that it selects; none: it makes no sense.
+    pub(crate) fn pods(&self) -> Option<PodSet> {
+        match self {
+            Self::Labels(labels) => Some(PodSet::Selector(labels.clone())),
+            Self::Expressions(text) => labels::Selector::parse(text).ok().map(PodSet::Expressions),
+            Self::Missing => None,
+        }
+    }
 }
 
 impl Target {
@@ -48,12 +61,13 @@ impl Target {
             labels.iter().map(|(k, v)| (k.clone(), text(v))).collect::<Labels>()
         });
         let expressions = spec["selector"]["matchExpressions"].as_array().is_some_and(|list| !list.is_empty());
+        let text = || serde_json::from_value::<LabelSelector>(spec["selector"].clone()).ok()?.text().ok();
         let template: PodSpec = serde_json::from_value(spec["template"]["spec"].clone()).unwrap_or_default();
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             replicas: spec["replicas"].as_i64().and_then(|n| i32::try_from(n).ok()),
             selector: match labels {
-                _ if expressions => Selector::Expressions,
+                _ if expressions => text().map_or(Selector::Missing, Selector::Expressions),
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
                 _ => Selector::Missing,
             },
@@ -94,7 +108,12 @@ mod tests {
         assert!(container.ports.is_some() && container.readiness_probe.is_some() && container.env.is_none());
         assert_eq!(target.selector, Selector::Labels([("app".into(), "a".into())].into()));
         let expressions = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchLabels": {"a": "b"}});
-        let rows = [(expressions, Selector::Expressions), (json!({}), Selector::Missing)];
+        let nonsense = json!({"matchExpressions": [{"key": "a", "operator": "Perhaps"}]});
+        let rows = [
+            (expressions, Selector::Expressions("a=b,a".into())),
+            (nonsense, Selector::Missing),
+            (json!({}), Selector::Missing),
+        ];
         for (selector, expected) in rows {
             let target = Target::from_object(&object(json!({"selector": selector})));
             assert_eq!((target.selector.clone(), target.current(), target.host_network), (expected, 1, false));

@@ -82,10 +82,7 @@ impl Stores {
 
     /// Starts all watches, which end with `shutdown`, and waits until each kind has been listed once.
     pub(crate) async fn follow(&self, client: &Client, shutdown: &CancellationToken) {
-        self.autoscalers.spawn(Api::all(client.clone()), shutdown);
-        self.serverless.spawn(Api::all(client.clone()), shutdown);
-        self.metrics.spawn(Api::all(client.clone()), shutdown);
-        let besides = self.routes.watches.follow(client, shutdown);
+        let besides = self.routes.watches.follow(self, client, shutdown);
         let synced = async {
             self.autoscalers.synced().await;
             self.serverless.synced().await;
@@ -96,6 +93,13 @@ impl Stores {
             () = synced => {}
             () = shutdown.cancelled() => {}
         }
+    }
+
+    /// Fills them with the objects of the API server.
+    pub(crate) fn follow_api_objects(&self, client: &Client, shutdown: &CancellationToken) {
+        self.autoscalers.spawn(Api::all(client.clone()), shutdown);
+        self.serverless.spawn(Api::all(client.clone()), shutdown);
+        self.metrics.spawn(Api::all(client.clone()), shutdown);
     }
 
     /// Asks for everything to be reconciled when there is time: whoever gains a revision begins to collect, whoever
@@ -118,6 +122,12 @@ impl Stores {
     /// Asks for a look at where the traffic of a revision goes, after `delay`.
     pub(crate) fn look_at_path_after(&self, key: &Key, delay: Duration) {
         self.routes.watches.look_at_path_after(key, delay);
+    }
+
+    /// Tells those that name a target of something about it.
+    pub(crate) fn concern(&self) -> impl Fn(&TargetKey) + Send + 'static {
+        let routes = self.routes.clone();
+        move |target| routes.told(News::Changed(target))
     }
 
     /// As if a watch of targets had told it.

@@ -1,5 +1,6 @@
-//! What a front end watches beside the objects that both have, and whom events concern there.
+//! What a front end watches, and whom events concern there.
 
+use super::Stores;
 use common::RevisionKey as Key;
 use common_api::{PodAutoscaler, ServerlessService};
 use common_controller::Priority;
@@ -11,8 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 /// A front end's part in what is watched.
 pub(crate) trait Watches: Send + Sync + 'static {
-    /// Starts its own watches, which end with `shutdown`, and waits until each kind has been listed once.
-    fn follow<'a>(&'a self, client: &'a Client, shutdown: &'a CancellationToken) -> BoxFuture<'a, ()>;
+    /// Starts what fills `stores`, and its own watches, all of which end with `shutdown`. Waits until each kind of its
+    /// own has been listed once.
+    fn follow<'a>(
+        &'a self,
+        stores: &'a Stores,
+        client: &'a Client,
+        shutdown: &'a CancellationToken,
+    ) -> BoxFuture<'a, ()>;
 
     /// A PodAutoscaler came, changed or went.
     fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>);

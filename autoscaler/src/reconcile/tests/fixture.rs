@@ -5,10 +5,12 @@ use super::super::kpa::lifecycle::Lifecycle;
 use super::super::kpa::objects;
 use super::super::kpa::probe::{ProbeTarget, Prober};
 use super::super::parts::Parts;
+use super::super::records::Records;
 use super::super::stores::facts::Target;
 use super::super::stores::target_key::{TargetKey, TargetResource};
 use super::super::stores::watches::Watches;
 use super::super::stores::{Queues, Stores};
+use super::super::writes::Writes;
 use super::super::{Wiring, kpa, metric};
 use crate::engine::Engine;
 use crate::knative::lifecycle::Revisions;
@@ -19,6 +21,9 @@ use crate::scale::{
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
+use crate::standalone::scalers::Scalers;
+use crate::standalone::scalers::keeper;
+use crate::standalone::scalers::publication::Publisher;
 use crate::standalone::validation::Validation;
 use crate::standalone::{Hpa, ledger, serverless};
 use autoscaler_core::engine;
@@ -36,7 +41,7 @@ use common_runtime::lease::WriteGuard;
 use common_runtime::resolve::Resolve;
 use futures::future::BoxFuture;
 use hpa::fixture::Mock;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -170,6 +175,8 @@ struct Standalone {
     autoscalers: Arc<Autoscalers>,
     serverless: serverless::Controller,
     ledger: ledger::Controller,
+    scalers: Arc<Scalers>,
+    publisher: Publisher,
 }
 
 impl Controllers {
@@ -183,6 +190,10 @@ impl Controllers {
 
     pub(super) fn ledger(&self) -> &ledger::Controller {
         &self.standalone().ledger
+    }
+
+    pub(super) fn publisher(&self) -> &Publisher {
+        &self.standalone().publisher
     }
 
     pub(super) fn cluster(&self) -> &Cluster {
@@ -228,13 +239,22 @@ impl Fixture {
 
     fn standalone_with(hpa: Hpa, public: SocketAddr) -> Self {
         let queues = Queues::default();
-        let cluster = Arc::new(Cluster::new(hpa, "system", "cluster.local", queues.autoscalers.clone()));
-        Self::with(public, queues, cluster.clone(), |parts| {
-            let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone()));
+        let fakes = Arc::new(Fakes::default());
+        let scalers = Scalers::new(fakes.clone());
+        let (domain, autoscalers) = ("cluster.local", queues.autoscalers.clone());
+        let cluster = Arc::new(Cluster::new(hpa, "system", domain, autoscalers, scalers.clone()));
+        let records = |stores: &Stores, writes: &Writes| keeper::records(&scalers, stores, writes);
+        let watches: Arc<dyn Watches> = cluster.clone();
+        Self::with(public, fakes, queues, (watches, records), |parts| {
+            let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let autoscalers = Arc::new(Autoscalers::new(parts, hpa, validation.clone(), cluster.clone()));
-            let serverless = serverless::Controller::new(parts, hpa, validation, cluster.clone());
+            let serverless = serverless::Controller::new(parts, hpa, validation, cluster.clone(), scalers.clone());
+            let publisher = Publisher::new(parts, scalers.clone(), cluster.clone());
             let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone() };
-            (autoscalers.clone(), Some(Standalone { cluster, autoscalers, serverless, ledger }))
+            (
+                autoscalers.clone(),
+                Some(Standalone { cluster, autoscalers, serverless, ledger, scalers: scalers.clone(), publisher }),
+            )
         })
     }
 
@@ -245,20 +265,22 @@ impl Fixture {
 
     /// One whose probes reach `public`.
     pub(super) fn knative_probing(public: SocketAddr) -> Self {
-        Self::with(public, Queues::default(), Arc::new(NoWatches), |parts| (Arc::new(Revisions::new(parts)), None))
+        let watches: Arc<dyn Watches> = Arc::new(NoWatches);
+        let of = (watches, Records::api_objects);
+        Self::with(public, Arc::default(), Queues::default(), of, |parts| (Arc::new(Revisions::new(parts)), None))
     }
 
     fn with(
         public: SocketAddr,
+        fakes: Arc<Fakes>,
         queues: Queues,
-        watches: Arc<dyn Watches>,
+        (watches, records): (Arc<dyn Watches>, impl FnOnce(&Stores, &Writes) -> Records),
         front_end: impl FnOnce(&Parts) -> (Arc<dyn Lifecycle>, Option<Standalone>),
     ) -> Self {
         let (service, server) = mock::pair();
         let client = Client::new(service, "default");
         let (unheard, _) = mock::pair::<Request<Body>, Response<Body>>();
         let shutdown = CancellationToken::new();
-        let fakes = Arc::new(Fakes::default());
         let told = fakes.clone();
         let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
         let (clock, requests, metrics) = (Clock::starting_at(NOW), Requests::new(), Mock::default());
@@ -285,7 +307,7 @@ impl Fixture {
             autoscaler_config,
             deployment_config,
         };
-        let parts = Parts::with(wiring, limiter, recorder, engine, queues, watches, &shutdown);
+        let parts = Parts::with(wiring, limiter, recorder, engine, queues, (watches, records), &shutdown);
         let (lifecycle, standalone) = front_end(&parts);
         let cx = Controllers {
             stores: parts.stores.clone(),
@@ -381,6 +403,19 @@ impl Fixture {
         self.beside(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
     }
 
+    /// What is written where an API server accepts everything, until nothing is left to do about the ZeroScaler: its
+    /// passes, its path, its status.
+    pub(super) async fn settle(&mut self) -> Vec<Asked> {
+        self.beside(None, async |cx, key| {
+            for _ in 0..4 {
+                cx.kpa.reconcile(key).await.expect("a pass");
+                cx.serverless().reconcile(key).await.expect("a look at the path");
+            }
+            cx.publisher().reconcile(key).await.expect("a look at the status");
+        })
+        .await
+    }
+
     async fn beside(
         &mut self,
         refused: Option<(&str, u16, &str)>,
@@ -400,6 +435,13 @@ impl Fixture {
                 let exchange = match refused.filter(|(prefix, ..)| line.starts_with(prefix)) {
                     Some((_, code, message)) => expect(&line).refused(code, message),
                     None if body.is_array() => expect(&line).answered(200, scaled),
+                    None if head.method == Method::PATCH => {
+                        let known = cx.standalone().scalers.get(key).expect("only ZeroScalers are merged into");
+                        let mut merged = serde_json::to_value(&*known).expect("serialisable");
+                        json_patch::merge(&mut merged, &body);
+                        merged["metadata"]["resourceVersion"] = json!("100");
+                        expect(&line).answered(200, merged)
+                    }
                     None => expect(&line),
                 };
                 let (code, answer) = (exchange.answer)(body);
@@ -412,6 +454,17 @@ impl Fixture {
             () = answering => {}
         }
         asked
+    }
+
+    /// A ZeroScaler as the watch tells of it.
+    pub(super) fn put_scaler(&self, value: Value) {
+        let object = serde_json::from_value(value).expect("a ZeroScaler");
+        self.cx.standalone().scalers.take(&self.cx.stores.autoscalers, object);
+    }
+
+    /// There is none any more.
+    pub(super) fn remove_scaler(&self) {
+        self.cx.standalone().scalers.gone(&self.cx.stores.autoscalers, &self.key);
     }
 
     pub(super) fn put_autoscaler(&self, value: Value) {

@@ -130,7 +130,7 @@ async fn who_asks_in_vain_is_told_why_and_nothing_else_changes() {
         assert_condition(body, "HostsOwned", "False", "HostConflict");
         let message = condition(body, "HostsOwned").2;
         for text in [
-            "x.example.com belongs to PodAutoscaler shop/web, which had it first",
+            "x.example.com belongs to shop/web, which had it first",
             "hello.prod cannot be had: it is a name of namespace \"prod\"",
             "hello cannot be had: a name without a dot means a Service of the caller's own namespace",
             "x.example.org cannot be had: annotation zeroscale.dev/hosts of the Namespace does not allow it",

@@ -10,5 +10,6 @@ mod kpa_standalone;
 mod metrics;
 mod refusals;
 mod retire;
+mod scalers;
 mod sks;
 mod sks_rows;

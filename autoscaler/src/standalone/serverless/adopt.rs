@@ -20,6 +20,9 @@ use k8s_openapi::api::core::v1::Service;
 /// Annotation on an adopted Service: uid of the PodAutoscaler that borrowed it.
 pub(crate) const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 
+/// What makes Services for a revision, under its name.
+pub(crate) const OWNER_KINDS: [&str; 2] = ["ServerlessService", "ZeroScaler"];
+
 /// What a Service of the public name is to one PodAutoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -60,7 +63,7 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
     if let Some(owner) = controller {
         return if Some(owner.uid.as_str()) == claimant.serverless_uid {
             Standing::Ours
-        } else if owner.kind == "ServerlessService" && owner.name == claimant.name {
+        } else if OWNER_KINDS.contains(&owner.kind.as_str()) && owner.name == claimant.name {
             Standing::Outgoing
         } else {
             Standing::Foreign(format!("Service {name:?} is controlled by {} {:?}", owner.kind, owner.name))
@@ -69,7 +72,7 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
     match annotation(service, ADOPTED_BY) {
         Some(uid) if uid == claimant.autoscaler_uid && claimant.adopt => return Standing::Adopted,
         Some(uid) if uid == claimant.autoscaler_uid => return Standing::Returnable,
-        Some(_) => return Standing::Foreign(format!("Service {name:?} is adopted by another PodAutoscaler")),
+        Some(_) => return Standing::Foreign(format!("Service {name:?} is adopted by another object")),
         None => {}
     }
     if !claimant.adopt {
@@ -110,10 +113,15 @@ pub(crate) fn needs_adoption(service: &Service) -> bool {
     service.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|selector| !selector.is_empty())
 }
 
+/// The selector that a borrowed Service had; none: it cannot be read.
+pub(crate) fn noted_selector(service: &Service) -> Option<Labels> {
+    annotation(service, names::ADOPTED_SELECTOR).and_then(|json| serde_json::from_str(json).ok())
+}
+
 /// The Service as it was before it was borrowed; unreadable notes leave it without a selector.
 pub(crate) fn release(service: &Service) -> Service {
     let mut released = service.clone();
-    let noted = annotation(service, names::ADOPTED_SELECTOR).and_then(|json| serde_json::from_str::<Labels>(json).ok());
+    let noted = noted_selector(service);
     if let Some(annotations) = &mut released.metadata.annotations {
         annotations.remove(names::ADOPTED_SELECTOR);
         annotations.remove(ADOPTED_BY);
@@ -211,7 +219,7 @@ mod tests {
         assert_eq!(standing(Some(&owned("hello", "sks-of-old")), ME), Standing::Outgoing);
         foreign(&owned("other", "sks-of-other"), ME, "controlled by ServerlessService \"other\"");
         foreign(&service(plain()), Claimant { adopt: false, ..ME }, "adopt-service");
-        foreign(&adopt(&service(plain()), "someone"), ME, "another PodAutoscaler");
+        foreign(&adopt(&service(plain()), "someone"), ME, "another object");
         foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");
         foreign(&edit("/spec/type", json!("ExternalName")), ME, "ExternalName");
         foreign(&edit("/spec/selector", Value::Null), ME, "no selector");

@@ -46,6 +46,24 @@ pub(crate) enum PortError {
     Ambiguous(String),
 }
 
+impl PortError {
+    /// The same for a ZeroScaler whose Service has this name.
+    pub(crate) fn for_scaler(&self, service: &str) -> String {
+        match self {
+            Self::Unknown(name) => {
+                format!("targetPort {name:?} of Service {service:?}: no container port of the target has this name")
+            }
+            Self::None => format!(
+                "spec.service.create: the pod template declares no TCP port that Service {service:?} could lead to"
+            ),
+            Self::Ambiguous(ports) => format!(
+                "spec.service.create: the pod template declares several TCP ports ({ports}) and none is named `http`, \
+                 `http1`, `h2c` or `grpc`: name one so, or make Service {service:?} yourself"
+            ),
+        }
+    }
+}
+
 /// Where a revision's pods take requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BackendPort {

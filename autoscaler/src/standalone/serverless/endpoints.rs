@@ -11,15 +11,24 @@ use common_api::Mode;
 use common_api::serverlessservice_status::Pending;
 use common_controller::{BoundedApi, WriteError};
 use k8s_openapi::api::core::v1::Endpoints;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
+use std::sync::Arc;
 
 impl Pass<'_> {
-    pub(super) async fn endpoints(&mut self, public: &Public, common: &Common, target: &Target) -> Result<(), Error> {
+    /// `led`: the slices of the private Service, where we write them.
+    pub(super) async fn endpoints(
+        &mut self,
+        public: &Public,
+        common: &Common,
+        target: &Target,
+        led: Option<Vec<Arc<EndpointSlice>>>,
+    ) -> Result<(), Error> {
         let (controller, key) = (self.controller, self.key);
         let name = public.service.name_any();
         let public_key = Key::new(key.namespace(), name.as_str());
-        let private =
-            controller.cluster.slices_of(&Key::new(key.namespace(), self.status.private_service_name.as_str()));
+        let private_key = Key::new(key.namespace(), self.status.private_service_name.as_str());
+        let private = led.unwrap_or_else(|| controller.cluster.slices_of(&private_key));
         let activators = controller.cluster.activators();
         let outcome = slices::desired(&slices::Inputs {
             namespace: key.namespace(),

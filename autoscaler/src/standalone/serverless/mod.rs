@@ -28,18 +28,21 @@
 pub(crate) mod adopt;
 pub(crate) mod backend;
 mod endpoints;
+mod pod_slices;
 pub(crate) mod services;
 pub(crate) mod slices;
 
-use super::admission::claimant;
+use super::admission::{claimant, settings_beside};
 use super::cluster::{Cluster, public_service};
 use super::hpa::Hpa;
 use super::lifecycle;
+use super::scalers::Scalers;
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::leaving::Leaving;
 use crate::reconcile::kpa::refusals::Refusals;
 use crate::reconcile::parts::Parts;
+use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Labels, Selector, Target};
 use crate::reconcile::stores::target_key::{TargetError, TargetKey};
@@ -52,16 +55,13 @@ use common::time::Timestamp;
 use common_api::serverlessservice_status::Pending;
 use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
 use common_controller::objects::controller;
-use common_controller::{Passed, WriteError};
+use common_controller::{Passed, Passes, WriteError};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use services::Common;
 use slices::PublicPort;
 use std::sync::Arc;
-
-/// Who speaks in Kubernetes Events.
-const COMPONENT: &str = "serverlessservice-controller";
 
 /// Reconciles ServerlessServices.
 pub(crate) struct Controller {
@@ -70,20 +70,30 @@ pub(crate) struct Controller {
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
     writes: Writes,
+    records: Records,
     validation: Arc<Validation>,
+    scalers: Arc<Scalers>,
     leaving: Arc<Leaving>,
     refusals: Arc<Refusals>,
 }
 
 impl Controller {
-    pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
+    pub(crate) fn new(
+        parts: &Parts,
+        hpa: Hpa,
+        validation: Arc<Validation>,
+        cluster: Arc<Cluster>,
+        scalers: Arc<Scalers>,
+    ) -> Self {
         Self {
             hpa,
             stores: parts.stores.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
             writes: parts.writes.clone(),
+            records: parts.records.clone(),
             validation,
+            scalers,
             leaving: parts.leaving.clone(),
             refusals: parts.refusals.clone(),
         }
@@ -109,7 +119,7 @@ impl Controller {
             Ok((accepted, _)) => (accepted, true),
             // What is borrowed goes back even if nobody knows any more what was asked for.
             Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
-                (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None }, false)
+                (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None, original: None }, false)
             }
             Err(_) => return Ok(()), // Its PodAutoscaler's status says what is wrong.
         };
@@ -118,7 +128,7 @@ impl Controller {
             let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
             Passed { outcome, object: pass.object, status: pass.status }
         };
-        self.writes.passes(&self.stores.serverless, COMPONENT).over(&object, run).await
+        Passes { statuses: &*self.records.serverless, clock: &self.writes.clock }.over(&object, run).await
     }
 }
 
@@ -148,13 +158,17 @@ impl Pass<'_> {
             Err(error) => return Err(error.into()),
         };
         let protocol = self.accepted.object.spec.protocol_type;
-        let Ok(port) = backend::port(&target, &self.accepted.settings, protocol) else {
-            return Ok(()); // The PodAutoscaler's status says so.
-        };
         let common = self.common();
         let name = public_service(self.key, &self.accepted.settings).to_owned();
         let public_key = Key::new(self.key.namespace(), name.as_str());
         let existing = self.controller.cluster.services.get(&public_key);
+        let settings = settings_beside(&self.accepted, existing.as_deref());
+        let Ok(port) = backend::port(&target, &settings, protocol) else {
+            return Ok(()); // The PodAutoscaler's status says so.
+        };
+        if existing.is_none() && self.accepted.original.as_ref().is_some_and(|original| !original.spec.service.create) {
+            return Ok(()); // As above.
+        }
         let standing = self.standing(existing.as_deref());
         let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted | Standing::Returnable);
         let adopted_ports = match existing.as_deref().filter(|_| borrowed) {
@@ -171,32 +185,35 @@ impl Pass<'_> {
                 service: &name,
                 protocol,
                 container_concurrency: self.accepted.object.spec.container_concurrency,
-                settings: &self.accepted.settings,
+                settings: &settings,
                 target: &target,
                 failing: self.controller.pods.failure_reason(self.key),
                 wake_refused: self.controller.refusals.told(self.key).map(|words| words.to_string()),
             },
             &port,
         );
+        self.controller.scalers.reached(self.key, backend.clone());
         let json = serde_json::to_string(&backend).unwrap_or_default(); // Strings and numbers always serialise.
         let private_name = names::private_service(self.key.name());
-        let private = services::private(&common, &private_name, &selector, &port, &target, extra, json);
-        self.private(&private).await?;
+        let private = services::private(&common, &private_name, selector.as_ref(), &port, &target, extra, json);
+        let private = self.private(&private).await?;
+        let led = if selector.is_none() { Some(self.pod_slices(&private, &common, &target).await?) } else { None };
         let public = services::public(&common, &name, &port);
         let Some(public) = self.public(standing, existing, public, adopted_ports.map(|(ports, _)| ports)).await? else {
             return Ok(());
         };
         self.give_up_former(&name).await?;
         self.status.service_name = name;
-        self.endpoints(&public, &common, &target).await
+        self.endpoints(&public, &common, &target, led).await
     }
 
-    fn target(&self) -> Result<(Arc<Target>, Labels), TargetError> {
+    fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
         let target_key = TargetKey::of(self.key.namespace(), &self.object.spec.object_ref)?;
         let target = self.controller.stores.targets.get(&target_key)?;
         match &target.selector {
-            Selector::Labels(labels) => Ok((target.clone(), labels.clone())),
-            Selector::Expressions | Selector::Missing => {
+            Selector::Labels(labels) => Ok((target.clone(), Some(labels.clone()))),
+            Selector::Expressions(_) if self.accepted.original.is_some() => Ok((target.clone(), None)),
+            Selector::Expressions(_) | Selector::Missing => {
                 let rule = "the target must select its pods by matchLabels alone";
                 Err(TargetError::Reference { field: "name", value: target_key.object.name().to_owned(), rule })
             }
@@ -215,8 +232,7 @@ impl Pass<'_> {
     }
 
     fn owner(&self) -> OwnerReference {
-        let owner = self.object.controller_owner_ref(&()).unwrap_or_default();
-        OwnerReference { controller: Some(true), block_owner_deletion: Some(true), ..owner }
+        self.controller.records.serverless.reference(&self.object)
     }
 
     fn uid(&self) -> &str {
@@ -233,26 +249,27 @@ impl Pass<'_> {
         self.autoscaler.metadata.deletion_timestamp.is_some() && self.object.spec.mode == Some(Mode::Serve)
     }
 
-    async fn private(&mut self, want: &Service) -> Result<(), Error> {
+    async fn private(&mut self, want: &Service) -> Result<Service, Error> {
         let (controller, now) = (self.controller, self.now);
         let name = want.name_any();
-        match controller.cluster.services.get(&Key::new(self.key.namespace(), name.as_str())) {
+        let private = match controller.cluster.services.get(&Key::new(self.key.namespace(), name.as_str())) {
             None => {
                 self.status.mark_pending(Pending::CreatingPrivateService, now);
                 let doing = "failed to create private K8s Service";
-                controller.writes.create(self.key, &controller.cluster.services, want, doing).await?;
+                controller.writes.create(self.key, &controller.cluster.services, want, doing).await?
             }
             Some(have) if !self.owns(&have) => return Err(self.not_owned(name)),
-            Some(have) => {
-                if let Some(next) = services::corrected(&have, want) {
+            Some(have) => match services::corrected(&have, want) {
+                Some(next) => {
                     self.status.mark_pending(Pending::UpdatingPrivateService, now);
                     let doing = "failed to update private K8s Service";
-                    controller.writes.replace(self.key, &controller.cluster.services, &next, doing).await?;
+                    controller.writes.replace(self.key, &controller.cluster.services, &next, doing).await?
                 }
-            }
-        }
+                None => Service::clone(&have),
+            },
+        };
         self.status.private_service_name = name;
-        Ok(())
+        Ok(private)
     }
 
     fn owns(&self, service: &Service) -> bool {

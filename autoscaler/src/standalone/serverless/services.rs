@@ -84,11 +84,11 @@ pub(crate) struct ExtraPort {
     pub(crate) protocol: String,
 }
 
-/// The private Service.
+/// The private Service; without a selector, where somebody else says which pods it leads to.
 pub(crate) fn private(
     common: &Common,
     name: &str,
-    selector: &Labels,
+    selector: Option<&Labels>,
     port: &BackendPort,
     target: &Target,
     extra: &[ExtraPort],
@@ -110,7 +110,7 @@ pub(crate) fn private(
             names::SERVICE_TYPE_PRIVATE,
             [(names::BACKEND.to_owned(), backend_json)].into(),
         ),
-        spec: Some(ServiceSpec { ports: Some(ports), selector: Some(selector.clone()), ..ServiceSpec::default() }),
+        spec: Some(ServiceSpec { ports: Some(ports), selector: selector.cloned(), ..ServiceSpec::default() }),
         status: None,
     }
 }
@@ -173,7 +173,7 @@ pub(crate) fn adopted_ports(
     Ok((ports, extra))
 }
 
-fn number_of(port: &IntOrString, target: &Target) -> Option<i32> {
+pub(super) fn number_of(port: &IntOrString, target: &Target) -> Option<i32> {
     match port {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn the_private_service_selects_the_pods_and_tells_the_activator_all() {
         let selector: Labels = [("app".to_owned(), "hello".to_owned())].into();
-        let service = private(&common(), "hello-private", &selector, &web(), &target(), &[], "{}".into());
+        let service = private(&common(), "hello-private", Some(&selector), &web(), &target(), &[], "{}".into());
         assert_eq!(service.spec.as_ref().and_then(|spec| spec.selector.clone()), Some(selector));
         assert_eq!(ports(&service), json!([{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]));
         let annotations = service.metadata.annotations.expect("annotations");

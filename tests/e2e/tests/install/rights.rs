@@ -6,9 +6,10 @@
 
 use crate::manifests::{folder, objects};
 use anyhow::{Context, ensure};
-use common_api::{Metric, PodAutoscaler, ServerlessService};
+use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler};
 use e2e::space::SOON;
 use e2e::{Entry, Load, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -188,7 +189,8 @@ async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
     for owner in metas.iter().flat_map(|meta| meta.owner_references.iter().flatten()) {
         let group = owner.api_version.split('/').next().unwrap_or_default();
         // Owners that are not ours are those of Kubernetes' own controllers.
-        if owner.block_owner_deletion == Some(true) && group.ends_with("internal.knative.dev") {
+        let is_ours = group.ends_with("internal.knative.dev") || group == "zeroscale.dev";
+        if owner.block_owner_deletion == Some(true) && is_ours {
             owners.insert((group.to_owned(), format!("{}s/finalizers", owner.kind.to_lowercase())));
         }
     }
@@ -208,11 +210,38 @@ async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     let plain = Workload::new("plain").annotate("zeroscale.dev/metrics", cpu).annotate("zeroscale.dev/period", "1s");
     let plain = plain.annotate("zeroscale.dev/hosts", "plain.example.com");
     env.deploy(&plain).await?;
-    for name in ["adopt", "plain"] {
+    env.create::<Deployment>(Workload::new("zs").deployment(&e2e::space::program()?)).await?;
+    // A label makes one and takes it away; a StatefulSet is scaled, though nobody runs its pods here.
+    let mut labelled = Workload::new("labelled").deployment(&e2e::space::program()?);
+    labelled["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
+    env.create::<Deployment>(labelled).await?;
+    let mut set = Workload::new("set").deployment(&e2e::space::program()?);
+    set["kind"] = json!("StatefulSet");
+    set["spec"]["serviceName"] = json!("set");
+    env.create::<StatefulSet>(set).await?;
+    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "set"},
+        "spec": {"target": {"kind": "StatefulSet", "name": "set"}, "service": {"create": true}, "scale": {"min": 1}}});
+    env.create::<ZeroScaler>(scaler).await?;
+    let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
+    env.until(SOON, "a ZeroScaler for a label", async || {
+        Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some())
+    })
+    .await?;
+    env.api::<Deployment>().patch("labelled", &PatchParams::default(), &Patch::Merge(away)).await?;
+    env.until(SOON, "a StatefulSet to be scaled", async || {
+        Ok(record.asked("autoscaler", "patch", "statefulsets/scale")
+            && record.asked("autoscaler", "delete", "zeroscalers"))
+    })
+    .await?;
+    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "zs"},
+        "spec": {"target": {"name": "zs"}, "service": {"create": true}, "scale": {"window": "6s"}}});
+    env.create::<ZeroScaler>(scaler).await?;
+    for name in ["adopt", "plain", "zs"] {
         let load = env.load(Entry::Activator, name);
         env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
     }
     owners_may_wait(env).await?;
+    conflict::<ZeroScaler>(env, record, "zs", "zeroscalers").await?;
     conflict::<PodAutoscaler>(env, record, "plain", "podautoscalers").await?;
     conflict::<ServerlessService>(env, record, "plain", "serverlessservices").await?;
     conflict::<Metric>(env, record, "plain", "metrics").await?;
@@ -241,6 +270,9 @@ async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
         })
         .await?;
     }
+    env.api::<ZeroScaler>().delete("zs", &DeleteParams::default()).await?;
+    env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt("zs").await?.is_none()))
+        .await?;
     env.until(SOON, "its hosts to be taken back", async || Ok(record.asked("autoscaler", "delete", "configmaps")))
         .await?;
     contend(env, record).await?;

@@ -1,0 +1,162 @@
+//! ZeroScalers: what they write, and that they write nothing else.
+
+use super::fixture::{Fixture, ago, condition, expect};
+use serde_json::{Value, json};
+
+const ZS: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/hello";
+const SERVICES: &str = "/api/v1/namespaces/ns/services";
+const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
+
+fn scaler(spec: Value) -> Value {
+    let mut value = json!({
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+        "metadata": {
+            "name": "hello", "namespace": "ns", "uid": "zs", "resourceVersion": "10", "generation": 1,
+            "creationTimestamp": "2023-01-01T00:00:00Z",
+        },
+        "spec": {"target": {"name": "hello"}},
+    });
+    for (field, of) in spec.as_object().into_iter().flatten() {
+        value["spec"][field] = of.clone();
+    }
+    value
+}
+
+/// The same, taken up, with the status of one that is asleep.
+fn asleep(spec: Value) -> Value {
+    let mut value = scaler(spec);
+    value["metadata"]["finalizers"] = json!(["zeroscale.dev/restore"]);
+    value["metadata"]["annotations"] = json!({"zeroscale.dev/adopted-replicas": "2"});
+    let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": ago(3600)});
+    value["status"] = json!({
+        "observedGeneration": 1, "state": "Asleep", "desired": 0, "pods": {"ready": 0, "actual": 0}, "service": "hello",
+        "conditions": [
+            condition("Active", "False", "NoTraffic"), condition("Adopted", "True", "Adopted"),
+            condition("Ready", "True", "Served"),
+        ],
+    });
+    value
+}
+
+/// A Service that somebody made, and the slices that Kubernetes wrote for it.
+fn service() -> Value {
+    json!({
+        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
+        "spec": {"selector": {"app": "hello"}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}], "clusterIP": "10.0.0.1"},
+    })
+}
+
+/// The same, taken over.
+fn adopted() -> Value {
+    let mut value = service();
+    value["spec"].as_object_mut().expect("a spec").remove("selector");
+    value["metadata"]["annotations"] =
+        json!({"zeroscale.dev/adopted-by": "zs", "zeroscale.dev/adopted-selector": "{\"app\":\"hello\"}"});
+    value
+}
+
+fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
+    asked.iter().map(|(_, line, _)| line.as_str()).collect()
+}
+
+/// Goal: a birth writes a finalizer, its Services and one status, and no object of Knative's groups.
+#[tokio::test]
+async fn a_birth_writes_no_object_of_knatives() {
+    let mut f = Fixture::standalone();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    let asked = f.settle().await;
+    let patch = format!("PATCH {ZS}");
+    assert_eq!(lines(&asked)[0], patch, "the finalizer comes first");
+    assert_eq!(asked[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "2");
+    assert!(asked.iter().all(|(_, line, _)| !line.contains("knative")), "{:?}", lines(&asked));
+    let private = asked.iter().find(|(_, line, _)| *line == format!("POST {SERVICES}")).expect("a private Service");
+    let owner = &private.2["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["kind"], &owner["apiVersion"], &owner["uid"]),
+        (&json!("ZeroScaler"), &json!("zeroscale.dev/v1alpha1"), &json!("zs"))
+    );
+    let taken = asked.iter().find(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
+    assert!(taken.2["spec"]["selector"].is_null());
+    let (_, line, status) = asked.last().expect("a status");
+    assert_eq!(*line, format!("PUT {ZS}/status"));
+    assert_eq!(condition(status, "Ready").0, "True", "{status}");
+    assert_eq!(status["status"]["service"], "hello");
+    assert_eq!(status["status"]["ports"][0]["name"], "web");
+    assert_eq!(status["status"]["backend"]["maxHeld"], 10_000);
+    assert_eq!(status["status"]["adopted"]["service"]["selector"]["app"], "hello");
+}
+
+/// Goal: who is asleep wakes by a patch that nothing else comes before, by what the status says alone: another process
+/// has written it.
+#[tokio::test]
+async fn who_was_asleep_before_this_process_began_wakes() {
+    let mut f = Fixture::standalone();
+    f.put_scaler(asleep(json!({})));
+    f.put_service(adopted());
+    f.put_target(0);
+    f.settle().await;
+    f.decides(Some(1), -1);
+    let patched = expect(&format!("PATCH {SCALE}"))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "100"}}));
+    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
+    // While it wakes nothing is said: that is one write when the way is over.
+    f.put_target_at(1, 101);
+    let asked = f.settle().await;
+    assert!(!lines(&asked).contains(&format!("PUT {ZS}/status").as_str()), "{:?}", lines(&asked));
+}
+
+/// Goal: an edit that breaks a rule is named with field, value and rule, and what was valid stays in force.
+#[tokio::test]
+async fn a_mistake_is_named_and_what_worked_goes_on() {
+    let mut f = Fixture::standalone();
+    f.put_scaler(asleep(json!({"scale": {"max": 5}})));
+    f.put_service(adopted());
+    f.put_target(0);
+    f.settle().await;
+    let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}}));
+    (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
+    f.put_scaler(wrong);
+    let asked = f.settle().await;
+    let (_, _, status) =
+        asked.iter().find(|(_, line, _)| *line == format!("PUT {ZS}/status")).expect("a status at once");
+    let (ready, reason, message) = condition(status, "Ready");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "Invalid"));
+    assert!(message.contains("spec.scale.min") && message.contains('7'), "{message}");
+    assert_eq!(status["status"]["observedGeneration"], 2);
+    f.decides(Some(9), -1);
+    let patched = expect(&format!("PATCH {SCALE}"))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the former limit");
+}
+
+/// Goal: what goes is given back, by a process that has seen nothing before: replicas first, then the Service, then the
+/// finalizer.
+#[tokio::test]
+async fn a_new_process_gives_back_what_a_former_one_took() {
+    let mut f = Fixture::standalone();
+    let mut leaving = asleep(json!({}));
+    leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
+    f.put_scaler(leaving);
+    f.put_service(adopted());
+    f.put_target(0);
+    let first = f.settle().await;
+    assert_eq!(lines(&first)[0], format!("PATCH {SCALE}"));
+    assert_eq!(first[0].2[0]["value"], 2, "as it was found");
+    let finalizer = format!("PATCH {ZS}");
+    assert!(!lines(&first).contains(&finalizer.as_str()), "no pod is ready yet: {:?}", lines(&first));
+    f.put_target_at(2, 101);
+    f.ready(2);
+    let then = f.settle().await;
+    let given = then.iter().position(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
+    assert_eq!(then[given].2["spec"]["selector"]["app"], "hello");
+    let freed = then.iter().position(|(_, line, _)| *line == finalizer).expect("the finalizer");
+    assert!(given < freed && then[freed].2["metadata"]["finalizers"] == json!([]), "{:?}", lines(&then));
+    f.remove_scaler();
+    f.play(vec![], async |cx, key| cx.kpa.reconcile(key).await).await.expect("nothing is left");
+    assert!(f.cx.stores.serverless.get(&f.key).is_none() && f.cx.stores.metrics.get(&f.key).is_none());
+}

@@ -1,0 +1,146 @@
+//! HorizontalPodAutoscalers of others, and what they scale: two that scale one target undo each other's work.
+//!
+//! So a target that already has one is not taken over, and the conflict is named. Where one comes later, what was taken
+//! over goes on: who would stop waking it would lose requests, and nobody but us can wake what is at zero.
+
+use crate::reconcile::stores::target_key::TargetKey;
+use common::RevisionKey as Key;
+use common_api::ObjectReference;
+use common_controller::changes::{self, Change};
+use common_controller::key_of;
+use futures::StreamExt;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use parking_lot::RwLock;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// All of the cluster.
+#[derive(Debug)]
+pub(crate) struct Horizontals {
+    inner: RwLock<Inner>,
+    listed: watch::Sender<bool>,
+}
+
+impl Default for Horizontals {
+    fn default() -> Self {
+        Self { inner: RwLock::default(), listed: watch::Sender::new(false) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    targets: HashMap<Key, TargetKey>,
+    by_target: HashMap<TargetKey, BTreeSet<Key>>,
+}
+
+impl Horizontals {
+    /// Waits until all have been listed once.
+    pub(crate) async fn listed(&self) {
+        // The sender lives as long as we do.
+        let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
+    }
+
+    /// The first by name of those that scale a target.
+    pub(crate) fn of(&self, target: &TargetKey) -> Option<Key> {
+        self.inner.read().by_target.get(target)?.first().cloned()
+    }
+
+    /// Takes in what one scales now; none: nothing, or it is gone. Returns the targets that this concerns.
+    pub(crate) fn apply(&self, key: &Key, target: Option<TargetKey>) -> Vec<TargetKey> {
+        let mut inner = self.inner.write();
+        let before = inner.targets.get(key).cloned();
+        if before == target {
+            return Vec::new();
+        }
+        if let Some(before) = &before {
+            inner.targets.remove(key);
+            if let Some(naming) = inner.by_target.get_mut(before) {
+                naming.remove(key);
+                if naming.is_empty() {
+                    inner.by_target.remove(before);
+                }
+            }
+        }
+        if let Some(target) = &target {
+            inner.targets.insert(key.clone(), target.clone());
+            inner.by_target.entry(target.clone()).or_default().insert(key.clone());
+        }
+        before.into_iter().chain(target).collect()
+    }
+
+    /// Follows them until `shutdown`, in a task of its own, and tells `concern` of each target that one begins or ends to
+    /// scale.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        client: &Client,
+        shutdown: &CancellationToken,
+        concern: impl Fn(&TargetKey) + Send + 'static,
+    ) {
+        let (horizontals, shutdown) = (self.clone(), shutdown.clone());
+        let mut changes =
+            changes::watch(Api::<HorizontalPodAutoscaler>::all(client.clone()), watcher::Config::default());
+        tokio::spawn(async move {
+            loop {
+                let change = tokio::select! {
+                    change = changes.next() => change,
+                    () = shutdown.cancelled() => None,
+                };
+                let concerned = match change {
+                    Some(Change::Applied(object)) => horizontals.apply(&key_of(&object), target(&object)),
+                    Some(Change::Gone(key)) => horizontals.apply(&key, None),
+                    Some(Change::Listed) => {
+                        horizontals.listed.send_replace(true);
+                        Vec::new()
+                    }
+                    None => return,
+                };
+                concerned.iter().for_each(&concern);
+            }
+        });
+    }
+}
+
+/// What one scales, if that can be understood.
+fn target(object: &HorizontalPodAutoscaler) -> Option<TargetKey> {
+    let reference = &object.spec.scale_target_ref;
+    let reference = ObjectReference {
+        api_version: reference.api_version.clone(),
+        kind: Some(reference.kind.clone()),
+        name: Some(reference.name.clone()),
+    };
+    TargetKey::of(key_of(object).namespace(), &reference).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn horizontal(name: &str, target: &str) -> HorizontalPodAutoscaler {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}},
+        }))
+        .expect("a HorizontalPodAutoscaler")
+    }
+
+    #[test]
+    fn targets_lead_to_who_else_scales_them() {
+        let all = Horizontals::default();
+        let apply = |name: &str, of: &str| all.apply(&Key::new("ns", name), target(&horizontal(name, of)));
+        let (one, other) =
+            (target(&horizontal("x", "one")).expect("a key"), target(&horizontal("x", "other")).expect("a key"));
+        assert_eq!(apply("b", "one"), std::slice::from_ref(&one));
+        assert_eq!(apply("b", "one"), [], "nothing has changed");
+        apply("a", "one");
+        assert_eq!(all.of(&one), Some(Key::new("ns", "a")));
+        assert_eq!(apply("a", "other"), [one.clone(), other.clone()]);
+        assert_eq!((all.of(&one), all.of(&other)), (Some(Key::new("ns", "b")), Some(Key::new("ns", "a"))));
+        assert_eq!(all.apply(&Key::new("ns", "b"), None), std::slice::from_ref(&one));
+        assert_eq!(all.of(&one), None);
+    }
+}

@@ -1,0 +1,13 @@
+//! Reasons of conditions that are our own: one word each, for programs.
+
+use common_api::podautoscaler_status::SERVICE_NOT_OWNED;
+
+/// What should be scaled does not exist.
+pub(crate) const TARGET_NOT_FOUND: &str = "TargetNotFound";
+/// The Service that clients call does not exist, and is not to be made.
+pub(crate) const SERVICE_NOT_FOUND: &str = "ServiceNotFound";
+/// A HorizontalPodAutoscaler scales the same target.
+pub(crate) const HORIZONTAL_CONFLICT: &str = "HorizontalPodAutoscaler";
+
+/// Why target or Service cannot be taken over.
+pub(crate) const NOT_ADOPTED: [&str; 4] = [SERVICE_NOT_OWNED, TARGET_NOT_FOUND, SERVICE_NOT_FOUND, HORIZONTAL_CONFLICT];

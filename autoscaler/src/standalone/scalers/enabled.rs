@@ -1,0 +1,160 @@
+//! Workloads that ask for a ZeroScaler by a label alone: `zeroscale.dev/enabled: "true"` on a Deployment or a StatefulSet.
+//!
+//! One of its name is made, with defaults and the same label, and owned by the workload: it goes when the workload goes.
+//! It goes as well when the label does, and gives everything back. One that somebody else has made is left alone.
+//!
+//! Nothing is taken away before everything has been listed: who does not know the labels yet does not know that one is
+//! missing.
+
+use super::Scalers;
+use crate::reconcile::error::Error;
+use crate::reconcile::writes::Writes;
+use common::RevisionKey as Key;
+use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
+use common_controller::changes::{Change, watch};
+use common_controller::objects::{controller, controller_reference};
+use common_controller::{Kind, Priority, WorkQueue, key_of};
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::runtime::watcher::Config;
+use kube::{Api, Client, ResourceExt};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio_util::sync::CancellationToken;
+
+/// Label on a workload that asks, and on the ZeroScaler that was made for it.
+pub(crate) const ENABLED: &str = "zeroscale.dev/enabled";
+/// Kinds that may ask.
+const KINDS: usize = 2;
+
+/// All that ask.
+#[derive(Debug, Default)]
+pub(crate) struct Enabled {
+    /// By name, and then by kind: of two with one name the first by its kind.
+    asking: RwLock<HashMap<Key, BTreeMap<String, OwnerReference>>>,
+    /// Kinds that have been listed.
+    listed: AtomicUsize,
+    queue: WorkQueue<Key>,
+}
+
+impl Enabled {
+    /// Names to look at.
+    pub(crate) fn queue(&self) -> WorkQueue<Key> {
+        self.queue.clone()
+    }
+
+    /// Follows who asks until `shutdown`, in tasks of their own.
+    pub(super) fn follow(self: &Arc<Self>, scalers: &Arc<Scalers>, client: &Client, shutdown: &CancellationToken) {
+        self.each::<Deployment>(scalers, client, shutdown);
+        self.each::<StatefulSet>(scalers, client, shutdown);
+    }
+
+    fn each<K: Kind>(self: &Arc<Self>, scalers: &Arc<Scalers>, client: &Client, shutdown: &CancellationToken) {
+        let (enabled, scalers, shutdown) = (self.clone(), scalers.clone(), shutdown.clone());
+        let mut changes = watch(Api::<K>::all(client.clone()), Config::default().labels(&format!("{ENABLED}=true")));
+        tokio::spawn(async move {
+            loop {
+                let change = tokio::select! {
+                    change = changes.next() => change,
+                    () = shutdown.cancelled() => return,
+                };
+                match change {
+                    Some(Change::Applied(object)) => {
+                        // To make the owner's end wait for us would take a right over owners.
+                        let owner = OwnerReference { block_owner_deletion: None, ..controller_reference(&object) };
+                        enabled.tell::<K>(&key_of(&object), Some(owner));
+                    }
+                    Some(Change::Gone(key)) => enabled.tell::<K>(&key, None),
+                    Some(Change::Listed) => {
+                        enabled.listed.fetch_add(1, Ordering::AcqRel);
+                        for key in scalers.made_for_labels() {
+                            enabled.queue.add(key, Priority::Slow);
+                        }
+                    }
+                    None => return,
+                }
+            }
+        });
+    }
+
+    /// Takes in that one asks; none: it does not.
+    fn tell<K: Kind>(&self, key: &Key, reference: Option<OwnerReference>) {
+        {
+            let (mut asking, kind) = (self.asking.write(), K::kind(&()).into_owned());
+            match reference {
+                Some(reference) => {
+                    asking.entry(key.clone()).or_default().insert(kind, reference);
+                }
+                None => {
+                    if let Some(kinds) = asking.get_mut(key) {
+                        kinds.remove(&kind);
+                        if kinds.is_empty() {
+                            asking.remove(key);
+                        }
+                    }
+                }
+            }
+        }
+        self.queue.add(key.clone(), Priority::Normal);
+    }
+
+    /// Who asks for one of this name.
+    fn asking(&self, key: &Key) -> Option<OwnerReference> {
+        self.asking.read().get(key)?.values().next().cloned()
+    }
+
+    /// One look at one name.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub(crate) async fn reconcile(&self, key: &Key, scalers: &Scalers, writes: &Writes) -> Result<(), Error> {
+        if !writes.leadership.owns(key) {
+            return Ok(());
+        }
+        match (self.asking(key), scalers.get(key)) {
+            (Some(workload), None) => {
+                let made = made_for(key, workload);
+                writes.create(key, &scalers.objects, &made, "failed to make the ZeroScaler of a label").await?;
+            }
+            (asking, Some(have)) if is_made(&have) && have.metadata.deletion_timestamp.is_none() => {
+                let owner = controller(&have.metadata).map(|owner| owner.uid.as_str());
+                let is_asked_for = asking.is_some_and(|workload| Some(workload.uid.as_str()) == owner);
+                if !is_asked_for && self.listed.load(Ordering::Acquire) >= KINDS {
+                    writes.delete(key, &scalers.objects, key, "failed to delete the ZeroScaler of a label").await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Scalers {
+    /// Those that were made for a label.
+    fn made_for_labels(&self) -> Vec<Key> {
+        let keys = self.objects.keys().into_iter();
+        keys.filter(|key| self.get(key).is_some_and(|object| is_made(&object))).collect()
+    }
+}
+
+/// Whether one was made for a label.
+pub(super) fn is_made(object: &ZeroScaler) -> bool {
+    object.labels().get(ENABLED).is_some_and(|value| value == "true") && controller(&object.metadata).is_some()
+}
+
+/// The one that a workload's label stands for.
+fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
+    let target = zeroscaler::Target {
+        api_version: workload.api_version.clone(),
+        kind: workload.kind.clone(),
+        name: workload.name.clone(),
+    };
+    let mut made = ZeroScaler::new(key.name(), ZeroScalerSpec { target, ..ZeroScalerSpec::default() });
+    made.metadata.namespace = Some(key.namespace().to_owned());
+    made.metadata.labels = Some([(ENABLED.to_owned(), "true".to_owned())].into());
+    made.metadata.owner_references = Some(vec![workload]);
+    made
+}

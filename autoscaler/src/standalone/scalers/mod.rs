@@ -1,0 +1,149 @@
+//! ZeroScalers, as values that the reconcilers of both front ends understand.
+//!
+//! ```text
+//! watch ─▶ ZeroScaler ─▶ translated ─▶ PodAutoscaler ─┐
+//!               ▲                                       ├─▶ the passes of both front ends
+//!               │ status: one write, merged      ┌──────┘
+//!               └──── publication ◀── statuses of PodAutoscaler and ServerlessService
+//! ```
+//!
+//! PodAutoscaler, ServerlessService and Metric are values in memory here ([`memory`]): nobody reads or writes such
+//! objects. What a user asks for becomes the PodAutoscaler's spec and settings ([`translation`]). What the passes say
+//! in the three statuses is held at once, and written down as the status of the ZeroScaler when there is time
+//! ([`publication`]): a wake waits for no status.
+//!
+//! # Whose word counts
+//!
+//! Who leads an object knows its status better than the API server: what was written last may be older. Who does not
+//! lead it takes over what the leader has written, and goes on from there when it becomes the leader.
+
+mod beside;
+pub(crate) mod enabled;
+pub(crate) mod keeper;
+mod memory;
+pub(crate) mod publication;
+pub(crate) mod status;
+pub(crate) mod translation;
+mod watch;
+
+use common::RevisionKey as Key;
+use common::backend::Backend;
+use common_api::{PodAutoscaler, PodAutoscalerStatus, ZeroScaler};
+use common_controller::{Leadership, Priority, Store, WorkQueue, key_of};
+use dashmap::DashMap;
+use enabled::Enabled;
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// All ZeroScalers.
+pub(crate) struct Scalers {
+    /// As the API server has them.
+    objects: Store<ZeroScaler>,
+    leadership: Arc<dyn Leadership>,
+    /// Held while a PodAutoscaler is read, changed and put back.
+    turn: Mutex<()>,
+    /// Whose status may have to be written.
+    publications: WorkQueue<Key>,
+    /// How activators reach the pods of each, as last resolved.
+    backends: DashMap<Key, Backend>,
+    /// Workloads that ask for one by a label.
+    pub(crate) enabled: Arc<Enabled>,
+}
+
+impl Scalers {
+    /// None is known yet.
+    pub(crate) fn new(leadership: Arc<dyn Leadership>) -> Arc<Self> {
+        Arc::new(Self {
+            objects: Store::packing(|_, _, _| {}),
+            leadership,
+            turn: Mutex::new(()),
+            publications: WorkQueue::new(),
+            backends: DashMap::new(),
+            enabled: Arc::default(),
+        })
+    }
+
+    /// Whose status may have to be written.
+    pub(crate) fn queue(&self) -> WorkQueue<Key> {
+        self.publications.clone()
+    }
+
+    /// Whether there is one of this name.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.objects.holds(key)
+    }
+
+    /// The one of this name.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
+        self.objects.get(key)
+    }
+
+    /// Takes in one, as the API server has it now, and puts what it means into `autoscalers`.
+    pub(crate) fn take(&self, autoscalers: &Store<PodAutoscaler>, mut object: ZeroScaler) {
+        object.metadata.managed_fields = None;
+        let (key, version) = (key_of(&object), object.resource_version().unwrap_or_default());
+        let _turn = self.turn.lock();
+        if self.objects.get(&key).is_some_and(|have| is_newer(&have, &object)) {
+            return; // The answer to a write of ours was here before.
+        }
+        let have = autoscalers.get(&key).filter(|have| have.metadata.uid == object.metadata.uid);
+        let status = match have.filter(|_| self.leadership.owns(&key)) {
+            Some(have) => have.status.clone(),
+            None => object.status.as_ref().map(|status| status::read(status, key.name())),
+        };
+        if enabled::is_made(&object) {
+            self.enabled.queue().add(key.clone(), Priority::Normal);
+        }
+        let meaning = PodAutoscaler { status, ..translation::autoscaler(&object) };
+        self.objects.apply(&key, &version, Some(object));
+        autoscalers.apply(&key, &version, Some(meaning));
+        self.publications.add(key, Priority::Normal);
+    }
+
+    /// The same of the answer to a write of ours, unless the object has gone since.
+    fn answered(&self, autoscalers: &Store<PodAutoscaler>, object: ZeroScaler) {
+        if self.get(&key_of(&object)).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
+            self.take(autoscalers, object);
+        }
+    }
+
+    /// One is no more.
+    pub(crate) fn gone(&self, autoscalers: &Store<PodAutoscaler>, key: &Key) {
+        let _turn = self.turn.lock();
+        self.objects.apply(key, "", None);
+        self.backends.remove(key);
+        autoscalers.apply(key, "", None);
+        self.enabled.queue().add(key.clone(), Priority::Normal);
+    }
+
+    /// Holds what a pass says of one: the object that was `read`, if it is still there.
+    fn tell(&self, autoscalers: &Store<PodAutoscaler>, read: &PodAutoscaler, status: PodAutoscalerStatus) {
+        let key = key_of(read);
+        let _turn = self.turn.lock();
+        let have = autoscalers.get(&key).filter(|have| have.metadata.uid == read.metadata.uid);
+        let Some(have) = have.filter(|have| have.status.as_ref() != Some(&status)) else { return };
+        let version = have.resource_version().unwrap_or_default();
+        autoscalers.apply(&key, &version, Some(PodAutoscaler { status: Some(status), ..PodAutoscaler::clone(&have) }));
+    }
+
+    /// Notes how activators reach the pods of one.
+    pub(crate) fn reached(&self, key: &Key, backend: Backend) {
+        if self.has(key) && self.backends.get(key).is_none_or(|have| *have != backend) {
+            self.backends.insert(key.clone(), backend);
+            self.publications.add(key.clone(), Priority::Normal);
+        }
+    }
+
+    /// How activators reach the pods of one; none: that is not known yet.
+    fn backend(&self, key: &Key) -> Option<Backend> {
+        self.backends.get(key).map(|backend| backend.clone())
+    }
+}
+
+/// Whether `have` is a newer version of the same object.
+fn is_newer(have: &ZeroScaler, than: &ZeroScaler) -> bool {
+    let version =
+        |object: &ZeroScaler| object.resource_version().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    have.metadata.uid == than.metadata.uid && version(have) > version(than)
+}

@@ -1,0 +1,210 @@
+//! The statuses of ZeroScalers as they are written: merged, and when there is time.
+//!
+//! The passes say something new several times while a workload wakes, and several times while it falls asleep. Each of
+//! these would be a write, at a moment when the API server has pods to start. So what is new waits until the way is over
+//! ([`patience`]), and is one write then. What somebody may wait for is written at once: a birth, an edit, a refusal.
+//!
+//! Nothing is lost: what is to be written follows from the state alone, so whoever comes later, this process or the next
+//! leader, writes it.
+
+use super::super::cluster::Cluster;
+use super::super::finalizer::ADOPTED_REPLICAS;
+use super::super::serverless::adopt::{self, ADOPTED_BY};
+use super::{Scalers, status};
+use crate::reconcile::error::Error;
+use crate::reconcile::parts::Parts;
+use crate::reconcile::writes::Writes;
+use crate::scale::Pods;
+use common::RevisionKey as Key;
+use common::config::AutoscalerConfig;
+use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, READY, find};
+use common_api::zeroscaler::{Adopted, AdoptedService, PodCounts, PortStatus, State, ZeroScalerStatus};
+use common_api::{PodAutoscaler, ZeroScaler};
+use common_controller::{Store, status as statuses};
+use dashmap::DashMap;
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Longest time that a wake keeps its status back. One that takes longer is one to hear of.
+const WAKING_MAX: Duration = Duration::from_secs(10);
+/// Longest time that falling asleep does: grace period, end of the last pod, and a margin.
+const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
+/// What is said within this time of each other is one write.
+const MERGED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Writes them.
+pub(crate) struct Publisher {
+    scalers: Arc<Scalers>,
+    autoscalers: Arc<Store<PodAutoscaler>>,
+    cluster: Arc<Cluster>,
+    pods: Arc<dyn Pods>,
+    writes: Writes,
+    config: watch::Receiver<Arc<AutoscalerConfig>>,
+    /// Since when each has something new to say.
+    since: DashMap<Key, Instant>,
+}
+
+impl Publisher {
+    pub(crate) fn new(parts: &Parts, scalers: Arc<Scalers>, cluster: Arc<Cluster>) -> Self {
+        Self {
+            scalers,
+            autoscalers: parts.stores.autoscalers.clone(),
+            cluster,
+            pods: parts.ports.pods.clone(),
+            writes: parts.writes.clone(),
+            config: parts.configs.autoscaler.clone(),
+            since: DashMap::new(),
+        }
+    }
+
+    /// One pass over the status of one: writes it, or comes back when it is time to.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
+        let found = self.scalers.get(key).zip(self.autoscalers.get(key));
+        let led =
+            found.filter(|(object, said)| object.metadata.uid == said.metadata.uid && self.writes.leadership.owns(key));
+        let Some((object, said)) = led else {
+            self.since.remove(key);
+            return Ok(());
+        };
+        // Who has never been looked at has nothing to say.
+        let Some(wanted) = self.wanted(key, &object, &said) else { return Ok(()) };
+        if object.status.as_ref() == Some(&wanted) {
+            self.since.remove(key);
+            return Ok(());
+        }
+        let since = *self.since.entry(key.clone()).or_insert_with(Instant::now);
+        let left = patience(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            self.scalers.queue().add_after(key.clone(), left);
+            return Ok(());
+        }
+        statuses::write(self.writes.writer(), &self.scalers.objects, &object, wanted).await?;
+        self.since.remove(key);
+        Ok(())
+    }
+
+    /// The status as it should be.
+    fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Option<ZeroScalerStatus> {
+        let words = said.status.as_ref()?;
+        let counts = self.pods.counts(key);
+        let service = self.cluster.services.get(&Key::new(key.namespace(), object.spec.service_name()));
+        let backend = self.scalers.backend(key);
+        let hosts = object.spec.host_patterns();
+        let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
+        let adopted = Adopted { replicas, service: service.as_deref().and_then(|service| borrowed(service, object)) };
+        Some(status::of(status::Inputs {
+            object,
+            said: words,
+            pods: PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) },
+            bounds: object.spec.scale.bounds(&self.config.borrow()),
+            hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
+            ports: service.as_deref().map(|service| ports(service, object)).unwrap_or_default(),
+            backend: backend.as_ref(),
+            adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
+            now: self.writes.clock.now(),
+        }))
+    }
+}
+
+/// What there is to give back of a Service that is borrowed.
+fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
+    service.annotations().get(ADOPTED_BY).filter(|uid| object.metadata.uid.as_ref() == Some(*uid))?;
+    Some(AdoptedService {
+        name: service.name_any(),
+        uid: service.uid().unwrap_or_default(),
+        selector: adopt::noted_selector(service).unwrap_or_default(),
+    })
+}
+
+/// The ports of its Service. No number is allocated to any.
+fn ports(service: &Service, object: &ZeroScaler) -> Vec<PortStatus> {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let tcp = ports.filter(|port| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP"));
+    tcp.filter_map(|port| {
+        let number = u16::try_from(port.port).ok()?;
+        let name = port.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| number.to_string());
+        let said = object.spec.port(&name, number);
+        let wake_after = said.wake_after().and_then(|after| u64::try_from(after.as_millis()).ok());
+        Some(PortStatus {
+            name,
+            port: number,
+            protocol: said.protocol,
+            wake_after_ms: wake_after,
+            ..PortStatus::default()
+        })
+    })
+    .collect()
+}
+
+/// How long what is `wanted` may wait, where `written` was written last.
+fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Duration {
+    let Some(written) = written else { return Duration::ZERO };
+    let status = |status: &ZeroScalerStatus, type_: &str| {
+        find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
+    };
+    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED].iter().all(|t| status(written, t) == status(wanted, t));
+    let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
+        == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted);
+    if !told || !same || written.backend != wanted.backend {
+        return Duration::ZERO; // Somebody may wait for it.
+    }
+    let is_whole = wanted.pods.is_some_and(|pods| Some(pods.ready) == wanted.desired && pods.actual == pods.ready);
+    match wanted.state {
+        State::Waking => WAKING_MAX,
+        State::Awake if !is_whole => WAKING_MAX,
+        State::FallingAsleep => FALLING_ASLEEP_MAX,
+        State::Awake | State::Asleep | State::Unknown => MERGED_WITHIN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::time::Timestamp;
+    use common_api::zeroscaler::conditions::{ConditionStatus, Said, set};
+
+    fn said(state: State, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
+        let mut status = ZeroScalerStatus {
+            observed_generation: Some(1),
+            state,
+            desired: Some(desired),
+            pods: Some(PodCounts { ready, actual }),
+            service: Some("hello".into()),
+            ..ZeroScalerStatus::default()
+        };
+        let served = Said { status: ConditionStatus::True, reason: "Served", message: "" };
+        set(&mut status.conditions, READY, served, Some(1), Timestamp::from_secs(0));
+        status
+    }
+
+    /// Goal: the way to being awake, and back to sleep, is one write each; what somebody may wait for is not kept back.
+    #[test]
+    fn what_is_on_its_way_is_not_written_and_what_somebody_waits_for_is_at_once() {
+        let asleep = said(State::Asleep, 0, 0, 0);
+        let rows = [
+            (said(State::Waking, 1, 0, 0), WAKING_MAX),
+            (said(State::Awake, 3, 1, 3), WAKING_MAX),
+            (said(State::Awake, 1, 1, 1), MERGED_WITHIN),
+            (said(State::FallingAsleep, 0, 1, 1), FALLING_ASLEEP_MAX),
+            (said(State::Asleep, 0, 0, 0), MERGED_WITHIN),
+        ];
+        for (wanted, expected) in rows {
+            assert_eq!(patience(Some(&asleep), &wanted), expected, "{:?}", wanted.state);
+        }
+        let waking = said(State::Waking, 1, 0, 0);
+        assert_eq!(patience(None, &waking), Duration::ZERO, "a birth");
+        let edited = ZeroScalerStatus { observed_generation: Some(2), ..waking.clone() };
+        assert_eq!(patience(Some(&asleep), &edited), Duration::ZERO, "an edit");
+        let mut refused = waking.clone();
+        let invalid = Said { status: ConditionStatus::False, reason: "Invalid", message: "spec.scale.min" };
+        set(&mut refused.conditions, READY, invalid, Some(1), Timestamp::from_secs(1));
+        assert_eq!(patience(Some(&asleep), &refused), Duration::ZERO, "a refusal");
+    }
+}

@@ -1,0 +1,203 @@
+//! The status of a ZeroScaler, from what the passes say, and back.
+//!
+//! | condition | True | False | Unknown |
+//! |---|---|---|---|
+//! | Ready | configured and served, asleep or awake | refused; a host leads elsewhere; it cannot be woken | its Service is not served yet |
+//! | Active | awake | asleep | on the way |
+//! | Adopted | target and Service are taken over | they cannot be | not yet |
+//! | HostsOwned | each host leads here | some host does not | |
+//! | MetricsMeasured | each metric can be read | some metric cannot | |
+//!
+//! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
+//! long it has been awake or asleep, what was wanted, whether it was awake before.
+
+use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
+use crate::standalone::reasons::NOT_ADOPTED;
+use common::backend::Backend;
+use common::names;
+use common::scaling::Bounds;
+use common::time::Timestamp;
+use common_api::condition::{self, Condition, READY};
+use common_api::condition_set::HasConditions;
+use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY, TIMED_OUT};
+use common_api::zeroscaler::conditions as written;
+use common_api::zeroscaler::conditions::{ConditionStatus, Said};
+use common_api::zeroscaler::{Adopted, BackendStatus, PodCounts, PortStatus, State, ZeroScalerStatus};
+use common_api::{PodAutoscalerStatus, ZeroScaler};
+
+/// Reason of conditions of which the status is all there is to say.
+const AWAKE: &str = "Awake";
+const ASLEEP: &str = "Asleep";
+const WAKING: &str = "Waking";
+const SERVED: &str = "Served";
+const PENDING: &str = "Pending";
+const ADOPTED: &str = "Adopted";
+const OWNED: &str = "Owned";
+const MEASURED: &str = "Measured";
+
+/// All that a status follows from.
+#[derive(Clone, Debug)]
+pub(crate) struct Inputs<'a> {
+    /// The object, with its status as it was written last.
+    pub(crate) object: &'a ZeroScaler,
+    /// What the passes say.
+    pub(crate) said: &'a PodAutoscalerStatus,
+    /// Its pods.
+    pub(crate) pods: PodCounts,
+    /// Its limits, the cluster's defaults included.
+    pub(crate) bounds: Bounds,
+    /// Those of its hosts that lead here.
+    pub(crate) hosts: Vec<String>,
+    /// Its Service's ports.
+    pub(crate) ports: Vec<PortStatus>,
+    /// How activators reach its pods, if that is known.
+    pub(crate) backend: Option<&'a Backend>,
+    /// What was found.
+    pub(crate) adopted: Option<Adopted>,
+    /// Now.
+    pub(crate) now: Timestamp,
+}
+
+/// What the status should be.
+pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
+    let Inputs { object, said, pods, bounds, hosts, ports, backend, adopted, now } = inputs;
+    let before = object.status.clone().unwrap_or_default();
+    let generation = object.metadata.generation;
+    let state = state(said, pods);
+    let mut conditions = before.conditions;
+    let mut set = |type_: &str, said: Option<Said<'_>>| match said {
+        Some(said) => written::set(&mut conditions, type_, said, generation, now),
+        None => written::clear(&mut conditions, type_),
+    };
+    set(written::READY, Some(ready(said)));
+    set(written::ACTIVE, Some(active(said)));
+    set(written::ADOPTED, Some(taken(said)));
+    let hosts_owned = || notice(said.condition(HOSTS_OWNED), OWNED);
+    set(written::HOSTS_OWNED, Some(()).filter(|()| !object.spec.hosts.is_empty()).map(|()| hosts_owned()));
+    let unmeasured = said.condition(METRICS_MEASURED).or_else(|| said.condition(SETTINGS_HONORED));
+    set(
+        written::METRICS_MEASURED,
+        Some(()).filter(|()| !object.spec.metrics.is_empty()).map(|()| notice(unmeasured, MEASURED)),
+    );
+    let woke = state == State::Awake && before.state != State::Awake;
+    ZeroScalerStatus {
+        observed_generation: said.observed_generation.or(before.observed_generation),
+        conditions,
+        state,
+        desired: said.desired_scale.filter(|desired| *desired >= 0),
+        pods: Some(pods),
+        min: Some(bounds.min),
+        max: bounds.max,
+        service: Some(said.service_name.clone()).filter(|name| !name.is_empty()),
+        hosts,
+        ports,
+        backend: backend.map(BackendStatus::from).or(before.backend),
+        adopted,
+        last_wake: if woke { Some(written::time(now)) } else { before.last_wake },
+    }
+}
+
+fn state(said: &PodAutoscalerStatus, pods: PodCounts) -> State {
+    let desired = said.desired_scale.unwrap_or(-1);
+    match said.condition(ACTIVE) {
+        Some(active) if active.is_true() => State::Awake,
+        Some(active) if active.is_false() && (pods.actual > 0 || desired > 0) => State::FallingAsleep,
+        Some(active) if active.is_false() => State::Asleep,
+        _ if desired > 0 => State::Waking,
+        _ => State::Unknown,
+    }
+}
+
+/// Why nothing, or nothing new, is done, if so.
+fn refused(said: &PodAutoscalerStatus) -> Option<&Condition> {
+    let ready = said.condition(READY).filter(|ready| ready.is_false())?;
+    // Whoever is asleep is not ready in Knative's words, which say why in both.
+    let sleeps = said.condition(ACTIVE).is_some_and(|active| active.is_false() && active.reason == ready.reason);
+    (!sleeps).then_some(ready)
+}
+
+fn ready(said: &PodAutoscalerStatus) -> Said<'_> {
+    let timed_out = said.condition(ACTIVE).filter(|active| active.is_false() && active.reason == TIMED_OUT);
+    let wrong = refused(said)
+        .or_else(|| said.condition(HOSTS_OWNED).filter(|c| c.is_false()))
+        .or_else(|| said.condition(ABLE_TO_SCALE).filter(|c| c.is_false()))
+        .or(timed_out);
+    match wrong {
+        Some(wrong) => says(ConditionStatus::False, &wrong.reason, &wrong.message),
+        None if said.service_name.is_empty() => {
+            says(ConditionStatus::Unknown, PENDING, "its Service is not served yet")
+        }
+        None => says(ConditionStatus::True, SERVED, ""),
+    }
+}
+
+fn active(said: &PodAutoscalerStatus) -> Said<'_> {
+    let Some(active) = said.condition(ACTIVE) else { return says(ConditionStatus::Unknown, PENDING, "") };
+    let (status, reason) = match () {
+        () if active.is_true() => (ConditionStatus::True, AWAKE),
+        () if active.is_false() => (ConditionStatus::False, ASLEEP),
+        () => (ConditionStatus::Unknown, WAKING),
+    };
+    says(status, if active.reason.is_empty() { reason } else { &active.reason }, &active.message)
+}
+
+fn taken(said: &PodAutoscalerStatus) -> Said<'_> {
+    match refused(said).filter(|refused| NOT_ADOPTED.contains(&refused.reason.as_str())) {
+        Some(refused) => says(ConditionStatus::False, &refused.reason, &refused.message),
+        None if said.service_name.is_empty() => says(ConditionStatus::Unknown, PENDING, ""),
+        None => says(ConditionStatus::True, ADOPTED, ""),
+    }
+}
+
+/// A condition that is there only while something is wrong.
+fn notice<'a>(wrong: Option<&'a Condition>, right: &'a str) -> Said<'a> {
+    match wrong.filter(|condition| condition.is_false()) {
+        Some(wrong) => says(ConditionStatus::False, &wrong.reason, &wrong.message),
+        None => says(ConditionStatus::True, right, ""),
+    }
+}
+
+fn says<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> Said<'a> {
+    // The API server wants a reason of every condition.
+    Said { status, reason: if reason.is_empty() { PENDING } else { reason }, message }
+}
+
+/// What the passes would have said for this status to be written.
+pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus {
+    let condition = |type_: &str, as_type: &str| {
+        let have = written::find(&status.conditions, type_)?;
+        let plain = [AWAKE, ASLEEP, WAKING, PENDING, SERVED].contains(&have.reason.as_str());
+        Some(Condition {
+            type_: as_type.to_owned(),
+            status: have.status.clone(),
+            severity: String::new(),
+            last_transition_time: Some(condition::to_rfc3339(Timestamp::from_secs(
+                have.last_transition_time.0.as_second(),
+            ))),
+            reason: if plain { String::new() } else { have.reason.clone() },
+            message: have.message.clone(),
+        })
+    };
+    // Whoever was awake once has reached its first scale.
+    let was_awake = status.last_wake.is_some() || !matches!(status.state, State::Unknown | State::Waking);
+    let implied = |type_: &str, holds: bool| {
+        holds.then(|| Condition { type_: type_.to_owned(), status: condition::TRUE.to_owned(), ..Condition::default() })
+    };
+    let conditions = [
+        condition(written::ACTIVE, ACTIVE),
+        condition(written::READY, READY),
+        implied(SKS_READY, status.service.is_some()),
+        implied(SCALE_TARGET_INITIALIZED, was_awake),
+    ];
+    let mut conditions: Vec<_> = conditions.into_iter().flatten().collect();
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    PodAutoscalerStatus {
+        observed_generation: status.observed_generation,
+        conditions,
+        service_name: status.service.clone().unwrap_or_default(),
+        metrics_service_name: names::private_service(name),
+        desired_scale: status.desired,
+        actual_scale: status.pods.map(|pods| pods.ready),
+        ..PodAutoscalerStatus::default()
+    }
+}

@@ -1,0 +1,193 @@
+//! What a ZeroScaler means, in the words of the passes: a PodAutoscaler, settings, parameters, a plan for its metrics.
+//!
+//! The PodAutoscaler carries as annotations what code that both front ends share reads there: Service and hosts, windows
+//! of the load, fewest pods. Everything else is read from the ZeroScaler itself.
+
+use super::super::finalizer::ADOPTED_REPLICAS;
+use autoscaler_core::engine::Plan;
+use autoscaler_core::engine::plan::{Written, plan};
+use common::annotations::{self, Annotations, PortReference, ProbeOverride, Settings};
+use common::backend::Protocol;
+use common::field::FieldErrors;
+use common_api::zeroscaler::ProbeChoice;
+use common_api::{ObjectReference, PodAutoscaler, PodAutoscalerSpec, Reachability, ZeroScaler};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// The PodAutoscaler that stands for one, without a status.
+pub(crate) fn autoscaler(object: &ZeroScaler) -> PodAutoscaler {
+    let spec = &object.spec;
+    let target = &spec.target;
+    let mut annotations = Annotations::new();
+    let mut set = |key: annotations::Key, value: String| annotations.insert(key.name.to_owned(), value);
+    set(annotations::settings::SERVICE, spec.service_name().to_owned());
+    set(annotations::settings::ADOPT_SERVICE, "true".to_owned());
+    if !spec.hosts.is_empty() {
+        set(annotations::HOSTS, spec.hosts.join(","));
+    }
+    if let Some(min) = spec.scale.min {
+        set(annotations::MIN_SCALE, min.to_string());
+    }
+    if let Some(replicas) = object.annotations().get(ADOPTED_REPLICAS) {
+        annotations.insert(ADOPTED_REPLICAS.to_owned(), replicas.clone());
+    }
+    PodAutoscaler {
+        metadata: ObjectMeta { annotations: Some(annotations), managed_fields: None, ..object.metadata.clone() },
+        spec: PodAutoscalerSpec {
+            container_concurrency: i64::from(spec.concurrency),
+            scale_target_ref: ObjectReference {
+                api_version: Some(target.api_version.clone()),
+                kind: Some(target.kind.clone()),
+                name: Some(target.name.clone()),
+            },
+            reachability: Reachability::Reachable,
+            protocol_type: protocol(object),
+        },
+        status: None,
+    }
+}
+
+/// The same with the windows of the load as they were resolved, for what is measured.
+pub(crate) fn with_windows(mut autoscaler: PodAutoscaler, stable: Duration, panic: Duration) -> PodAutoscaler {
+    let percentage = panic.as_secs_f64() / stable.as_secs_f64().max(1.0) * 100.0;
+    let annotations = autoscaler.annotations_mut();
+    annotations.insert(annotations::WINDOW.name.to_owned(), format!("{}s", stable.as_secs()));
+    annotations.insert(annotations::PANIC_WINDOW.name.to_owned(), percentage.to_string());
+    autoscaler
+}
+
+/// What its pods speak: HTTP/2 alone where a port says so.
+fn protocol(object: &ZeroScaler) -> Protocol {
+    object.spec.ports.iter().find_map(|port| port.protocol.http()).unwrap_or_default()
+}
+
+/// What it says beside the scale. `port`: where its pods take requests, by its Service.
+pub(crate) fn settings(object: &ZeroScaler, port: Option<PortReference>) -> Settings {
+    let (spec, wake) = (&object.spec, &object.spec.wake);
+    Settings {
+        service: Some(spec.service_name().to_owned()),
+        adopt_service: true,
+        hosts: spec.host_patterns(),
+        port,
+        probe: match wake.probe() {
+            ProbeChoice::Auto => None,
+            ProbeChoice::Tcp => Some(ProbeOverride::Tcp),
+            ProbeChoice::Http(path) => Some(ProbeOverride::Http(path)),
+            ProbeChoice::Kubernetes => Some(ProbeOverride::Kubernetes),
+        },
+        timeout: wake.timeout(),
+        response_start_timeout: wake.response_start(),
+        idle_timeout: wake.idle(),
+        max_held: wake.max_held(),
+    }
+}
+
+/// What it asks the metrics for; none: its load alone scales it.
+///
+/// # Errors
+/// Every violation, with the path within the spec.
+pub(crate) fn metrics(object: &ZeroScaler) -> Result<Option<Plan>, FieldErrors> {
+    let (spec, mut errors) = (&object.spec, FieldErrors::new());
+    let metrics = Some(&spec.metrics).filter(|metrics| !metrics.is_empty());
+    let written = Written {
+        metrics: metrics.and_then(|metrics| converted(metrics, annotations::METRICS, &mut errors)),
+        behavior: spec.behavior.as_ref().and_then(|b| converted(b, annotations::BEHAVIOR, &mut errors)),
+    };
+    plan(&Annotations::new(), written, errors).map_err(|found| {
+        let mut errors = FieldErrors::new();
+        for error in found.iter() {
+            errors.push(&*error.message, error.path.replacen("zeroscale.dev/", "spec.", 1), &*error.rule);
+        }
+        errors
+    })
+}
+
+/// The same in the words of the rules; none, and an error, if these do not know it.
+fn converted<T: DeserializeOwned>(
+    value: &impl Serialize,
+    key: annotations::Key,
+    errors: &mut FieldErrors,
+) -> Option<T> {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    match serde_path_to_error::deserialize(value) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let path = Some(error.path().to_string()).filter(|path| path != ".").unwrap_or_default();
+            errors.push(format!("cannot be read: {}", error.inner()), format!("{}{path}", key.name), "");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn scaler(spec: Value) -> ZeroScaler {
+        serde_json::from_value(json!({
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {
+                "name": "hello", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "finalizers": ["zeroscale.dev/restore"], "labels": {"team": "a"},
+                "annotations": {"zeroscale.dev/adopted-replicas": "4", "zeroscale.dev/timeout": "1s"},
+            },
+            "spec": spec,
+        }))
+        .expect("a ZeroScaler")
+    }
+
+    #[test]
+    fn what_shared_code_reads_is_in_the_podautoscaler_and_annotations_configure_nothing() {
+        let object = scaler(json!({
+            "target": {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"},
+            "concurrency": 5, "scale": {"min": 2}, "hosts": ["a.example.com", "*.example.org"],
+            "ports": [{"name": "grpc", "protocol": "h2c"}],
+        }));
+        let made = autoscaler(&object);
+        assert_eq!(made.metadata.uid.as_deref(), Some("u"));
+        assert_eq!(made.metadata.finalizers, object.metadata.finalizers);
+        assert_eq!((made.spec.container_concurrency, made.spec.protocol_type), (5, Protocol::H2c));
+        let target = &made.spec.scale_target_ref;
+        assert_eq!((target.kind.as_deref(), target.name.as_deref()), (Some("Rollout"), Some("web")));
+        let expected = [
+            ("autoscaling.knative.dev/min-scale", "2"),
+            ("zeroscale.dev/adopt-service", "true"),
+            ("zeroscale.dev/adopted-replicas", "4"),
+            ("zeroscale.dev/hosts", "a.example.com,*.example.org"),
+            ("zeroscale.dev/service", "web"),
+        ];
+        let found: Vec<_> = made.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(found, expected, "what a user annotates is no setting");
+    }
+
+    #[test]
+    fn windows_survive_the_way_through_annotations() {
+        let config = common::config::AutoscalerConfig::default();
+        for (stable, panic) in [(60, 6), (6, 1), (90, 7), (3600, 3600), (600, 61)] {
+            let (stable, panic) = (Duration::from_secs(stable), Duration::from_secs(panic));
+            let made = with_windows(autoscaler(&scaler(json!({"target": {"name": "web"}}))), stable, panic);
+            let read = (
+                annotations::stable_window(made.annotations(), &config).to_std(),
+                annotations::panic_window(made.annotations(), &config).to_std(),
+            );
+            assert_eq!(read, (stable, panic));
+        }
+    }
+
+    #[test]
+    fn metrics_are_read_for_the_rules_and_mistakes_are_named_in_the_spec() {
+        let cpu = json!([{"type": "Resource", "resource": {
+            "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+        }}]);
+        let asked = metrics(&scaler(json!({"target": {"name": "a"}, "metrics": cpu}))).expect("valid");
+        assert_eq!(asked.map(|plan| plan.metrics.len()), Some(1));
+        assert_eq!(metrics(&scaler(json!({"target": {"name": "a"}}))), Ok(None));
+        let wrong = json!([{"type": "Resource"}]);
+        let errors = metrics(&scaler(json!({"target": {"name": "a"}, "metrics": wrong}))).expect_err("no resource");
+        assert!(errors.to_string().contains("spec.metrics[0]"), "{errors}");
+    }
+}

@@ -1,0 +1,156 @@
+//! The EndpointSlices of a private Service that cannot select its pods: a Service knows labels alone, and some targets
+//! select by expressions. What Kubernetes' controller would write is written here, from the pods as they are counted.
+
+use super::Pass;
+use super::services::{self, Common};
+use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, Write};
+use crate::reconcile::error::Error;
+use crate::reconcile::stores::facts::{Labels, Target};
+use crate::scale::PodAddress;
+use common::RevisionKey as Key;
+use common::names;
+use common_controller::objects::controller_reference;
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use std::sync::Arc;
+
+impl Pass<'_> {
+    /// Writes them, and returns them.
+    pub(super) async fn pod_slices(
+        &self,
+        private: &Service,
+        common: &Common,
+        target: &Target,
+    ) -> Result<Vec<Arc<EndpointSlice>>, Error> {
+        let (controller, key) = (self.controller, self.key);
+        let store = &controller.cluster.slices;
+        let pods = controller.pods.addresses(key);
+        let desired = desired(private, common.labels_of(names::SERVICE_TYPE_PRIVATE), target, &pods);
+        let existing = controller.cluster.slices_of(&Key::new(key.namespace(), private.name_any()));
+        for write in slices::writes(&existing, desired.clone()) {
+            match write {
+                Write::Update(slice) => {
+                    controller.writes.replace(key, store, &*slice, "failed to update private EndpointSlice").await?;
+                }
+                Write::Create(slice) => {
+                    controller.writes.create(key, store, &*slice, "failed to create private EndpointSlice").await?;
+                }
+                Write::Delete(slice) => {
+                    let slice = Key::new(key.namespace(), slice);
+                    controller.writes.delete(key, store, &slice, "failed to delete EndpointSlice").await?;
+                }
+            }
+        }
+        Ok(desired.into_iter().map(Arc::new).collect())
+    }
+}
+
+/// One for each address family and thousand pods.
+fn desired(private: &Service, mut labels: Labels, target: &Target, pods: &[PodAddress]) -> Vec<EndpointSlice> {
+    labels.insert(SERVICE_NAME.to_owned(), private.name_any());
+    labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
+    let ports = private.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let ports: Vec<_> = ports
+        .map(|port| EndpointPort {
+            name: port.name.clone(),
+            port: services::number_of(port.target_port.as_ref().unwrap_or(&IntOrString::Int(port.port)), target),
+            protocol: port.protocol.clone(),
+            app_protocol: port.app_protocol.clone(),
+        })
+        .collect();
+    let mut desired = Vec::new();
+    for (family, is_of) in [("IPv4", true), ("IPv6", false)] {
+        let endpoints: Vec<_> = pods.iter().filter(|pod| pod.address.is_ipv4() == is_of).map(endpoint).collect();
+        for (number, chunk) in endpoints.chunks(ENDPOINTS_MAX).enumerate() {
+            let suffix = format!("-zeroscale-{}-{number}", family.to_lowercase());
+            desired.push(EndpointSlice {
+                metadata: ObjectMeta {
+                    name: Some(names::child_name(&private.name_any(), &suffix)),
+                    namespace: private.metadata.namespace.clone(),
+                    labels: Some(labels.clone()),
+                    owner_references: Some(vec![controller_reference(private)]),
+                    ..ObjectMeta::default()
+                },
+                address_type: family.to_owned(),
+                endpoints: Some(chunk.to_vec()),
+                ports: Some(ports.clone()),
+            });
+        }
+    }
+    desired
+}
+
+fn endpoint(pod: &PodAddress) -> Endpoint {
+    Endpoint {
+        addresses: vec![pod.address.to_string()],
+        conditions: Some(EndpointConditions {
+            ready: Some(pod.ready),
+            serving: Some(pod.ready),
+            terminating: Some(pod.deleting),
+        }),
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.pod.clone()),
+            ..ObjectReference::default()
+        }),
+        ..Endpoint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::stores::facts::Selector;
+    use serde_json::json;
+
+    #[test]
+    fn pods_are_told_by_family_with_their_conditions_and_the_ports_that_they_declare() {
+        let private: Service = serde_json::from_value(json!({
+            "metadata": {"name": "hello-private", "namespace": "ns", "uid": "p"},
+            "spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]},
+        }))
+        .expect("a Service");
+        let containers = json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]);
+        let target = Target {
+            uid: "d".into(),
+            replicas: Some(2),
+            selector: Selector::Expressions("app in (a,b)".into()),
+            host_network: false,
+            containers: serde_json::from_value(containers).expect("containers"),
+        };
+        let pod = |pod: &str, address: &str, ready, deleting| PodAddress {
+            pod: pod.to_owned(),
+            address: address.parse().expect("an address"),
+            ready,
+            deleting,
+        };
+        let pods =
+            [pod("a", "10.0.0.1", true, false), pod("b", "fd00::1", false, true), pod("c", "10.0.0.3", false, false)];
+        let slices = desired(&private, Labels::new(), &target, &pods);
+        let found: Vec<_> = slices
+            .iter()
+            .map(|slice| {
+                let addresses: Vec<_> = slice
+                    .endpoints
+                    .iter()
+                    .flatten()
+                    .map(|e| (e.addresses[0].as_str(), e.conditions.as_ref().and_then(|c| c.ready)))
+                    .collect();
+                (slice.address_type.as_str(), addresses)
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("IPv4", vec![("10.0.0.1", Some(true)), ("10.0.0.3", Some(false))]),
+                ("IPv6", vec![("fd00::1", Some(false))])
+            ]
+        );
+        assert_eq!(slices[0].ports.as_ref().and_then(|ports| ports[0].port), Some(8080));
+        assert_eq!(slices[0].owner_references()[0].uid, "p", "they go with it");
+        assert_eq!(desired(&private, Labels::new(), &target, &[]), [], "no pods, no slices");
+    }
+}

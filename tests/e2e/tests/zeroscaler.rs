@@ -1,0 +1,245 @@
+//! One ZeroScaler beside an ordinary Deployment and its Service, and no object of Knative's groups.
+
+use anyhow::Context;
+use common::names;
+use common_api::zeroscaler::State;
+use common_api::{PodAutoscaler, ServerlessService, ZeroScaler};
+use e2e::test_env::{SOON, program};
+use e2e::{Entry, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use local::api::{Access, Audit};
+use local::up::UpOptions;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+
+/// A plain Service in front of the workload `name`, as somebody had it before.
+fn service(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "labels": {"team": "a"}, "annotations": {"note": "mine"}},
+        "spec": {"selector": {"app": name}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
+}
+
+/// The ZeroScaler of the workload `name`, with the shortest window.
+fn scaler(name: &str) -> Value {
+    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
+        "spec": {"target": {"kind": "Deployment", "name": name}, "scale": {"window": "6s"}}})
+}
+
+/// All of a Service that its owner could have written.
+fn essence(service: &Service) -> anyhow::Result<String> {
+    let mut service = service.clone();
+    service.metadata.resource_version = None;
+    service.metadata.managed_fields = None;
+    Ok(serde_json::to_string(&service)?)
+}
+
+/// Status and reason of a condition.
+async fn condition(env: &TestEnv, name: &str, type_: &str) -> anyhow::Result<Option<(String, String)>> {
+    let object = env.api::<ZeroScaler>().get(name).await?;
+    Ok(object.condition(type_).map(|condition| (condition.status.clone(), condition.reason.clone())))
+}
+
+async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
+}
+
+async fn is_gone(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
+    Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())
+}
+
+/// Goal: the life of a workload: adopted as found, asleep and Ready, awake by its first request, given back byte for byte.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    env.create::<Deployment>(Workload::new("hello").replicas(1).deployment(&program()?)).await?;
+    let before = env.create::<Service>(service("hello")).await?;
+    env.create::<ZeroScaler>(scaler("hello")).await?;
+    until_ready(&env, "hello").await?;
+    let load = env.load(Entry::Ingress, "hello");
+    assert_eq!(load.get("/").await?.status, 200);
+    env.until_asleep("hello").await?;
+    env.until(SOON, "a status that says so", async || {
+        let object = env.api::<ZeroScaler>().get("hello").await?;
+        Ok(object.is_ready() && object.status.is_some_and(|status| status.state == State::Asleep))
+    })
+    .await?;
+    assert_eq!(condition(&env, "hello", "Active").await?.map(|active| active.0), Some("False".into()));
+    assert_eq!(load.get("/").await?.status, 200, "woken");
+    let status = env.api::<ZeroScaler>().get("hello").await?.status.context("a status")?;
+    assert_eq!(status.service.as_deref(), Some("hello"));
+    assert!(status.backend.is_some(), "activators are told how to reach its pods");
+    let found = status.adopted.context("what was found")?;
+    assert_eq!(
+        (found.replicas, found.service.map(|service| service.selector)),
+        (Some(1), Some([("app".to_owned(), "hello".to_owned())].into()))
+    );
+    let everywhere = ListParams::default();
+    assert!(env.api::<PodAutoscaler>().list(&everywhere).await?.items.is_empty(), "nobody has made one");
+    assert!(env.api::<ServerlessService>().list(&everywhere).await?.items.is_empty(), "nor one of these");
+
+    env.until_asleep("hello").await?;
+    env.api::<ZeroScaler>().delete("hello", &DeleteParams::default()).await?;
+    env.until(SOON, "the ZeroScaler to go", async || is_gone(&env, "hello").await).await?;
+    assert_eq!(essence(&env.api::<Service>().get("hello").await?)?, essence(&before)?);
+    assert_eq!(env.replicas("hello").await?, 1, "replicas as at adoption");
+    env.until(SOON, "the pods behind the Service, and nothing of ours", async || {
+        let slices = ListParams::default().labels("kubernetes.io/service-name=hello");
+        let slices = env.api::<EndpointSlice>().list(&slices).await?;
+        let managers = |slice: &EndpointSlice| {
+            slice.metadata.labels.as_ref().and_then(|l| l.get("endpointslice.kubernetes.io/managed-by").cloned())
+        };
+        let ours = slices.iter().any(|slice| managers(slice).as_deref() == Some(names::MANAGED_BY));
+        Ok(!slices.items.is_empty() && !ours && env.api::<Service>().get_opt("hello-private").await?.is_none())
+    })
+    .await?;
+    env.until(SOON, "an answer from a pod", async || Ok(load.get("/").await?.status == 200)).await?;
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a Service is made where it is asked for, else its absence is named; it goes with the object.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_made_where_it_is_asked_for() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    env.create::<Deployment>(Workload::new("made").deployment(&program()?)).await?;
+    env.create::<ZeroScaler>(scaler("made")).await?;
+    env.until(SOON, "the Service to be missed", async || {
+        Ok(condition(&env, "made", "Ready").await? == Some(("False".into(), "ServiceNotFound".into())))
+    })
+    .await?;
+    assert_eq!(condition(&env, "made", "Adopted").await?.map(|c| c.0), Some("False".into()));
+    let create = json!({"spec": {"service": {"create": true}}});
+    env.api::<ZeroScaler>().patch("made", &PatchParams::default(), &Patch::Merge(create)).await?;
+    until_ready(&env, "made").await?;
+    assert_eq!(env.replicas("made").await?, 0, "an adopted target at zero stays there");
+    assert_eq!(env.load(Entry::Activator, "made").get("/").await?.status, 200);
+    env.api::<ZeroScaler>().delete("made", &DeleteParams::default()).await?;
+    env.until(SOON, "the object and its Service to go", async || {
+        Ok(is_gone(&env, "made").await? && env.api::<Service>().get_opt("made").await?.is_none())
+    })
+    .await?;
+    assert_eq!(env.replicas("made").await?, 1, "at least one replica is restored");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a label is enough, and taking it away gives everything back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let mut deployment = Workload::new("labelled").deployment(&program()?);
+    deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
+    env.create::<Deployment>(deployment).await?;
+    let before = env.create::<Service>(service("labelled")).await?;
+    env.until(SOON, "a ZeroScaler that is ready", async || {
+        Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some_and(|object| object.is_ready()))
+    })
+    .await?;
+    assert_eq!(env.load(Entry::Activator, "labelled").get("/").await?.status, 200);
+    let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
+    env.api::<Deployment>().patch("labelled", &PatchParams::default(), &Patch::Merge(away)).await?;
+    env.until(SOON, "the ZeroScaler to go", async || is_gone(&env, "labelled").await).await?;
+    assert_eq!(essence(&env.api::<Service>().get("labelled").await?)?, essence(&before)?);
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a target that selects its pods by expressions, which no Service can, sleeps and wakes like any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_selects_by_expressions_sleeps_and_wakes() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let mut deployment = Workload::new("choosy").deployment(&program()?);
+    let expression = json!({"key": "app", "operator": "In", "values": ["choosy", "picky"]});
+    deployment["spec"]["selector"] = json!({"matchExpressions": [expression]});
+    env.create::<Deployment>(deployment).await?;
+    env.create::<Service>(service("choosy")).await?;
+    env.create::<ZeroScaler>(scaler("choosy")).await?;
+    until_ready(&env, "choosy").await?;
+    let load = env.load(Entry::Activator, "choosy");
+    assert_eq!(load.get("/").await?.status, 200);
+    env.until_asleep("choosy").await?;
+    assert_eq!(load.get("/").await?.status, 200);
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a target that a HorizontalPodAutoscaler scales is not fought over: the conflict is named until one of both goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_horizontalpodautoscaler_of_the_same_target_is_named() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    env.create::<Deployment>(Workload::new("claimed").replicas(1).deployment(&program()?)).await?;
+    env.create::<Service>(service("claimed")).await?;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "claimed"});
+    let horizontal = json!({"metadata": {"name": "rival"}, "spec": {"maxReplicas": 3, "scaleTargetRef": target}});
+    env.create::<HorizontalPodAutoscaler>(horizontal).await?;
+    env.create::<ZeroScaler>(scaler("claimed")).await?;
+    env.until(SOON, "the conflict to be named", async || {
+        let object = env.api::<ZeroScaler>().get("claimed").await?;
+        Ok(object
+            .condition("Ready")
+            .is_some_and(|ready| ready.status == "False" && ready.message.contains("\"rival\"")))
+    })
+    .await?;
+    let selector = env.api::<Service>().get("claimed").await?.spec.and_then(|spec| spec.selector);
+    assert!(selector.is_some_and(|selector| !selector.is_empty()), "nothing was taken over");
+    env.api::<HorizontalPodAutoscaler>().delete("rival", &DeleteParams::default()).await?;
+    until_ready(&env, "claimed").await?;
+    env.end().await;
+    Ok(())
+}
+
+/// Writes of the autoscaler to the API server: verb and resource.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Written {
+    fn audit(&self) -> Audit {
+        let written = self.0.clone();
+        Audit::new(move |user, Access { verb, resource, .. }, _| {
+            let is_write = ["create", "update", "patch", "delete"].contains(&verb.as_str());
+            let is_upkeep = ["leases", "tokenreviews"].contains(&resource.as_str());
+            if user.ends_with(":autoscaler") && is_write && !is_upkeep {
+                written.lock().expect("a list").push((verb.clone(), resource.clone()));
+            }
+        })
+    }
+
+    fn take(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.0.lock().expect("a list"))
+    }
+}
+
+/// Goal: one wake and one sleep cost at most six writes, events included; the first is the patch that a request waits for.
+/// Method: all requests of the autoscaler from the first request to the status that says asleep again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
+    let written = Written::default();
+    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(written.audit()), ..UpOptions::default() }).await?;
+    env.create::<Deployment>(Workload::new("thrifty").deployment(&program()?)).await?;
+    env.create::<Service>(service("thrifty")).await?;
+    env.create::<ZeroScaler>(scaler("thrifty")).await?;
+    let asleep = async |woken: bool| {
+        env.until(e2e::test_env::ASLEEP, "a status that says asleep", async || {
+            let object = env.api::<ZeroScaler>().get("thrifty").await?;
+            let is_asleep = |object: &ZeroScaler| {
+                let status = object.status.as_ref();
+                status.is_some_and(|s| s.state == State::Asleep && (s.last_wake.is_some() == woken))
+            };
+            Ok(object.is_ready() && is_asleep(&object))
+        })
+        .await
+    };
+    asleep(false).await?;
+    written.take();
+    assert_eq!(env.load(Entry::Activator, "thrifty").get("/").await?.status, 200);
+    asleep(true).await?;
+    let cost = written.take();
+    assert!(cost.len() <= 6, "{}: {cost:#?}", cost.len());
+    assert_eq!(cost[0], ("patch".to_owned(), "deployments/scale".to_owned()), "a request waits for it");
+    env.end().await;
+    Ok(())
+}
