@@ -1,39 +1,36 @@
-//! Knative's Service: a Deployment of its latest template, and the PodAutoscaler beside it.
+//! Knative's Service: a Deployment of its latest template, and the ZeroScaler beside it, which makes the Service.
 //!
 //! There is one version at a time, so traffic splits and tags have no equivalent. The pod gets no queue-proxy: the
 //! activator stays in the path.
 
+use super::draft::Draft;
 use super::source::Source;
-use super::{Annotations, pod_autoscaler};
-use serde_json::{Map, Value, json};
+use common::annotations::{self as knative, CLASS_HPA, Key, METRIC_CPU, METRIC_MEMORY, METRIC_RPS};
+use common::config::AutoscalerConfig;
+use common::golang::GoDuration;
+use serde_json::{Value, json};
 
-const SCALING: &str = "autoscaling.knative.dev/";
 const TEMPLATE: &str = "/spec/template/metadata/annotations";
 
 /// A Service of `serving.knative.dev`.
 pub(super) fn service(from: &mut Source) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
-    let mut annotations = Annotations::new();
-    let keys: Vec<String> =
-        from.look(TEMPLATE).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
-    for key in keys.into_iter().filter(|key| key.starts_with(SCALING) || key == "serving.knative.dev/progress-deadline")
-    {
-        if let Some(value) = from.text(&format!("{TEMPLATE}/{}", key.replace('/', "~1"))) {
-            annotations.insert(key, value.into());
-        }
-    }
-    for (field, key) in [
-        ("timeoutSeconds", "zeroscale.dev/timeout"),
-        ("responseStartTimeoutSeconds", "zeroscale.dev/response-start-timeout"),
-        ("idleTimeoutSeconds", "zeroscale.dev/idle-timeout"),
+    let target = json!({"kind": "Deployment", "name": name});
+    let mut draft = Draft::new(&name, namespace.as_deref(), target);
+    draft.set("service.create", true);
+    scaling(from, &mut draft);
+    for (field, path) in [
+        ("timeoutSeconds", "wake.timeout"),
+        ("responseStartTimeoutSeconds", "wake.responseStart"),
+        ("idleTimeoutSeconds", "wake.idle"),
     ] {
         // 0 is Knative's way to say: no bound of its own.
-        if let Some(seconds) = from.text(&format!("/spec/template/spec/{field}")).filter(|seconds| seconds != "0") {
-            annotations.insert(key.into(), format!("{seconds}s").into());
-        }
+        let seconds = from.text(&format!("/spec/template/spec/{field}")).filter(|seconds| seconds != "0");
+        draft.set_some(path, seconds.map(|seconds| format!("{seconds}s")));
     }
-    let concurrency = from.take("/spec/template/spec/containerConcurrency");
+    let concurrency = from.number("/spec/template/spec/containerConcurrency");
+    draft.set_some("concurrency", concurrency.filter(|concurrency| *concurrency != json!(0)));
     if from.look("/spec/traffic") == Some(&json!([{"latestRevision": true, "percent": 100}])) {
         from.take("/spec/traffic");
     }
@@ -44,7 +41,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
     from.lose("/spec/template/metadata/name", "there are no revisions; a Deployment rolls");
 
     let mut pod = from.take("/spec/template/spec").unwrap_or_else(|| json!({}));
-    let protocol = container(&mut pod);
+    container(&mut pod);
     let mut labels = from.take("/spec/template/metadata/labels").unwrap_or_else(|| json!({}));
     labels["app"] = name.as_str().into();
     let mut deployment = json!({
@@ -63,24 +60,93 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
         "/spec/template/spec/containers",
         "K_SERVICE, K_CONFIGURATION and K_REVISION are not set; set them if the program reads them",
     );
-    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
-    let mut autoscaler = pod_autoscaler(&name, namespace, annotations, target);
-    autoscaler["spec"]["protocolType"] = protocol.into();
-    if let Some(concurrency) = concurrency {
-        autoscaler["spec"]["containerConcurrency"] = concurrency;
-    }
-    vec![deployment, autoscaler]
+    from.note("/metadata/name", "delete the Knative Service before this is applied: both make a Service of that name");
+    vec![deployment, draft.finish()]
 }
 
-/// Writes out what Knative adds to the container that serves: a port, `PORT`, the port of its probes. Its protocol.
-fn container(pod: &mut Value) -> &'static str {
+/// What the template's annotations say of scaling.
+fn scaling(from: &mut Source, draft: &mut Draft) {
+    for (key, path) in [
+        (knative::MIN_SCALE, "scale.min"),
+        (knative::MAX_SCALE, "scale.max"),
+        (knative::INITIAL_SCALE, "scale.initial"),
+        (knative::ACTIVATION_SCALE, "scale.activation"),
+        (knative::TARGET_UTILIZATION, "scale.load.utilization"),
+        (knative::PANIC_THRESHOLD, "scale.panic.threshold"),
+    ] {
+        let number = annotation(from, key).and_then(|pointer| from.number(&pointer));
+        draft.set_some(path, number);
+    }
+    for (key, path) in [
+        (knative::WINDOW, "scale.window"),
+        (knative::SCALE_DOWN_DELAY, "scale.downDelay"),
+        (knative::POD_RETENTION, "scale.retention"),
+    ] {
+        let text = annotation(from, key).and_then(|pointer| from.text(&pointer));
+        draft.set_some(path, text);
+    }
+    if let Some(pointer) = annotation(from, knative::PANIC_WINDOW) {
+        // A percentage of the window there, a time here.
+        let window = draft.text("scale.window").unwrap_or_default();
+        let percentage = from.text(&pointer).unwrap_or_default();
+        let said = [(knative::WINDOW.name.to_owned(), window), (knative::PANIC_WINDOW.name.to_owned(), percentage)];
+        let panic: GoDuration = knative::panic_window(&said.into(), &AutoscalerConfig::default());
+        draft.set("scale.panic.window", panic.to_string());
+    }
+    metric(from, draft);
+    for (key, why) in [
+        (knative::TARGET_BURST_CAPACITY, "without a queue-proxy in the pods the activators stay in the path"),
+        (knative::AGGREGATION, "every second of a window counts the same"),
+        (knative::PROGRESS_DEADLINE, "the Deployment has its own progressDeadlineSeconds"),
+    ] {
+        if let Some(pointer) = annotation(from, key) {
+            from.lose(&pointer, why);
+        }
+    }
+}
+
+/// Class, metric and target.
+fn metric(from: &mut Source, draft: &mut Draft) {
+    let mut text = |key| annotation(from, key).and_then(|pointer| from.text(&pointer));
+    let class = text(knative::CLASS);
+    let metric = text(knative::METRIC);
+    let hpa = class.as_deref() == Some(CLASS_HPA);
+    let metric = metric.unwrap_or_else(|| if hpa { METRIC_CPU } else { knative::METRIC_CONCURRENCY }.to_owned());
+    let target = annotation(from, knative::TARGET).and_then(|pointer| from.number(&pointer));
+    match (metric.as_str(), target) {
+        (METRIC_CPU, percent) if hpa => {
+            let percent = percent.and_then(|percent| percent.as_f64()).unwrap_or(80.0).ceil() as i64; // Saturates.
+            let target = json!({"type": "Utilization", "averageUtilization": percent});
+            draft.set("metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
+        }
+        (METRIC_MEMORY, Some(mebibytes)) if hpa => {
+            let target = json!({"type": "AverageValue", "averageValue": format!("{mebibytes}Mi")});
+            draft.set("metrics", json!([{"type": "Resource", "resource": {"name": "memory", "target": target}}]));
+        }
+        (name, Some(value)) if hpa => {
+            let target = json!({"type": "AverageValue", "averageValue": value.to_string()});
+            draft.set("metrics", json!([{"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}]));
+        }
+        (METRIC_RPS, target) => draft.set("scale.load.rps", target.unwrap_or_else(|| 200.into())),
+        (_, target) => draft.set_some("scale.load.concurrency", target),
+    }
+}
+
+/// Where the template has an annotation, in either spelling.
+fn annotation(from: &Source, key: Key) -> Option<String> {
+    let at = |name: &str| format!("{TEMPLATE}/{}", name.replace('/', "~1"));
+    [Some(key.name), key.alias].into_iter().flatten().map(at).find(|pointer| from.look(pointer).is_some())
+}
+
+/// Writes out what Knative adds to the container that serves: a port, `PORT`, the port of its probes.
+fn container(pod: &mut Value) {
     if pod.get("enableServiceLinks").is_none() {
         pod["enableServiceLinks"] = false.into(); // Knative's default.
     }
-    let Some(containers) = pod["containers"].as_array_mut() else { return "http1" };
+    let Some(containers) = pod["containers"].as_array_mut() else { return };
     let serving =
         containers.iter().position(|c| c["ports"].as_array().is_some_and(|ports| !ports.is_empty())).unwrap_or(0);
-    let Some(container) = containers.get_mut(serving) else { return "http1" };
+    let Some(container) = containers.get_mut(serving) else { return };
     if container["name"].as_str().unwrap_or_default().is_empty() {
         container["name"] = "user-container".into();
     }
@@ -91,7 +157,6 @@ fn container(pod: &mut Value) -> &'static str {
     if container["ports"][0]["name"].as_str().unwrap_or_default().is_empty() {
         container["ports"][0]["name"] = "http1".into();
     }
-    let h2c = container["ports"][0]["name"] == "h2c";
     match container["env"].as_array_mut() {
         Some(env) => env.push(json!({"name": "PORT", "value": port.to_string()})),
         None => container["env"] = json!([{"name": "PORT", "value": port.to_string()}]),
@@ -105,5 +170,4 @@ fn container(pod: &mut Value) -> &'static str {
             }
         }
     }
-    if h2c { "h2c" } else { "http1" }
 }

@@ -2,9 +2,10 @@
 //!
 //! | from | to |
 //! |---|---|
-//! | HTTPScaledObject (`http.keda.sh`), InterceptorRoute with its ScaledObject | a PodAutoscaler that adopts the Service |
-//! | HorizontalPodAutoscaler (`autoscaling`) | a PodAutoscaler with the metrics beside the load |
-//! | Service (`serving.knative.dev`) | a Deployment and a PodAutoscaler |
+//! | HTTPScaledObject (`http.keda.sh`), InterceptorRoute with its ScaledObject | a ZeroScaler |
+//! | HorizontalPodAutoscaler (`autoscaling`) | a ZeroScaler with the metrics beside the load |
+//! | Service (`serving.knative.dev`) | a Deployment and a ZeroScaler |
+//! | Deployment and StatefulSet with Sablier's labels, with the Middleware of their group | a ZeroScaler |
 //!
 //! Every field is taken out of the source as it is translated ([`source`]); what is left at the end has no equivalent,
 //! and is listed by its path. So nothing is lost in silence, whatever a manifest holds. Defaults that mean something
@@ -12,19 +13,21 @@
 //!
 //! # Not here
 //!
-//! Reading the cluster: a named port of a Service cannot be followed to its container. Ingresses, routes and domains.
+//! Reading the cluster. Ingresses, routes and domains.
 
+mod draft;
 mod hpa;
 mod keda;
 mod knative;
+mod sablier;
 mod source;
 #[cfg(test)]
 mod tests;
 
 use common::config::AutoscalerConfig;
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use source::Source;
 use std::fmt::Write;
 
@@ -55,12 +58,14 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         }
     }
     let scaled = keda::scaled_objects(&documents);
+    let middlewares = sablier::middlewares(&documents);
     let mut all = Vec::new();
     for (origin, value) in documents {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version, name) = (text("/kind"), text("/apiVersion"), text("/metadata/name"));
         let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
         anyhow::ensure!(!name.is_empty(), "{origin}: field metadata.name: must be set");
+        let (enabled, middleware) = (sablier::is_enabled(&value), sablier::is_middleware(&value));
         let mut from = Source::new(value);
         let objects = match (group.as_str(), kind.as_str()) {
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
@@ -68,9 +73,12 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             ("keda.sh", "ScaledObject") if keda::route_of(&from).is_some() => continue, // With its route.
             ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
             ("serving.knative.dev", "Service") => knative::service(&mut from),
+            ("apps", "Deployment" | "StatefulSet") if enabled => sablier::workload(&mut from, &kind, &middlewares),
+            (_, "Middleware") if middleware => continue, // With the workloads of its group.
             _ => anyhow::bail!(
                 "{origin}: {kind} of {api_version} is not known here; HTTPScaledObject, InterceptorRoute with its \
-                 ScaledObject, HorizontalPodAutoscaler and Knative's Service are"
+                 ScaledObject, HorizontalPodAutoscaler, Knative's Service, and Deployments and StatefulSets with \
+                 Sablier's labels are"
             ),
         };
         let mut lost = from.lost();
@@ -104,34 +112,14 @@ pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Why our own PodAutoscaler would be refused: a value of the source that is out of our bounds.
+/// Why our own ZeroScaler would be refused: a value of the source that is out of our bounds.
 fn refused(object: &Value) -> Option<(String, String)> {
-    if object["kind"] != "PodAutoscaler" {
+    if object["kind"] != "ZeroScaler" {
         return None;
     }
-    let named = |error: String| ("the PodAutoscaler below".to_owned(), format!("will be refused: {error}"));
-    match serde_json::from_value::<PodAutoscaler>(object.clone()) {
+    let named = |error: String| ("the ZeroScaler below".to_owned(), format!("will be refused: {error}"));
+    match serde_json::from_value::<ZeroScaler>(object.clone()) {
         Err(error) => Some(named(error.to_string())),
-        Ok(ours) => ours.validate_standalone(&AutoscalerConfig::default()).err().map(|error| named(error.to_string())),
+        Ok(ours) => ours.validate_in(&AutoscalerConfig::default()).err().map(|error| named(error.to_string())),
     }
-}
-
-/// Annotations of a PodAutoscaler, by key.
-type Annotations = Map<String, Value>;
-
-/// A PodAutoscaler for a target.
-fn pod_autoscaler(name: &str, namespace: Option<String>, annotations: Annotations, target: Value) -> Value {
-    let mut metadata = json!({"name": name});
-    if let Some(namespace) = namespace {
-        metadata["namespace"] = namespace.into();
-    }
-    if !annotations.is_empty() {
-        metadata["annotations"] = annotations.into();
-    }
-    json!({
-        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1",
-        "kind": "PodAutoscaler",
-        "metadata": metadata,
-        "spec": {"scaleTargetRef": target, "protocolType": "http1"},
-    })
 }

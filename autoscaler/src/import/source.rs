@@ -1,6 +1,6 @@
 //! A manifest that fields are taken out of, until only those are left that nobody wanted.
 
-use serde_json::Value;
+use serde_json::{Map, Number, Value, json};
 
 /// Metadata that a server or a client wrote for itself.
 const BOOKKEEPING: [&str; 9] = [
@@ -60,6 +60,25 @@ impl Source {
                 None
             }
         }
+    }
+
+    /// Takes out a number, written as one or as a text.
+    pub(super) fn number(&mut self, pointer: &str) -> Option<Value> {
+        let text = self.text(pointer)?;
+        match text.parse::<Number>() {
+            Ok(number) => Some(number.into()),
+            Err(_) => {
+                self.note(pointer, format!("{text:?} was expected to be a number"));
+                None
+            }
+        }
+    }
+
+    /// Forgets everything but the labels that begin so: the rest of the object stays where it is.
+    pub(super) fn keep_labels_of(&mut self, prefix: &str) {
+        let labels = self.rest.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
+        let kept: Map<_, _> = labels.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
+        self.rest = json!({"metadata": {"labels": kept}});
     }
 
     /// Looks without taking.

@@ -37,25 +37,18 @@ status: {conditions: []}
     assert_eq!(
         imported.objects,
         [json!({
-            "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-            "metadata": {"name": "xkcd", "namespace": "shop", "annotations": {
-                "zeroscale.dev/hosts": "myhost.com,*.shop.example.com",
-                "zeroscale.dev/service": "xkcd-web",
-                "zeroscale.dev/adopt-service": "true",
-                "zeroscale.dev/response-start-timeout": "30s",
-                "autoscaling.knative.dev/min-scale": "1",
-                "autoscaling.knative.dev/max-scale": "10",
-                "autoscaling.knative.dev/scale-to-zero-pod-retention-period": "120s",
-                "autoscaling.knative.dev/metric": "rps",
-                "autoscaling.knative.dev/target": "30",
-                "autoscaling.knative.dev/target-utilization-percentage": "100",
-                "autoscaling.knative.dev/window": "2m",
-            }},
-            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "xkcd-app"}, "protocolType": "http1"},
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {"name": "xkcd", "namespace": "shop"},
+            "spec": {
+                "target": {"kind": "Deployment", "name": "xkcd-app"},
+                "service": {"name": "xkcd-web"},
+                "scale": {"min": 1, "max": 10, "retention": "120s", "window": "2m", "load": {"rps": 30, "utilization": 100}},
+                "hosts": ["myhost.com", "*.shop.example.com"],
+                "wake": {"responseStart": "30s"},
+            },
         })]
     );
-    let fields =
-        ["spec.pathPrefixes", "spec.scaleTargetRef.port", "spec.timeouts.conditionWait", "spec.somethingNew.deep[0]"];
+    let fields = ["spec.pathPrefixes", "spec.timeouts.conditionWait", "spec.somethingNew.deep[0]"];
     assert_eq!(lost(&imported), fields, "what nobody knows is listed, not dropped");
 }
 
@@ -67,19 +60,10 @@ kind: HTTPScaledObject
 metadata: {name: web}
 spec: {hosts: [a.example.com], scaleTargetRef: {name: web, service: web, portName: http}, targetPendingRequests: 7}
 ");
-    let annotations = &imported.objects[0]["metadata"]["annotations"];
-    let expected = [
-        ("max-scale", "100"),
-        ("scale-to-zero-pod-retention-period", "300s"),
-        ("metric", "concurrency"),
-        ("target", "7"),
-        ("target-utilization-percentage", "100"),
-    ];
-    for (key, value) in expected {
-        assert_eq!(annotations[format!("autoscaling.knative.dev/{key}")], value, "{key}");
-    }
-    assert!(annotations.get("zeroscale.dev/service").is_none(), "the Service has the name already");
-    assert_eq!(lost(&imported), ["spec.scaleTargetRef.portName"]);
+    let spec = &imported.objects[0]["spec"];
+    assert_eq!(spec["scale"], json!({"max": 100, "retention": "300s", "load": {"concurrency": 7, "utilization": 100}}));
+    assert!(spec.get("service").is_none(), "the Service has the target's name");
+    assert_eq!(lost(&imported), Vec::<&str>::new(), "each port of the Service is served");
 }
 
 #[test]
@@ -107,28 +91,20 @@ spec:
   pollingInterval: 15
   triggers: [{type: external-push, metadata: {scalerAddress: 'keda:9090', interceptorRoute: api}}]
 ");
-    let object = &imported.objects[0];
     assert_eq!(
-        object["spec"]["scaleTargetRef"],
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "api-deploy"})
+        imported.objects[0]["spec"],
+        json!({
+            "target": {"kind": "Deployment", "name": "api-deploy"},
+            "service": {"name": "api-svc"},
+            "scale": {"min": 2, "max": 5, "retention": "300s", "load": {"concurrency": 20, "utilization": 100}},
+            "hosts": ["api.example.com"],
+            "wake": {"timeout": "60s"},
+        })
     );
-    let annotations = &object["metadata"]["annotations"];
-    let expected = [
-        ("zeroscale.dev/hosts", "api.example.com"),
-        ("zeroscale.dev/service", "api-svc"),
-        ("zeroscale.dev/timeout", "60s"),
-        ("autoscaling.knative.dev/min-scale", "2"),
-        ("autoscaling.knative.dev/max-scale", "5"),
-        ("autoscaling.knative.dev/target", "20"),
-    ];
-    for (key, value) in expected {
-        assert_eq!(annotations[key], value, "{key}");
-    }
     let fields = [
+        "ScaledObject.spec.pollingInterval",
         "spec.rules[0].paths",
         "spec.hosts",
-        "spec.target.port",
-        "ScaledObject.spec.pollingInterval",
         "spec.timeouts.readiness",
         "spec.timeouts.responseHeader",
         "spec.coldStart",
@@ -149,14 +125,11 @@ spec:
   metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
   behavior: {scaleDown: {stabilizationWindowSeconds: 60}}
 ");
-    let annotations = &imported.objects[0]["metadata"]["annotations"];
-    assert_eq!(annotations["autoscaling.knative.dev/min-scale"], "2");
-    assert_eq!(annotations["autoscaling.knative.dev/max-scale"], "8");
-    let yaml =
-        |key: &str| -> Value { serde_yaml_ng::from_str(annotations[key].as_str().expect("text")).expect("YAML") };
-    assert_eq!(yaml("zeroscale.dev/metrics")[0]["resource"]["target"]["averageUtilization"], 60);
-    assert_eq!(yaml("zeroscale.dev/behavior")["scaleDown"]["stabilizationWindowSeconds"], 60);
-    assert_eq!(lost(&imported), ["spec.minReplicas", "kind"]);
+    let spec = &imported.objects[0]["spec"];
+    assert_eq!((&spec["scale"], &spec["target"]["name"]), (&json!({"min": 2, "max": 8}), &json!("web")));
+    assert_eq!(spec["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
+    assert_eq!(spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"], 60);
+    assert_eq!(lost(&imported), ["spec.minReplicas", "kind", "spec.scaleTargetRef.name"]);
 
     let first = one("
 apiVersion: autoscaling/v1
@@ -164,10 +137,9 @@ kind: HorizontalPodAutoscaler
 metadata: {name: web}
 spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxReplicas: 3, targetCPUUtilizationPercentage: 80}
 ");
-    let metrics =
-        first.objects[0]["metadata"]["annotations"]["zeroscale.dev/metrics"].as_str().expect("metrics").to_owned();
-    let metrics: Value = serde_yaml_ng::from_str(&metrics).expect("YAML");
-    assert_eq!(metrics[0]["resource"]["target"]["averageUtilization"], 80);
+    let spec = &first.objects[0]["spec"];
+    assert_eq!(spec["metrics"][0]["resource"]["target"]["averageUtilization"], 80);
+    assert_eq!(spec["scale"]["min"], 1, "Kubernetes' default");
 }
 
 #[test]
@@ -182,7 +154,13 @@ metadata:
 spec:
   template:
     metadata:
-      annotations: {autoscaling.knative.dev/target: '10', autoscaling.knative.dev/min-scale: '1', example.com/x: 'y'}
+      annotations:
+        autoscaling.knative.dev/target: '10'
+        autoscaling.knative.dev/minScale: '1'
+        autoscaling.knative.dev/window: 100s
+        autoscaling.knative.dev/panic-window-percentage: '25'
+        autoscaling.knative.dev/target-burst-capacity: '-1'
+        example.com/x: 'y'
     spec:
       containerConcurrency: 50
       timeoutSeconds: 60
@@ -203,15 +181,88 @@ spec:
     assert_eq!(container["readinessProbe"]["httpGet"]["port"], 8080);
     assert_eq!(deployment["spec"]["template"]["metadata"]["labels"], json!({"app": "hello"}));
     assert!(deployment["spec"].get("replicas").is_none(), "the autoscaler owns the number");
-    assert_eq!(autoscaler["spec"]["containerConcurrency"], 50);
     assert_eq!(
-        autoscaler["metadata"]["annotations"],
+        autoscaler["spec"],
         json!({
-            "autoscaling.knative.dev/target": "10", "autoscaling.knative.dev/min-scale": "1", "zeroscale.dev/timeout": "60s",
+            "target": {"kind": "Deployment", "name": "hello"},
+            "service": {"create": true},
+            "concurrency": 50,
+            "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
+            "wake": {"timeout": "60s"},
         })
     );
-    let fields = ["spec.traffic", "spec.template.spec.containers", "spec.template.metadata.annotations.example.com/x"];
+    let fields = [
+        "spec.template.metadata.annotations.autoscaling.knative.dev/target-burst-capacity",
+        "spec.traffic",
+        "spec.template.spec.containers",
+        "metadata.name",
+        "spec.template.metadata.annotations.example.com/x",
+    ];
     assert_eq!(lost(&imported), fields);
+}
+
+#[test]
+fn a_knative_service_of_class_hpa() {
+    let imported = one("
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: hello}
+spec:
+  template:
+    metadata:
+      annotations:
+        autoscaling.knative.dev/class: hpa.autoscaling.knative.dev
+        autoscaling.knative.dev/metric: memory
+        autoscaling.knative.dev/target: '75'
+    spec: {containers: [{image: hello}]}
+");
+    let metric = &imported.objects[1]["spec"]["metrics"][0];
+    assert_eq!(
+        metric["resource"],
+        json!({"name": "memory", "target": {"type": "AverageValue", "averageValue": "75Mi"}})
+    );
+}
+
+/// Goal: what Sablier's labels and the Middleware of their group say, and nothing of the workload itself.
+#[test]
+fn a_deployment_with_sabliers_labels() {
+    let imported = one("
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: whoami
+  namespace: lab
+  labels: {app: whoami, sablier.enable: 'true', sablier.group: demo, sablier.mystery: x}
+spec: {replicas: 0, template: {spec: {containers: [{name: whoami, image: whoami}]}}}
+---
+apiVersion: traefik.io/v1alpha1
+kind: Middleware
+metadata: {name: demo}
+spec:
+  plugin:
+    sablier: {group: demo, sablierUrl: 'http://sablier:10000', sessionDuration: 5m, blocking: {timeout: 30s}, failOpen: false}
+");
+    assert_eq!(
+        imported.objects,
+        [json!({
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {"name": "whoami", "namespace": "lab"},
+            "spec": {
+                "target": {"kind": "Deployment", "name": "whoami"},
+                "scale": {"window": "5m"}, "wake": {"timeout": "30s"},
+            },
+        })]
+    );
+    let fields = [
+        "metadata.labels.sablier.group",
+        "Middleware.spec.plugin.sablier.failOpen",
+        "metadata.labels",
+        "metadata.name",
+        "metadata.labels.sablier.mystery",
+    ];
+    assert_eq!(lost(&imported), fields);
+    let plain = "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a}\n";
+    assert!(import(&[("f.yaml".into(), plain.into())]).is_err(), "nothing of Sablier's");
 }
 
 #[test]
@@ -225,7 +276,7 @@ spec:
   scalingMetric: {requestRate: {targetValue: 1, window: 2s}}
 ");
     let (field, why) = imported.lost.last().expect("a refusal");
-    assert!(field.contains("PodAutoscaler") && why.contains("autoscaling.knative.dev/window"), "{field}: {why}");
+    assert!(field.contains("ZeroScaler") && why.contains("spec.scale.window"), "{field}: {why}");
 }
 
 #[test]
@@ -245,10 +296,10 @@ fn what_is_not_known_is_refused_by_file_and_document() {
 #[test]
 fn the_text_holds_the_objects_and_the_list() {
     let text = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: web}\n\
-                spec: {scaleTargetRef: {name: web, service: web, port: 80}}\n";
+                spec: {scaleTargetRef: {name: web, service: web}, headers: [{name: a}]}\n";
     let all = import(&[("f.yaml".into(), text.into())]).expect("known");
     let text = render(&all).expect("YAML");
-    assert!(text.contains("# From HTTPScaledObject web.\n# No equivalent:\n#   spec.scaleTargetRef.port: "), "{text}");
+    assert!(text.contains("# From HTTPScaledObject web.\n# No equivalent:\n#   spec.headers: "), "{text}");
     let back: Value = serde_yaml_ng::from_str(text.trim_start_matches("---\n")).expect("YAML");
     assert_eq!(back, all[0].objects[0]);
 }
