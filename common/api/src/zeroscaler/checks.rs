@@ -67,7 +67,7 @@ pattern!(
     API_VERSION,
     317,
     "^([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-    "a version, or a group, a slash and a version, is expected, such as apps/v1"
+    "a version, or a group, a slash and a version is expected, such as apps/v1"
 );
 pattern!(KIND, 63, "^[A-Za-z][A-Za-z0-9]*$", "a kind is expected, such as Deployment");
 pattern!(

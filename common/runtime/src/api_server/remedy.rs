@@ -41,6 +41,9 @@ pub(super) fn serve(info: &RequestInfo) -> String {
             "its definition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds (drop-in: Knative \
              Serving's own definitions)"
         ),
+        "zeroscale.dev" => {
+            format!("its definition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds")
+        }
         "serving.knative.dev" => {
             format!("its definition {name} is missing: install Knative Serving, or run with ZEROSCALE_MODE=standalone")
         }
