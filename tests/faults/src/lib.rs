@@ -5,7 +5,7 @@
 //! | [`pod_failure`] | one of three pods fails under load: which requests fail, and how long do the others take? |
 //! | [`far`] | a pod is 200 ms away: does it wake, and how soon? |
 //! | [`client_timeouts`] | clients give up nine in ten requests: does anything grow? |
-//! | [`flood`] | clients have the activator keep all that they can: does its memory stay within its limit? |
+//! | [`flood`] | clients, or pods, have the activator keep all that they can: does its memory stay within its limit? |
 //!
 //! [`front`] is an activator alone, for `tests/suites`.
 //!

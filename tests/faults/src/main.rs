@@ -50,7 +50,7 @@ enum Run {
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
-    /// Clients that have the activator, a process of its own, keep all that they can.
+    /// Clients, or pods, that have the activator, a process of its own, keep all that they can.
     Flood {
         /// In these ways; each, if none is named.
         kind: Vec<flood::Kind>,

@@ -1,10 +1,11 @@
 //! A pod: HTTP/1.1 and h2c, in a thread of its own, so that it can be in another network namespace, and end in an
 //! instant.
 //!
-//! `?work=MS` answers after so long, `?drip=COUNT` sends a part every 100 ms.
+//! `?work=MS` answers after so long, `?drip=COUNT` sends a part every 100 ms, `?body=MIB` answers with so much.
 
 use anyhow::Context;
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -22,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Time between two parts of a dripping answer.
 const DRIP: Duration = Duration::from_millis(100);
+
+/// Bytes of a large body that are sent at once.
+const PART: usize = 16 * 1024;
 
 /// A running pod; it ends when dropped.
 pub struct PodServer {
@@ -127,6 +131,11 @@ async fn answer(request: Request<Incoming>, counts: &Counts) -> Response<UnsyncB
     let number = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<u64>().ok());
     if let Some(millis) = number("work=") {
         tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+    if let Some(mebibytes) = number("body=") {
+        let part = || Ok(Frame::data(Bytes::from_static(&[b'x'; PART])));
+        let parts = futures::stream::iter(0..mebibytes * (1 << 20) / PART as u64).map(move |_| part());
+        return Response::new(StreamBody::new(parts).boxed_unsync());
     }
     match number("drip=") {
         None => Response::new(Full::new(Bytes::from_static(b"done")).map_err(|never| match never {}).boxed_unsync()),

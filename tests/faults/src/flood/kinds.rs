@@ -3,7 +3,12 @@
 //! A client that is refused or whose connection is closed comes back after [`PAUSE`], so that what is measured is what
 //! the activator keeps, and not how fast it can be asked.
 
-use super::plane::ASLEEP;
+use super::frames::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NEWEST, UNKNOWN, begin, entry, frame, request,
+};
+use super::hostile::Way;
+use super::plane::{ASLEEP, BODIES, BODIES_HTTP2};
+use super::readers::{Pace, ask_http1, ask_http2, until_closed, upload};
 use anyhow::bail;
 use clap::ValueEnum;
 use std::net::SocketAddr;
@@ -13,6 +18,9 @@ use tokio::net::TcpStream;
 
 /// Until a client tries again: what `Retry-After` says.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// A body of 100 GiB ([`crate::pod`]).
+const ENDLESS: &str = "/?body=102400";
 
 /// A flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,6 +37,10 @@ pub enum Kind {
     Heads,
     /// HTTP/2 header blocks that do not end, of references.
     Blocks,
+    /// Requests to HTTP/2 pods that answer with the largest heads ([`Way`]), by clients that read slowly or not at all.
+    Pods,
+    /// Large bodies, over HTTP/1.1 and HTTP/2, that nobody reads; and uploads to a pod that takes nothing of them.
+    Readers,
 }
 
 impl Kind {
@@ -38,6 +50,8 @@ impl Kind {
             Self::Plain => 12_000,
             Self::Heads | Self::Blocks => 4_000,
             Self::References | Self::Frames | Self::Spread => 400,
+            Self::Pods => 264,
+            Self::Readers => 1_100,
         }
     }
 
@@ -50,15 +64,15 @@ impl Kind {
         }
     }
 
-    /// One client, for ever.
-    pub async fn client(self, activator: SocketAddr) {
+    /// The client of this number, for ever.
+    pub async fn client(self, number: usize, activator: SocketAddr) {
         loop {
-            let _ = self.attack(activator).await;
+            let _ = self.attack(number, activator).await;
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    async fn attack(self, activator: SocketAddr) -> anyhow::Result<()> {
+    async fn attack(self, number: usize, activator: SocketAddr) -> anyhow::Result<()> {
         let mut stream = TcpStream::connect(activator).await?;
         match self {
             Self::Plain => {
@@ -82,20 +96,39 @@ impl Kind {
             }
             Self::Blocks => {
                 begin(&mut stream).await?;
-                let block = [request(b"GET"), entry(16), vec![0xbe; 4000]].concat();
+                let block = [request("GET", ASLEEP, "/"), entry(16), vec![NEWEST; 4000]].concat();
                 stream.write_all(&frame(HEADERS, END_STREAM, 1, &block)).await?;
                 for _ in 0..4 {
-                    stream.write_all(&frame(CONTINUATION, 0, 1, &[0xbe; 3000])).await?;
+                    stream.write_all(&frame(CONTINUATION, 0, 1, &[NEWEST; 3000])).await?;
                     tokio::time::sleep(self.drip()).await;
                 }
                 until_closed(stream).await
+            }
+            Self::Pods => {
+                let host = [Way::Heads, Way::References, Way::Huge][number % 3].host();
+                let pace = if number.is_multiple_of(2) { Pace::Slow } else { Pace::None };
+                if number.is_multiple_of(11) {
+                    ask_http2(&mut stream, &host, "/").await?;
+                } else {
+                    ask_http1(&mut stream, &host, "/").await?;
+                }
+                pace.read(stream).await
+            }
+            Self::Readers => {
+                let host = if number.is_multiple_of(2) { BODIES } else { BODIES_HTTP2 };
+                match number % 100 {
+                    0 | 1 => ask_http2(&mut stream, host, ENDLESS).await?,
+                    2 => return upload(stream).await,
+                    _ => ask_http1(&mut stream, host, ENDLESS).await?,
+                }
+                Pace::None.read(stream).await
             }
             Self::References => {
                 begin(&mut stream).await?;
                 for n in 0..250 {
                     // The first ones would be 1 MB each if they were written out, the others are within any bound.
                     let (size, references) = if n < 5 { (4000, 250) } else { (1000, 60) };
-                    let block = [request(b"GET"), entry(size), vec![0xbe; references]].concat();
+                    let block = [request("GET", ASLEEP, "/"), entry(size), vec![NEWEST; references]].concat();
                     stream.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block)).await?;
                 }
                 until_closed(stream).await
@@ -105,7 +138,7 @@ impl Kind {
                 let mut piece = Vec::new();
                 for stream in 0..50 {
                     let id = 2 * stream + 1;
-                    piece.extend(frame(HEADERS, END_HEADERS, id, &request(b"POST")));
+                    piece.extend(frame(HEADERS, END_HEADERS, id, &request("POST", ASLEEP, "/")));
                 }
                 stream.write_all(&piece).await?;
                 piece.clear();
@@ -131,64 +164,4 @@ impl Kind {
             }
         }
     }
-}
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
-const CONTINUATION: u8 = 9;
-const UNKNOWN: u8 = 0xfa;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-async fn begin(stream: &mut TcpStream) -> anyhow::Result<()> {
-    let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    hello.extend(frame(SETTINGS, 0, 0, &[]));
-    Ok(stream.write_all(&hello).await?)
-}
-
-async fn until_closed(mut stream: TcpStream) -> anyhow::Result<()> {
-    while stream.read(&mut [0; 4096]).await? > 0 {}
-    Ok(())
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend(payload);
-    bytes
-}
-
-/// The pseudo-header fields, as literals that enter no table.
-fn request(method: &[u8]) -> Vec<u8> {
-    let fields: [(&[u8], &[u8]); 4] =
-        [(b":method", method), (b":scheme", b"http"), (b":path", b"/"), (b":authority", ASLEEP.as_bytes())];
-    let mut bytes = Vec::new();
-    for (name, value) in fields {
-        bytes.push(0);
-        for text in [name, value] {
-            bytes.push(text.len() as u8);
-            bytes.extend(text);
-        }
-    }
-    bytes
-}
-
-/// A field that enters the client's table, where it is the newest and has the index 62.
-fn entry(size: usize) -> Vec<u8> {
-    let mut bytes = vec![0x40, 3, b'x', b'-', b'a'];
-    if size < 0x7f {
-        bytes.push(size as u8);
-    } else {
-        bytes.push(0x7f);
-        let mut rest = size - 0x7f;
-        while rest >= 0x80 {
-            bytes.push(0x80 | (rest % 0x80) as u8);
-            rest /= 0x80;
-        }
-        bytes.push(rest as u8);
-    }
-    bytes.extend(vec![b'v'; size]);
-    bytes
 }

@@ -1,17 +1,22 @@
-//! Clients that would have the activator keep as much as they can: does its memory stay within the limit, and do others
-//! notice?
+//! Clients, and pods, that would have the activator keep as much as they can: does its memory stay within the limit, and
+//! do others notice?
 //!
 //! The activator is a process of its own with the memory limit of the manifests; nothing enforces the limit, its resident
 //! memory is read. Beside the flood, a workload with a pod gets requests at a steady rate, whose times are taken from
 //! when each was due. Sockets' buffers are the kernel's and not counted, here as in [`crate::client_timeouts`].
 
+mod frames;
+mod hostile;
 mod kinds;
 mod plane;
+mod readers;
 
 use crate::pod::PodServer;
 use anyhow::Context;
+use common::backend::Protocol;
+use hostile::HostilePods;
 pub use kinds::Kind;
-use plane::{Plane, WARM};
+use plane::{Plane, WARM, Workload};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -62,7 +67,20 @@ pub fn run(kind: Kind, lasts: Duration, program: Option<PathBuf>) -> anyhow::Res
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
-        let plane = Plane::start(program, LIMIT, pod.address).await?;
+        // Of their own, so that they take no time from the one of the warm workload.
+        let (bodies, hostile) = (PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?, HostilePods::start()?);
+        let mut workloads = vec![
+            Workload { name: "warm", protocol: Protocol::Http1, pod: Some(pod.address) },
+            Workload { name: "asleep", protocol: Protocol::Http1, pod: None },
+            Workload { name: "bodies", protocol: Protocol::Http1, pod: Some(bodies.address) },
+            Workload { name: "bodies-http2", protocol: Protocol::H2c, pod: Some(bodies.address) },
+        ];
+        workloads.extend(hostile.addresses.iter().map(|(way, address)| Workload {
+            name: way.name(),
+            protocol: Protocol::H2c,
+            pod: Some(*address),
+        }));
+        let plane = Plane::start(program, LIMIT, &workloads).await?;
         let before = plane.resident()?;
         let mut clients = JoinSet::new();
         let (taken, mut times) = unbounded_channel();
@@ -72,7 +90,7 @@ pub fn run(kind: Kind, lasts: Duration, program: Option<PathBuf>) -> anyhow::Res
         let start = Instant::now();
         let number = kind.clients();
         for n in 0..number {
-            clients.spawn(kind.client(plane.address));
+            clients.spawn(kind.client(n, plane.address));
             tokio::time::sleep_until(start + RAMP * n as u32 / number as u32).await;
         }
         tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;

@@ -1,7 +1,7 @@
 //! The activator as a process with a memory limit, and the least of a cluster that it needs.
 
 use anyhow::{Context, ensure};
-use common::backend::Backend;
+use common::backend::{Backend, Protocol};
 use common::names;
 use futures::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -33,6 +33,20 @@ pub(super) const WARM: &str = "warm.ns";
 /// The workload without one.
 pub(super) const ASLEEP: &str = "asleep.ns";
 
+/// The workload whose pod sends large bodies, over HTTP/1.1, and over HTTP/2.
+pub(super) const BODIES: &str = "bodies.ns";
+pub(super) const BODIES_HTTP2: &str = "bodies-http2.ns";
+
+/// A workload of the namespace `ns`.
+pub(super) struct Workload {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What its pod speaks.
+    pub(super) protocol: Protocol,
+    /// Where its pod listens, if it has one.
+    pub(super) pod: Option<SocketAddr>,
+}
+
 /// A running activator; killed when dropped.
 pub(super) struct Plane {
     /// Where it serves.
@@ -44,11 +58,11 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Starts `program` with a memory limit of so many bytes, and two workloads, of which one is served by `pod`.
+    /// Starts `program` with a memory limit of so many bytes, and these workloads, [`WARM`] and [`ASLEEP`] among them.
     ///
     /// # Errors
     /// Something does not start, or does not serve in time.
-    pub(super) async fn start(program: PathBuf, limit: u64, pod: SocketAddr) -> anyhow::Result<Self> {
+    pub(super) async fn start(program: PathBuf, limit: u64, workloads: &[Workload]) -> anyhow::Result<Self> {
         let server = ApiServer::start(ApiOptions::new("127.78.0.0/24".parse()?)).await?;
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -60,7 +74,6 @@ impl Plane {
             let made = namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": name}}))?).await?;
             owner = made.metadata.uid;
         }
-        let mut warm = None;
         let files = tempfile::tempdir()?;
         let path = files.path().join("kubeconfig");
         std::fs::write(&path, server.kubeconfig())?;
@@ -82,42 +95,17 @@ impl Plane {
             .with_context(|| program.display().to_string())?;
         let address = SocketAddr::new(IP, names::ACTIVATOR_HTTP1_PORT);
         let plane = Self { address, child, _server: server, _autoscaler: autoscaler, _files: files };
-        for name in ["warm", "asleep"] {
-            let backend = serde_json::to_string(&Backend::plain(name))?;
-            let labels = json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: name});
-            let service = json!({
-                "metadata": {
-                    "name": names::private_service(name), "labels": labels, "annotations": {names::BACKEND: backend},
-                    "ownerReferences": [{
-                        "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
-                        "name": name, "uid": owner, "controller": true,
-                    }],
-                },
-                "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 80}]},
-            });
-            let services: Api<Service> = Api::namespaced(client.clone(), "ns");
-            let made = services.create(&PostParams::default(), &object(service)?).await?;
-            warm = warm.or(made.metadata.uid);
+        for workload in workloads {
+            workload.create(&client, owner.as_deref()).await?;
         }
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {
-                "name": names::private_service("warm"),
-                "labels": {names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: "warm"},
-                "ownerReferences": [{
-                    "apiVersion": "v1", "kind": "Service", "name": names::private_service("warm"), "uid": warm,
-                    "controller": true,
-                }],
-            },
-            "ports": [{"name": "http", "port": pod.port()}],
-            "endpoints": [{"addresses": [pod.ip().to_string()]}],
-        });
-        let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "ns");
-        let parameters = PatchParams::apply("faults").force();
-        slices.patch(&names::private_service("warm"), &parameters, &Patch::Apply(&slice)).await?;
         until("the activator to serve", || plane.answers(WARM).map(|status| status == Some(200)).boxed()).await?;
         until("the other workload to be known", || plane.answers(ASLEEP).map(|status| status.is_none()).boxed())
             .await?;
+        for Workload { name, .. } in workloads {
+            let host = format!("{name}.ns");
+            until("every workload to be known", || plane.answers(&host).map(|status| status != Some(404)).boxed())
+                .await?;
+        }
         Ok(plane)
     }
 
@@ -176,6 +164,46 @@ impl Drop for Plane {
             let _ = kill_process(pid, Signal::KILL);
         }
         let _ = self.child.wait();
+    }
+}
+
+impl Workload {
+    /// Makes its Service, and its EndpointSlice if it has a pod. `owner` is the uid that stands in the place of its
+    /// ServerlessService's.
+    async fn create(&self, client: &Client, owner: Option<&str>) -> anyhow::Result<()> {
+        let (name, service) = (self.name, names::private_service(self.name));
+        let backend = serde_json::to_string(&Backend { protocol: self.protocol, ..Backend::plain(name) })?;
+        let labels = json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: name});
+        let port = self.protocol.port_name();
+        let object_of_service = json!({
+            "metadata": {
+                "name": service, "labels": labels, "annotations": {names::BACKEND: backend},
+                "ownerReferences": [{
+                    "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+                    "name": name, "uid": owner, "controller": true,
+                }],
+            },
+            "spec": {"clusterIP": "None", "ports": [{"name": port, "port": 80}]},
+        });
+        let services: Api<Service> = Api::namespaced(client.clone(), "ns");
+        let made = services.create(&PostParams::default(), &object(object_of_service)?).await?;
+        let Some(pod) = self.pod else { return Ok(()) };
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {
+                "name": service,
+                "labels": labels,
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Service", "name": service, "uid": made.metadata.uid,
+                    "controller": true,
+                }],
+            },
+            "ports": [{"name": port, "port": pod.port()}],
+            "endpoints": [{"addresses": [pod.ip().to_string()]}],
+        });
+        let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "ns");
+        slices.patch(&service, &PatchParams::apply("faults").force(), &Patch::Apply(&slice)).await?;
+        Ok(())
     }
 }
 
