@@ -5,7 +5,8 @@
 //! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod.
 //! If the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the head
 //! of the queue. So does, once, a request that is safe to repeat and was sent to a pod that is gone before a byte of a
-//! response came. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
+//! response came. Where only a reused connection was lost, the pod stays in use, and the request goes to another that has
+//! a free slot, or to the same if none has. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
 //! place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
 //! # Bounds
@@ -165,7 +166,7 @@ async fn send(
     shared: &Shared,
     active: Active,
     peer: &Peer,
-    mut admitted: Admitted,
+    admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
 ) -> Result<(Response<Guarded<PodBody, Occupied>>, Instant), Refusal> {
@@ -173,20 +174,8 @@ async fn send(
     let (method, version, length) = prepared.kind();
     let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
     let mut attempts = 1;
+    let mut permit = pick(shared, revision, admitted).await?;
     loop {
-        let permit = loop {
-            let picked = admitted.pick(&mut rand::rng());
-            match picked {
-                Ok(permit) => break permit,
-                Err(nowhere) => {
-                    let waiting = nowhere.requeue();
-                    if revision.is_cold() {
-                        shared.sink.still_waiting(revision);
-                    }
-                    admitted = waiting.await.map_err(refusal)?;
-                }
-            }
-        };
         let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
         let pool = shared.pools.get(address, revision.key.namespace());
         let released = Instant::now();
@@ -222,8 +211,28 @@ async fn send(
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 attempts += 1;
-                admitted = permit.give_up_pod();
                 prepared = request;
+                permit = match evidence {
+                    Evidence::None => permit.prefer_another(&mut rand::rng()),
+                    _ => pick(shared, revision, permit.give_up_pod()).await?,
+                };
+            }
+        }
+    }
+}
+
+/// A pod for an admitted request. If there is none any more, it waits at the head of the queue.
+async fn pick(shared: &Shared, revision: &Arc<Revision>, mut admitted: Admitted) -> Result<Permit, Refusal> {
+    loop {
+        let picked = admitted.pick(&mut rand::rng());
+        match picked {
+            Ok(permit) => return Ok(permit),
+            Err(nowhere) => {
+                let waiting = nowhere.requeue();
+                if revision.is_cold() {
+                    shared.sink.still_waiting(revision);
+                }
+                admitted = waiting.await.map_err(refusal)?;
             }
         }
     }

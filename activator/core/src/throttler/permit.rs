@@ -105,4 +105,22 @@ impl Permit {
     pub fn give_up_pod(self) -> Admitted {
         self.admitted
     }
+
+    /// Moves to another pod of this activator's own that has a free slot; stays where there is none. Keeps the place.
+    ///
+    /// The other's slot is taken before this one's is given back, so that a request without another pod cannot lose the
+    /// one it has. For that instant there is a slot too few: whoever is admitted in it and finds none has its place given
+    /// back to it at once, at the head of the queue.
+    #[must_use = "dropping it gives up the place"]
+    pub fn prefer_another<R: Rng + ?Sized>(mut self, rng: &mut R) -> Self {
+        let inner = &self.admitted.0.handle().0;
+        let snapshot = inner.snapshot.load();
+        if let Targets::Pods(pods) = &snapshot.targets {
+            let others: Vec<_> = pods.iter().filter(|pod| !Arc::ptr_eq(pod, &self.slot.pod)).cloned().collect();
+            if let Some(slot) = snapshot.policy.pick(&others, &inner.cursor.0, rng) {
+                self.slot = slot;
+            }
+        }
+        self
+    }
 }

@@ -161,6 +161,37 @@ fn a_failed_pod_is_out_at_once_and_its_requests_go_elsewhere() {
     assert_eq!(capacity_of(&throttler), Capacity::Limited(3));
 }
 
+/// Goal: a request that would rather run elsewhere moves to a free slot, gives back its own, and stays if there is none.
+#[test]
+fn a_request_moves_to_a_free_slot_of_another_pod_or_stays() {
+    for container_concurrency in [1, 5] {
+        let throttler = throttler(container_concurrency, [1, 2]);
+        let mut permits: Vec<Permit> = (0..2 * container_concurrency).map(|_| run(&throttler)).collect();
+        let moving = permits.pop().expect("two at least");
+        let from = moving.destination().clone();
+        let moving = moving.prefer_another(&mut rng());
+        assert_eq!(moving.destination(), &from, "the other is full");
+        let other = permits.iter().position(|permit| *permit.destination() != from).expect("half of them");
+        drop(permits.remove(other));
+        let moving = moving.prefer_another(&mut rng());
+        assert_ne!(moving.destination(), &from, "the other has a slot");
+        let next = run(&throttler);
+        assert_eq!(next.destination(), &from, "the slot that it left");
+        let _full = wait(&throttler);
+        drop((moving, next));
+    }
+    let throttler = throttler(0, [1]);
+    let only = run(&throttler).prefer_another(&mut rng());
+    assert_eq!(only.destination(), &at(1));
+    throttler.update(pods([1, 2]));
+    let moved = only.prefer_another(&mut rng());
+    assert_eq!(moved.destination(), &at(2));
+    throttler.update(pods([1]));
+    assert_eq!(throttler.load().in_flight, 1);
+    let back = moved.prefer_another(&mut rng());
+    assert_eq!((back.destination(), throttler.pods().len()), (&at(1), 1), "nothing runs on the retired one");
+}
+
 #[test]
 fn a_changed_bound_on_waiting_applies_to_who_comes() {
     let throttler = throttler(1, []);
@@ -265,6 +296,7 @@ enum Op {
     Poll(usize),
     Pick(usize),
     GiveUpPod(usize),
+    PreferAnother(usize),
     Finish(usize),
     Abandon(usize),
     Pods(Vec<u8>),
@@ -281,6 +313,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         5 => (0usize..8).prop_map(Op::Poll),
         5 => (0usize..8).prop_map(Op::Pick),
         1 => (0usize..8).prop_map(Op::GiveUpPod),
+        2 => (0usize..8).prop_map(Op::PreferAnother),
         4 => (0usize..8).prop_map(Op::Finish),
         1 => (0usize..8).prop_map(Op::Abandon),
         3 => prop::collection::vec(0u8..4, 0..4).prop_map(Op::Pods),
@@ -326,6 +359,20 @@ fn apply(throttler: &Throttler, requests: &mut Requests, op: Op, rng: &mut Small
         Op::GiveUpPod(n) => {
             let Some(n) = nth(n, requests.running.len()) else { return };
             requests.admitted.push(requests.running.remove(n).give_up_pod());
+        }
+        Op::PreferAnother(n) => {
+            let Some(n) = nth(n, requests.running.len()) else { return };
+            let permit = requests.running.remove(n);
+            let (before, places) = (permit.destination().clone(), throttler.load().in_flight);
+            let permit = permit.prefer_another(rng);
+            let more = |pod: &&PodLoad| pod.destination == *permit.destination() && *permit.destination() != before;
+            if let (Some(pod), limit @ 1..) =
+                (throttler.pods().iter().find(more), throttler.inner.state.lock().concurrency.to_number())
+            {
+                assert!(pod.in_flight <= limit, "moved to a full pod: {pod:?}");
+            }
+            assert_eq!(throttler.load().in_flight, places, "the place is kept");
+            requests.running.push(permit);
         }
         Op::Finish(n) => {
             let Some(n) = nth(n, requests.running.len()) else { return };
@@ -379,8 +426,8 @@ proptest! {
     }
 }
 
-/// Goal: slots hold under real parallelism and swaps, and no request is stranded. Method: threads that take, check and
-/// give back while pods come and go; what each pod runs is counted beside the throttler.
+/// Goal: slots hold under real parallelism and swaps, and no request is stranded. Method: threads that take, check, move
+/// and give back while pods come and go; what each pod runs is counted beside the throttler.
 #[test]
 fn slots_hold_under_parallel_swaps() {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -393,17 +440,20 @@ fn slots_hold_under_parallel_swaps() {
                 let mut rng = SmallRng::seed_from_u64(seed);
                 for _ in 0..2_000 {
                     let mut admitted = block_on(throttler.acquire());
-                    let permit = loop {
+                    let mut permit = loop {
                         match admitted.pick(&mut rng) {
                             Ok(permit) => break permit,
                             Err(back) => admitted = block_on(back.requeue()),
                         }
                     };
-                    let pod = (0..3).find(|n| &at(*n) == permit.destination()).expect("a listed pod");
-                    let before = running[usize::from(pod)].fetch_add(1, Ordering::SeqCst);
-                    assert_eq!(before, 0, "two requests on a pod with one slot");
-                    std::hint::spin_loop();
-                    running[usize::from(pod)].fetch_sub(1, Ordering::SeqCst);
+                    for _ in 0..2 {
+                        let pod = (0..3).find(|n| &at(*n) == permit.destination()).expect("a listed pod");
+                        let before = running[usize::from(pod)].fetch_add(1, Ordering::SeqCst);
+                        assert_eq!(before, 0, "two requests on a pod with one slot");
+                        std::hint::spin_loop();
+                        running[usize::from(pod)].fetch_sub(1, Ordering::SeqCst);
+                        permit = permit.prefer_another(&mut rng);
+                    }
                     drop(permit);
                 }
             });

@@ -17,7 +17,7 @@ pub enum Failure {
         request: Box<Prepared>,
         /// What was wrong with the pod.
         cause: String,
-        /// What follows for the pod.
+        /// What follows for the pod. With [`Evidence::None`] it stays in use, and another is preferred.
         evidence: Evidence,
     },
     /// Something may have been sent.

@@ -5,9 +5,9 @@
 //! | what happened | what follows |
 //! |---|---|
 //! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Elsewhere`] |
-//! | connect not answered, while others were | [`Failure::Elsewhere`], maybe there again |
+//! | connect not answered, while others were | [`Failure::Elsewhere`], or there again |
 //! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
-//! | a connection closed, or was reset, before a byte of the answer, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | the pod is asked by a new connect, see below |
+//! | a connection closed, or was reset, before a byte of the answer, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | once more, see below |
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
 //! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most four times; then the pod is out; [`Failure::Elsewhere`] |
@@ -17,12 +17,14 @@
 //! # Closed without an answer
 //!
 //! A program may close instead of answering (a handler that panics, nginx's 444), and resets the connection if it left
-//! something unread. A pod that was killed closes too, and so does one whose idle time-out met the request. What tells
-//! them apart is whether the pod accepts another connection:
+//! something unread. A pod that was killed closes too, and so does one whose idle time-out met the request.
 //!
-//! - Refused: the pod is out, and the request goes elsewhere.
-//! - Accepted, and the connection had been idle, or had brought an answer before: the request goes over the new one.
-//! - Accepted otherwise, or closed a second time: that is the answer of its program, a 502, and the pod stays in use.
+//! - If the connection had been idle, or had brought an answer before, nothing tells them apart: the request goes over a
+//!   new connection, to another pod if one has a free slot ([`Failure::Elsewhere`] without evidence). The kernel of a pod
+//!   that is being killed may accept a connection yet.
+//! - Otherwise the pod is asked by a new connect. Refused: the pod is out, and the request goes elsewhere. Accepted: it
+//!   was the answer of its program, a 502, and the pod stays in use.
+//! - Closed a second time: the same 502.
 //!
 //! So a request runs twice at most: what may have run once goes only over connections that are made for it, on
 //! whatever pod. Half a head is an answer that has begun, and nothing is sent again after it (of an HTTP/2 head, `h2`

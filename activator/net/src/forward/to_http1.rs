@@ -17,17 +17,15 @@ impl Prepared {
     pub(super) async fn send_http1(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let mut closed_at_once = 0;
         let upload = self.body.upload();
-        // Made since the one before has closed.
-        let mut another = None;
         loop {
             let lost = pool.lost();
-            let connection = match another.take() {
-                Some(another) => Ok(another),
-                None if self.delivery.may_have_run => connected(Box::pin(pool.new_http1()), pool.lost()).await,
-                None => match pool.idle() {
+            let connection = if self.delivery.may_have_run {
+                connected(Box::pin(pool.new_http1()), pool.lost()).await
+            } else {
+                match pool.idle() {
                     Some(idle) => Ok(idle),
                     None => connected(Box::pin(pool.http1()), pool.lost()).await,
-                },
+                }
             };
             let connection = match connection {
                 Ok(connection) => connection,
@@ -48,18 +46,17 @@ impl Prepared {
                 }
             } else if begun || !self.is_repeatable() || !is_stale(&error) {
                 return Err(broken(pool, &error, upload.as_deref(), evidence));
-            } else if self.delivery.may_have_run || evidence != Evidence::None {
+            } else if was_idle || self.delivery.may_have_run || evidence != Evidence::None {
                 return Err(self.repeated(pool, cause_of(&error), evidence));
             } else {
                 self.delivery.may_have_run = true;
-                match connected(Box::pin(pool.new_http1()), pool.lost()).await {
-                    Ok(new) if was_idle => another = Some(new),
+                return Err(match connected(Box::pin(pool.new_http1()), pool.lost()).await {
                     Ok(new) => {
                         pool.put_fresh(new);
-                        return Err(broken(pool, &error, None, Evidence::None));
+                        broken(pool, &error, None, Evidence::None)
                     }
-                    Err(error) => return Err(self.unreachable(pool, &error)),
-                }
+                    Err(error) => self.unreachable(pool, &error),
+                });
             }
         }
     }

@@ -17,16 +17,14 @@ const UNPROCESSED_MAX: usize = 4;
 impl Prepared {
     pub(super) async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let (mut closed_at_once, mut unprocessed) = (0, 0);
-        // On a connection that was made since the one before has closed.
-        let mut another = None;
         loop {
-            let stream = match another.take() {
-                Some(another) => Ok(another),
-                None if self.delivery.may_have_run => connected(Box::pin(pool.new_http2()), pool.lost()).await,
-                None => match pool.open_http2() {
+            let stream = if self.delivery.may_have_run {
+                connected(Box::pin(pool.new_http2()), pool.lost()).await
+            } else {
+                match pool.open_http2() {
                     Some(open) => Ok(open),
                     None => connected(Box::pin(pool.http2()), pool.lost()).await,
-                },
+                }
             };
             let stream = match stream {
                 Ok(stream) => stream,
@@ -71,15 +69,14 @@ impl Prepared {
                     Some(head) if repeatable && is_stale(&error) => {
                         self = delivery.of(head.into_parts(), RequestBody::Empty);
                         let evidence = evidence_of(&error, worked);
-                        if self.delivery.may_have_run || evidence != Evidence::None {
+                        if worked || self.delivery.may_have_run || evidence != Evidence::None {
                             return Err(self.repeated(pool, cause_of(&error), evidence));
                         }
                         self.delivery.may_have_run = true;
-                        match connected(Box::pin(pool.new_http2()), pool.lost()).await {
-                            Ok(new) if worked => another = Some(new),
-                            Ok(_) => return Err(broken(pool, &error, None, Evidence::None)),
-                            Err(error) => return Err(self.unreachable(pool, &error)),
-                        }
+                        return Err(match connected(Box::pin(pool.new_http2()), pool.lost()).await {
+                            Ok(_) => broken(pool, &error, None, Evidence::None),
+                            Err(error) => self.unreachable(pool, &error),
+                        });
                     }
                     _ => return Err(broken(pool, &error, upload.as_deref(), evidence_of(&error, worked))),
                 },

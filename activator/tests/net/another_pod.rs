@@ -1,0 +1,174 @@
+//! A request whose reused connection was lost: its second try goes to another pod, if one has a place for it.
+
+use crate::frames::{HEADERS, PREFACE, block, frame};
+use crate::rig::{self, Pod, Rig, listen, patient};
+use activator::discovery::{Event, Listing};
+use activator_core::breaker::Capacity;
+use activator_core::destination::Destination;
+use bytes::Bytes;
+use common::backend::{Probe, Protocol};
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use socket2::SockRef;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+/// What the pod that is lost answers, and what the other does.
+const LOST: StatusCode = StatusCode::CREATED;
+const OTHER: StatusCode = StatusCode::ACCEPTED;
+
+/// What becomes of a connection with its next request.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// It is answered.
+    Answered,
+    /// The connection is reset.
+    Reset,
+}
+
+/// Reads requests and does with them as told; then it answers them all. Says of each that it came.
+async fn serve(mut stream: TcpStream, status: StatusCode, then: Vec<Then>, ran: Arc<AtomicUsize>) -> io::Result<()> {
+    let mut then = then.into_iter();
+    let mut start = [0; PREFACE.len()];
+    stream.read_exact(&mut start).await?;
+    let is_http2 = start == *PREFACE;
+    let mut head = start.to_vec();
+    if is_http2 {
+        stream.write_all(&frame(4, 0, 0, &[])).await?;
+    }
+    loop {
+        let id = if is_http2 {
+            headers_frame(&mut stream).await?
+        } else {
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await?);
+            }
+            head.clear();
+            0
+        };
+        ran.fetch_add(1, Ordering::SeqCst);
+        match then.next().unwrap_or(Then::Answered) {
+            Then::Answered if is_http2 => {
+                stream.write_all(&frame(HEADERS, 5, id, &block(&[(b":status", status.as_str().as_bytes())]))).await?;
+            }
+            Then::Answered => {
+                let answer = format!("HTTP/1.1 {} said\r\ncontent-length: 0\r\n\r\n", status.as_str());
+                stream.write_all(answer.as_bytes()).await?;
+            }
+            Then::Reset => return SockRef::from(&stream).set_linger(Some(Duration::ZERO)),
+        }
+    }
+}
+
+/// The stream of the next request.
+async fn headers_frame(stream: &mut TcpStream) -> io::Result<u32> {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).await?;
+        if head[3] == HEADERS {
+            return Ok(u32::from_be_bytes([head[5], head[6], head[7], head[8]]));
+        }
+    }
+}
+
+/// A pod whose first connection answers one request and is reset with the next. On later ones `then`.
+fn lost_pod(listener: TcpListener, then: Then) -> Arc<AtomicUsize> {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = ran.clone();
+    tokio::spawn(async move {
+        let mut fates = vec![Then::Answered, Then::Reset];
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, LOST, std::mem::replace(&mut fates, vec![then]), count.clone()));
+        }
+    });
+    ran
+}
+
+/// Goal: a GET that is lost on a reused connection is run once more, on another pod that has a place, whatever the kernel
+/// of the first still accepts; if no other has a place, on the same. No pod has more than its limit meanwhile, and every
+/// count comes back.
+/// Method: two pods with one place each. The first, by order of addresses, is used and then lost; the other is idle, or
+/// has a request that does not end.
+#[tokio::test]
+async fn a_lost_request_prefers_another_pod_that_has_a_place() {
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        for (busy, then, expected, ran_there) in
+            [(false, Then::Reset, OTHER, 2), (false, Then::Answered, OTHER, 2), (true, Then::Answered, LOST, 3)]
+        {
+            let name = format!("{protocol:?}, the other is busy: {busy}, new connections are {then:?}");
+            let mut listeners = [listen().await, listen().await];
+            listeners.sort_by_key(place_of);
+            let [first, second] = listeners.each_ref().map(place_of);
+            let [at_first, at_second] = listeners;
+            let ran = lost_pod(at_first, then);
+            let (ended, running) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+            let end = ended.clone();
+            let other = Pod::on(at_second, move |_| {
+                let (end, running) = (end.clone(), running.clone());
+                async move {
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one place");
+                    if busy {
+                        end.notified().await;
+                    }
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    let mut answer = http::Response::new(rig::full(""));
+                    *answer.status_mut() = OTHER;
+                    answer
+                }
+            });
+            let rig = Arc::new(Rig::start().await);
+            rig.revision(|backend| {
+                (backend.protocol, backend.probe) = (protocol, Probe::Kubernetes);
+                backend.container_concurrency = 1;
+            })
+            .await;
+            let list = async |pods: &[&Destination]| {
+                let ready: BTreeSet<_> = pods.iter().map(|pod| pod.address().into()).collect();
+                let places = Capacity::Limited(ready.len() as u32);
+                let listing = Listing { ready, ..Listing::default() };
+                rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
+                rig.until(|load| load.capacity == places).await;
+            };
+            // One client, so that one worker has all of it.
+            let mut client = rig.client().await;
+            let mut get = async || {
+                patient(client.ready()).await.expect("kept alive");
+                let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new());
+                patient(client.send_request(request.expect("a request"))).await.expect("an answer").status()
+            };
+            let mut occupying = None;
+            if busy {
+                list(&[&second]).await;
+                let rig = rig.clone();
+                occupying = Some(tokio::spawn(async move { rig.get("app.ns", "/").await.status }));
+                rig::until(|| other.requests() == 1).await;
+                list(&[&first, &second]).await;
+                assert_eq!(get().await, LOST, "{name}");
+            } else {
+                list(&[&first]).await;
+                assert_eq!(get().await, LOST, "{name}");
+                list(&[&first, &second]).await;
+            }
+            assert_eq!(get().await, expected, "{name}");
+            assert_eq!(ran.load(Ordering::SeqCst), ran_there, "{name}");
+            ended.notify_one();
+            if let Some(occupying) = occupying {
+                assert_eq!(patient(occupying).await.expect("no panic"), OTHER, "{name}");
+            }
+            assert_eq!(other.requests(), 1, "{name}");
+            rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+        }
+    }
+}
+
+fn place_of(listener: &TcpListener) -> Destination {
+    listener.local_addr().expect("bound").into()
+}
