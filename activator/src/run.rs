@@ -34,6 +34,7 @@ use activator_net::{Disconnects, Pools, PortListeners, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
+use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry;
@@ -43,7 +44,6 @@ use common_runtime::tls::{ClientAuth, HTTP_ALPN, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -134,14 +134,12 @@ async fn begin(
 ) -> anyhow::Result<Activator> {
     let started = Instant::now();
     let infrastructure = CancellationToken::new();
-    let bind = async |address: SocketAddr| {
-        TcpListener::bind(address).await.with_context(|| format!("data port {address} cannot be bound"))
-    };
-    let (http1, h2c) = (bind(options.http1).await?, bind(options.h2c).await?);
+    let bind = |address: SocketAddr| listen(address).with_context(|| format!("data port {address} cannot be bound"));
+    let (http1, h2c) = (bind(options.http1)?, bind(options.h2c)?);
     let https = match &configs.tls {
         Some(tls) => {
             let config = server_config(&tls.identity, &options.tls, ClientAuth::None, &HTTP_ALPN)?;
-            Some((bind(options.https).await?, config))
+            Some((bind(options.https)?, config))
         }
         None => None,
     };

@@ -41,6 +41,7 @@ use autoscaler_core::forwarding::Forwarded;
 use bytes::Bytes;
 use common::ownership::bucket_of_host;
 use common_controller::shares::Instance;
+use common_runtime::listen::listen;
 use common_runtime::stat_tls::StatServerTls;
 use common_runtime::tls;
 use futures::StreamExt;
@@ -115,14 +116,13 @@ pub struct StatServer {
 }
 
 impl StatServer {
-    /// Binds `listen`.
+    /// Binds `address`.
     ///
     /// # Errors
     /// The address cannot be bound; the error names it.
-    pub async fn bind(listen: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(listen)
-            .await
-            .map_err(|error| io::Error::new(error.kind(), format!("stat port {listen} cannot be bound: {error}")))?;
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = listen(address)
+            .map_err(|error| io::Error::new(error.kind(), format!("stat port {address} cannot be bound: {error}")))?;
         Ok(Self { listener, gate: None, tls: None })
     }
 

@@ -75,7 +75,7 @@ impl Instance {
 
     async fn sharing(shares: Shares, assign: Assign, me: Holder, port: u16, shown: Shown<'_>) -> Self {
         let (shutdown, names, ip) = (CancellationToken::new(), Names::default(), me.pod_ip);
-        let server = StatServer::bind((ip, port).into()).await.expect("bind");
+        let server = StatServer::bind((ip, port).into()).expect("bind");
         let address = server.local_addr().expect("address");
         let (clock, requests, attestations) = (Clock::system(), Requests::new(), Arc::new(Attestations::new(false)));
         let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));

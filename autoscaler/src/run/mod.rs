@@ -60,7 +60,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let tokens = Tokens::new(&shutdown);
-    let server = StatServer::bind(options.stat_listen).await?;
+    let server = StatServer::bind(options.stat_listen)?;
     let stat_port = server.local_addr()?.port();
     let (server, trust) = match options.stat_tls.clone() {
         Some(tls) => {

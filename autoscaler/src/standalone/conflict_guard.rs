@@ -194,7 +194,7 @@ mod tests {
     /// Goal: while the controller lives, or nobody knows, probes say 503 and what to do; when it is gone, it goes on.
     #[tokio::test]
     async fn beside_a_controller_it_is_not_ready_and_says_what_to_do() {
-        let server = StatServer::bind(([127, 0, 0, 1], 0).into()).await.expect("bound");
+        let server = StatServer::bind(([127, 0, 0, 1], 0).into()).expect("bound");
         let answers = Arc::new(Mutex::new([leases(NAME, "", 0), deployment(json!(1))]));
         let client = client(answers.clone());
         let waiting = wait_until_alone(&client, &server, Duration::from_millis(20));

@@ -12,6 +12,7 @@ pub mod environment;
 pub mod failure_log;
 pub mod heap;
 pub mod lease;
+pub mod listen;
 pub mod observe;
 pub mod process;
 pub mod profiling;

@@ -105,6 +105,16 @@ pub(crate) async fn answers(connections: Vec<Connection>) -> anyhow::Result<(Vec
     Ok(done)
 }
 
+/// `n` requests, each on a connection of its own, all at once. Says when the first bytes of the answers were there.
+pub(crate) async fn burst(address: SocketAddr, host: &str, n: usize) -> anyhow::Result<Vec<Instant>> {
+    let one = async || {
+        let mut connection = Connection::open(address).await?;
+        connection.send(host).await?;
+        connection.answer().await
+    };
+    try_join_all((0..n).map(|_| one())).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -50,7 +50,7 @@ impl Fixture {
     }
 
     async fn with(adapt: impl FnOnce(StatServer) -> StatServer) -> Self {
-        let server = adapt(StatServer::bind(([127, 0, 0, 1], 0).into()).await.expect("bind"));
+        let server = adapt(StatServer::bind(([127, 0, 0, 1], 0).into()).expect("bind"));
         let address = server.local_addr().expect("address");
         let (sender, frames) = mpsc::unbounded_channel();
         let owned = Mutex::new(vec!["autoscaler-bucket-00-of-02".to_owned()]);

@@ -19,6 +19,7 @@ use anyhow::Context;
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::{Cidr, Mode};
+use common_runtime::listen::listen;
 use common_runtime::resolve::Resolve;
 use kube::{Client, Config};
 use parking_lot::Mutex;
@@ -27,7 +28,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -118,8 +118,7 @@ impl Cluster {
         }
         let configuration = options.config_autoscaler.as_deref().map(system::configuration).transpose()?;
         let ranges = Ranges::take(std::process::id(), options.pod_cidr, options.service_cidr)?;
-        let listener = TcpListener::bind(options.ingress)
-            .await
+        let listener = listen(options.ingress)
             .with_context(|| format!("--ingress {} cannot be bound; choose another, or port 0", options.ingress))?;
         let ingress = listener.local_addr()?;
         let folder = Folder::make()?;

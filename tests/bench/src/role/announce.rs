@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 /// The body of every backend's answer.
 pub(super) const BODY: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// Listens on a free port and says where.
-pub(super) async fn listen() -> anyhow::Result<tokio::net::TcpListener> {
-    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+/// Listens on a free port, with room for a burst, and says where.
+pub(super) fn listen() -> anyhow::Result<tokio::net::TcpListener> {
+    let listener = common_runtime::listen::listen((Ipv4Addr::LOCALHOST, 0).into())?;
     say(listener.local_addr()?)?;
     Ok(listener)
 }

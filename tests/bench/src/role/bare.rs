@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 /// HTTP/1.1 on both sides.
 pub(crate) async fn http1(backend: SocketAddr) -> anyhow::Result<()> {
-    let (listener, authority) = (listen().await?, Authority::try_from(backend.to_string())?);
+    let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
     let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).build(connector());
     loop {
         let (stream, _) = listener.accept().await?;
@@ -28,7 +28,7 @@ pub(crate) async fn http1(backend: SocketAddr) -> anyhow::Result<()> {
 
 /// HTTP/2 on both sides.
 pub(crate) async fn http2(backend: SocketAddr) -> anyhow::Result<()> {
-    let (listener, authority) = (listen().await?, Authority::try_from(backend.to_string())?);
+    let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
     let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).http2_only(true).build(connector());
     loop {
         let (stream, _) = listener.accept().await?;

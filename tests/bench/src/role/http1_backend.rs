@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 /// Serves for ever.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let listener = listen().await?;
+    let listener = listen()?;
     let answer: &'static str = Box::leak(answer().into_boxed_str());
     loop {
         let (stream, _) = listener.accept().await?;

@@ -14,7 +14,7 @@ use std::convert::Infallible;
 
 /// Serves for ever.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let listener = listen().await?;
+    let listener = listen()?;
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;

@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 /// Serves for ever.
 pub(super) async fn run() -> anyhow::Result<()> {
-    let listener = listen().await?;
+    let listener = listen()?;
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;

@@ -15,7 +15,7 @@ const PIECE: usize = 256 * 1024;
 
 /// Serves for ever.
 pub(super) async fn run() -> anyhow::Result<()> {
-    let listener = listen().await?;
+    let listener = listen()?;
     let piece: &'static [u8] = Box::leak(vec![0; PIECE].into());
     loop {
         let (stream, _) = listener.accept().await?;

@@ -1,13 +1,11 @@
 //! A listening socket for one number.
 
+use common_runtime::listen::BACKLOG;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-
-/// Connections that may wait to be accepted; the kernel takes `net.core.somaxconn` if that is less.
-const BACKLOG: i32 = 4096;
 
 /// Listens at `address`, on both families if that is all addresses and the system has both.
 pub(super) fn listen(address: IpAddr, number: u16) -> io::Result<OwnedFd> {
@@ -37,6 +35,6 @@ fn open(address: SocketAddr) -> io::Result<OwnedFd> {
     // Connections of a former process that linger in the kernel are no listener.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(BACKLOG.cast_signed())?;
     Ok(socket.into())
 }

@@ -19,6 +19,7 @@ mod table;
 pub use resolver::ServiceResolver;
 pub use table::{Destination, ServiceTable};
 
+use common_runtime::listen;
 use common_runtime::watching::watch;
 use forward::Backends;
 use k8s_openapi::api::core::v1::Service;
@@ -124,7 +125,7 @@ impl Proxy {
         for (key, Wanted { address, backends }) in &wanted {
             match (self.listeners.get(key), address) {
                 (Some(held), _) => held.backends.set(backends.clone()),
-                (None, Some(asked)) => match listen(*asked).await {
+                (None, Some(asked)) => match listener(*asked) {
                     Ok(listener) => {
                         self.listeners.insert(key.clone(), accept(*asked, listener, backends.clone()));
                         if self.refused.remove(key) {
@@ -151,9 +152,9 @@ impl Proxy {
 }
 
 /// A listener at `asked`, or where there may be one.
-async fn listen(asked: SocketAddr) -> io::Result<TcpListener> {
+fn listener(asked: SocketAddr) -> io::Result<TcpListener> {
     let elsewhere = [SocketAddr::new(asked.ip(), 0), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
-    let first = match TcpListener::bind(asked).await {
+    let first = match listen::listen(asked) {
         Ok(listener) => return Ok(listener),
         Err(error) => error,
     };
@@ -161,7 +162,7 @@ async fn listen(asked: SocketAddr) -> io::Result<TcpListener> {
         return Err(first);
     }
     for address in elsewhere {
-        if let Ok(listener) = TcpListener::bind(address).await {
+        if let Ok(listener) = listen::listen(address) {
             let local = listener.local_addr()?;
             tracing::info!(%asked, %local, error = %first, "a Service is served elsewhere than at its address");
             return Ok(listener);

@@ -70,7 +70,7 @@ async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
     let bound = TcpSocket::new_v4().expect("a socket");
     bound.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let dead = bound.local_addr().expect("an address");
-    let listener = listen("127.0.0.1:0".parse().expect("an address")).await.expect("a listener");
+    let listener = listener("127.0.0.1:0".parse().expect("an address")).expect("a listener");
     let listening = accept(a, listener, vec![a, b]);
     let mut answers = [ask(listening.local).await.expect("an answer"), ask(listening.local).await.expect("an answer")];
     answers.sort();
@@ -95,6 +95,6 @@ async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
 /// Goal: an address that is not this machine's is served elsewhere. Method: TEST-NET-1, which nobody has.
 #[tokio::test]
 async fn an_address_that_cannot_be_had_gets_a_substitute() {
-    let listener = listen("192.0.2.1:80".parse().expect("an address")).await.expect("a substitute");
+    let listener = listener("192.0.2.1:80".parse().expect("an address")).expect("a substitute");
     assert!(listener.local_addr().expect("an address").ip().is_loopback());
 }
