@@ -1,5 +1,5 @@
 //! The autoscaler: receives stats, looks at metrics where it is asked to, decides for each revision, patches replicas,
-//! switches the path. [`import`] translates manifests of others. HorizontalPodAutoscalers have a crate of their own,
+//! switches the path. [`import`] translates manifests of others, [`release`] frees what a former autoscaler holds. HorizontalPodAutoscalers have a crate of their own,
 //! `hpa`.
 //!
 //! ```text
@@ -41,6 +41,7 @@ pub mod knative;
 pub mod options;
 pub mod pods;
 pub mod reconcile;
+pub mod release;
 pub mod run;
 pub mod scale;
 mod standalone;

@@ -1,13 +1,16 @@
-//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; and `autoscaler import`,
-//! which translates manifests of others.
+//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; `autoscaler import`, which
+//! translates manifests of others; and `autoscaler release`, which gives workloads back where none runs.
+//!
+//! Under a name that begins with `kubectl-` it is a plugin of kubectl: the commands alone.
 //!
 //! Settings come from Knative's environment variables and our own ([`autoscaler::Options::from_env`]); flags beat them.
 //!
 //! Not here: upstream's klog flags (`config-logging`, or `RUST_LOG`).
 
 use anyhow::Context;
+use autoscaler::release::{Scope, release};
 use autoscaler::{Options, api_rate, explain, import};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
@@ -26,7 +29,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[command(version)]
 struct Arguments {
     /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
-    #[arg(long)]
+    #[arg(long, global = true)]
     kubeconfig: Option<PathBuf>,
     /// Who looks at metrics that PodAutoscalers ask for: `engine` (this process; default in standalone) or `off`.
     /// Default: `ZEROSCALE_HPA`.
@@ -65,6 +68,32 @@ enum Command {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Give workloads back that ZeroScalers hold, where no autoscaler runs any more: replicas, Services, finalizers.
+    Release {
+        /// ZeroScalers of the namespace; none: all of it.
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// The namespace; default: the kubeconfig's, for names.
+        #[arg(short, long, required_unless_present_any = ["names", "all"])]
+        namespace: Option<String>,
+        /// All namespaces.
+        #[arg(long, conflicts_with_all = ["names", "namespace"])]
+        all: bool,
+    },
+}
+
+impl Arguments {
+    /// Those of the process. A plugin of kubectl has nothing to run by itself.
+    fn read() -> Self {
+        let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let name = called.file_name().and_then(|name| name.to_str()).unwrap_or_default().replace('_', "-");
+        let mut command = Self::command();
+        if let Some(plugin) = name.strip_prefix("kubectl-") {
+            let shown = format!("kubectl {plugin}");
+            command = command.bin_name(shown).subcommand_required(true).arg_required_else_help(true);
+        }
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -72,7 +101,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn process() -> anyhow::Result<()> {
-    let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
+    let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::read();
     match command {
         Some(Command::Why { revision, admin, ca_file, server_name }) => {
             let until = CancellationToken::new();
@@ -88,6 +117,16 @@ async fn process() -> anyhow::Result<()> {
             let files = files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
             print!("{}", import::render(&import::import(&files)?)?);
             return Ok(());
+        }
+        Some(Command::Release { names, namespace, all }) => {
+            let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
+            let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+            let scope = match (all, names.is_empty()) {
+                (true, _) => Scope::All,
+                (false, true) => Scope::Namespace(namespace),
+                (false, false) => Scope::Named(namespace, names),
+            };
+            return release(&api_server::client(config)?, &scope, |step| println!("{step}")).await;
         }
         None => {}
     }

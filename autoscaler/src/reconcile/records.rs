@@ -16,12 +16,18 @@ use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::object::HasStatus;
 use serde_json::Value;
+use std::fmt;
 use std::sync::Arc;
 
 /// What users, or Knative, write.
 pub(crate) trait Subjects: Statuses<PodAutoscaler> + 'static {
     /// Says something about one in an event.
     fn say(&self, object: &PodAutoscaler, severity: Severity, reason: &str, message: String);
+
+    /// Says that its replicas were changed.
+    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
+        self.say(object, Severity::Normal, Scaled::REASON, scaled.to_string());
+    }
 
     /// Merges `patch`, which names the version that it was made from, into one. Returns it as it is then.
     ///
@@ -33,6 +39,33 @@ pub(crate) trait Subjects: Statuses<PodAutoscaler> + 'static {
         patch: Value,
         doing: &'a str,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, WriteError>>;
+}
+
+/// A change of replicas, or several in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scaled {
+    /// Kind of the target.
+    pub(crate) kind: String,
+    /// Name of the target.
+    pub(crate) name: String,
+    /// Replicas before the first.
+    pub(crate) from: i32,
+    /// Replicas after the last.
+    pub(crate) to: i32,
+    /// Why they were changed last.
+    pub(crate) why: String,
+}
+
+impl Scaled {
+    /// Reason of the event.
+    pub(crate) const REASON: &str = "Scaled";
+}
+
+impl fmt::Display for Scaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, from, to, why } = self;
+        write!(f, "Scaled {kind} {name} from {from} to {to}: {why}")
+    }
 }
 
 /// What the reconcilers make of it: one of each kind for a revision, with its name.

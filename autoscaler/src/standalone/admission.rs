@@ -18,7 +18,7 @@ use crate::reconcile::kpa::workload::{Afterwards, NotReady, Reading, Workload};
 use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Selector;
-use crate::reconcile::stores::target_key::{TargetError, TargetKey};
+use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::scale::{Initial, SubjectLabels};
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
@@ -57,12 +57,16 @@ impl Admission {
             Ok(accepted) => accepted,
             Err(errors) => return Ok(invalid(errors.to_string())),
         };
-        let target_key = TargetKey::of(key.namespace(), &accepted.object.spec.scale_target_ref)?;
+        let is_scaler = accepted.original.is_some();
+        // Where the user of a ZeroScaler has written what is wrong.
+        let at = |field: &str, message: String| if is_scaler { format!("{field}: {message}") } else { message };
+        let of_user = |error: TargetError| if is_scaler { error.of_scaler() } else { error };
+        let target_key = TargetKey::of(key.namespace(), &accepted.object.spec.scale_target_ref).map_err(of_user)?;
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
                 let (reason, obstacle) = (TARGET_NOT_FOUND, Obstacle::TargetNotFound);
-                let not_ready = NotReady { reason, message: error.to_string(), obstacle };
+                let not_ready = NotReady { reason, message: at(SCALER_ROOT, error.to_string()), obstacle };
                 return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
             }
             Err(error) => return Err(error.into()),
@@ -74,16 +78,24 @@ impl Admission {
         }
         let pods = match &target.selector {
             selector @ (Selector::Labels(_) | Selector::Expressions(_))
-                if accepted.original.is_some() || matches!(selector, Selector::Labels(_)) =>
+                if is_scaler || matches!(selector, Selector::Labels(_)) =>
             {
                 match selector.pods() {
                     Some(pods) => pods,
-                    None => return Ok(invalid("spec.selector of the target: makes no sense".to_owned())),
+                    None => {
+                        let message = at(SCALER_ROOT, "spec.selector of the target: makes no sense".to_owned());
+                        return Ok(invalid(message));
+                    }
                 }
             }
             Selector::Labels(_) | Selector::Expressions(_) => {
                 let rule = "a Service cannot select by expressions: use matchLabels alone";
                 return Ok(invalid(format!("spec.selector.matchExpressions of the target: {rule}")));
+            }
+            Selector::Missing if is_scaler => {
+                let TargetKey { resource, object } = &target_key;
+                let rule = "it has no label selector, by which pods are counted";
+                return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
             }
             Selector::Missing => {
                 return Ok(invalid("spec.selector.matchLabels of the target: must not be empty".to_owned()));
@@ -102,23 +114,27 @@ impl Admission {
         let settings = &settings_beside(&accepted, service.as_deref());
         let port = match backend::port(&target, settings, accepted.object.spec.protocol_type) {
             Ok(port) => port,
-            Err(error) if accepted.original.is_some() => return Ok(invalid(error.for_scaler(name))),
+            Err(error) if is_scaler => return Ok(invalid(error.for_scaler(name))),
             Err(error) => return Ok(invalid(error.to_string())),
         };
         let uid = object.uid().unwrap_or_default();
         let serverless = self.stores.serverless.get(key);
         match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref(), settings.adopt_service)) {
-            Standing::Foreign(why) => return Ok(not_owned(why)),
+            Standing::Foreign(why) => return Ok(not_owned(at("spec.service.name", why))),
             Standing::Returnable => return Ok(returned()),
             standing @ (Standing::Adoptable | Standing::Adopted) => {
                 let ports = service.as_deref().map(|service| services::adopted_ports(service, &port, &target));
                 if let Some(Err(error)) = ports {
-                    let message = format!("{error}: it cannot be adopted");
+                    let message = at("spec.service.name", format!("{error}: it cannot be adopted"));
                     // One that we have already stays as it is.
                     return Ok(if standing == Standing::Adopted { invalid(message) } else { not_owned(message) });
                 }
             }
             Standing::Absent | Standing::Ours | Standing::Outgoing => {}
+        }
+        if let Some(unknown) = accepted.original.as_ref().zip(service.as_deref()).and_then(|(o, s)| unknown_port(o, s))
+        {
+            return Ok(invalid(unknown));
         }
         let lost_hosts = settings.hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host));
         let asked = &accepted.object;
@@ -180,6 +196,27 @@ fn traffic_port(original: &ZeroScaler, service: &Service) -> Option<PortReferenc
         IntOrString::Int(number) => u16::try_from(number).ok().map(PortReference::Number),
         IntOrString::String(name) => Some(PortReference::Name(name)),
     }
+}
+
+/// A port of the ZeroScaler that the Service does not have.
+fn unknown_port(original: &ZeroScaler, service: &Service) -> Option<String> {
+    let ports: Vec<_> = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).collect();
+    let is_tcp = |port: &&&ServicePort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+    let known = |name: &str| {
+        let mut tcp = ports.iter().filter(is_tcp);
+        tcp.any(|port| port.name.as_deref() == Some(name) || port.port.to_string() == name)
+    };
+    let (index, said) = original.spec.ports.iter().enumerate().find(|(_, said)| !known(&said.name))?;
+    let there: Vec<_> = ports
+        .iter()
+        .map(|port| {
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            format!("{} {}/{protocol}", port.name.as_deref().unwrap_or_default(), port.port).trim().to_owned()
+        })
+        .collect();
+    let (name, service) = (&said.name, service.name_any());
+    let rule = "must be the name or the number of a TCP port of it";
+    Some(format!("spec.ports[{index}].name: {name:?}: {rule}: Service {service:?} has {}", there.join(", ")))
 }
 
 fn not_ready(message: String) -> NotReady {

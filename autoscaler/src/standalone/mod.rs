@@ -10,7 +10,7 @@ mod adoption;
 mod claims;
 pub(crate) mod cluster;
 mod conflict_guard;
-mod finalizer;
+pub(crate) mod finalizer;
 pub(crate) mod horizontals;
 mod hosts;
 mod hpa;

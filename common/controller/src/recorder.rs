@@ -99,7 +99,8 @@ impl Recorder {
     }
 }
 
-fn event<K: Resource<DynamicType = ()>>(
+/// An event about `object`, under a name of its own.
+pub fn event<K: Resource<DynamicType = ()>>(
     component: &'static str,
     object: &K,
     severity: Severity,

@@ -36,7 +36,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("activator", "main lib > run > allocator config ports > layers > registry > metrics > discovery > refusal"),
     (
         "autoscaler",
-        "main lib > import run > explain options > api_rate front_end > knative standalone > decisions > reconcile > \
+        "main lib > import release run > explain options > api_rate front_end > knative standalone > decisions > reconcile > \
          engine > collect ingest pods scale > stateful_set",
     ),
     (

@@ -3,7 +3,7 @@
 use super::leaving::Leaving;
 use super::refusals::Refusals;
 use crate::reconcile::error::Error;
-use crate::reconcile::records::Records;
+use crate::reconcile::records::{Records, Scaled};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
 use crate::reconcile::stores::target_key::TargetKey;
@@ -12,7 +12,7 @@ use crate::scale::{OnScale, ScaleEvent};
 use common::RevisionKey as Key;
 use common::write_rate::WriteClass;
 use common_api::PodAutoscaler;
-use common_controller::{BoundedApi, Severity, WriteError};
+use common_controller::{BoundedApi, WriteError};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
 use kube::Resource;
@@ -80,9 +80,8 @@ impl Scaler {
         if let Some(tell) = &self.on_scale {
             tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
         }
-        let kind = object.spec.scale_target_ref.kind.as_deref().unwrap_or_default();
-        let message = format!("Scaled {kind} {name} from {from} to {to}: {why}");
-        self.records.autoscalers.say(object, Severity::Normal, "Scaled", message);
+        let kind = object.spec.scale_target_ref.kind.clone().unwrap_or_default();
+        self.records.autoscalers.scaled(object, Scaled { kind, name: name.to_owned(), from, to, why: why.to_owned() });
         Ok(())
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct Target {
 pub(crate) enum Selector {
     /// `matchLabels` alone.
     Labels(Labels),
-    /// It has `matchExpressions`, which a Service cannot express: all that it asks for, as text.
+    /// It has `matchExpressions`, which a Service cannot express, or only a status that says: all that it asks for, as
+    /// text.
     Expressions(String),
     /// None, an empty one, which would match every pod, or one that makes no sense.
     Missing,
@@ -62,6 +63,8 @@ impl Target {
         });
         let expressions = spec["selector"]["matchExpressions"].as_array().is_some_and(|list| !list.is_empty());
         let text = || serde_json::from_value::<LabelSelector>(spec["selector"].clone()).ok()?.text().ok();
+        // Where pods are made from somebody else's template, as a Rollout's may be, the status alone says which they are.
+        let told = object.data["status"]["selector"].as_str().filter(|text| !text.is_empty());
         let template: PodSpec = serde_json::from_value(spec["template"]["spec"].clone()).unwrap_or_default();
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
@@ -69,7 +72,7 @@ impl Target {
             selector: match labels {
                 _ if expressions => text().map_or(Selector::Missing, Selector::Expressions),
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
-                _ => Selector::Missing,
+                _ => told.map_or(Selector::Missing, |text| Selector::Expressions(text.to_owned())),
             },
             host_network: template.host_network == Some(true),
             containers: template.containers.into_iter().map(facts).collect(),
@@ -118,5 +121,10 @@ mod tests {
             let target = Target::from_object(&object(json!({"selector": selector})));
             assert_eq!((target.selector.clone(), target.current(), target.host_network), (expected, 1, false));
         }
+        // A Rollout that takes another's template: its controller says in the status which pods are its own.
+        let mut rollout = object(json!({"workloadRef": {"kind": "Deployment", "name": "a"}}));
+        assert_eq!(Target::from_object(&rollout).selector, Selector::Missing);
+        rollout.data["status"] = json!({"selector": "app=a"});
+        assert_eq!(Target::from_object(&rollout).selector, Selector::Expressions("app=a".into()));
     }
 }

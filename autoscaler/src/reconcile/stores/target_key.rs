@@ -9,6 +9,11 @@ use common_api::validation::{is_api_version, is_kind, is_object_name};
 use kube::core::ApiResource;
 use std::fmt;
 
+/// Where PodAutoscalers name a target.
+const ROOT: &str = "spec.scaleTargetRef";
+/// Where ZeroScalers do.
+pub(crate) const SCALER_ROOT: &str = "spec.target";
+
 /// Group, version and plural of a kind. Spellings that lead to the same resource are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TargetResource {
@@ -29,8 +34,10 @@ pub(crate) struct TargetKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
     /// The reference itself cannot be used.
-    #[error("spec.scaleTargetRef.{field}: {value:?}: {rule}")]
+    #[error("{root}.{field}: {value:?}: {rule}")]
     Reference {
+        /// Where the user has written it.
+        root: &'static str,
         /// The field.
         field: &'static str,
         /// Its value.
@@ -53,6 +60,16 @@ pub(crate) enum TargetError {
     /// The first list of the kind is not complete yet; its end leads to another reconcile.
     #[error("{resource} of {version} are still being listed", resource = .0, version = .0.api_version)]
     NotListed(TargetResource),
+}
+
+impl TargetError {
+    /// The same, as the user of a ZeroScaler knows the fields.
+    pub(crate) fn of_scaler(self) -> Self {
+        match self {
+            Self::Reference { field, value, rule, .. } => Self::Reference { root: SCALER_ROOT, field, value, rule },
+            other => other,
+        }
+    }
 }
 
 impl TargetResource {
@@ -111,8 +128,8 @@ fn field<'a>(
     rule: &'static str,
 ) -> Result<&'a str, TargetError> {
     match value.as_deref() {
-        None | Some("") => Err(TargetError::Reference { field, value: String::new(), rule: "must be set" }),
-        Some(value) if !good(value) => Err(TargetError::Reference { field, value: value.to_owned(), rule }),
+        None | Some("") => Err(TargetError::Reference { root: ROOT, field, value: String::new(), rule: "must be set" }),
+        Some(value) if !good(value) => Err(TargetError::Reference { root: ROOT, field, value: value.to_owned(), rule }),
         Some(value) => Ok(value),
     }
 }
@@ -171,6 +188,8 @@ mod tests {
         for (reference, message) in rows {
             let error = TargetKey::of("ns", &reference).expect_err(message).to_string();
             assert!(error.contains(message), "{error}");
+            let known = TargetKey::of("ns", &reference).expect_err(message).of_scaler().to_string();
+            assert!(known.starts_with("spec.target.") && !known.contains("scaleTargetRef"), "{known}");
         }
     }
 }

@@ -160,3 +160,105 @@ async fn a_new_process_gives_back_what_a_former_one_took() {
     f.play(vec![], async |cx, key| cx.kpa.reconcile(key).await).await.expect("nothing is left");
     assert!(f.cx.stores.serverless.get(&f.key).is_none() && f.cx.stores.metrics.get(&f.key).is_none());
 }
+
+/// The events among what was asked for: reason and message.
+fn events(asked: &[super::fixture::Asked]) -> Vec<(String, String)> {
+    let events = asked.iter().filter(|(_, line, _)| line == "POST /api/v1/namespaces/ns/events");
+    let text = |body: &Value, field: &str| body[field].as_str().unwrap_or_default().to_owned();
+    events.map(|(_, _, body)| (text(body, "reason"), text(body, "message"))).collect()
+}
+
+/// Goal: adoption, a mistake and a rival are said once each, before the status that says so, however often it is looked.
+#[tokio::test]
+async fn what_is_new_is_said_once_and_before_the_status() {
+    let mut f = Fixture::standalone();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    let born = f.settle().await;
+    let adopted = "Deployment hello is taken over with 2 replicas, and Service hello with selector app=hello";
+    assert_eq!(events(&born), [("Adopted".to_owned(), adopted.to_owned())]);
+    let position = |asked: &[super::fixture::Asked], end: &str| {
+        asked.iter().position(|(_, line, _)| line.ends_with(end)).unwrap_or_else(|| panic!("{end}: {:?}", lines(asked)))
+    };
+    assert!(position(&born, "/events") < position(&born, "/status"));
+    let mut written = born.last().expect("a status").2.clone();
+    written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
+    f.put_scaler(written);
+    assert_eq!(events(&f.settle().await), []);
+
+    let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}}));
+    (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
+    f.put_scaler(wrong);
+    let refused = f.settle().await;
+    let told = events(&refused);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].0 == "Invalid" && told[0].1.contains("min 7 is above max 5"), "{told:?}");
+    let mut written = refused.last().expect("a status").2.clone();
+    written["metadata"]["resourceVersion"] = json!("301");
+    f.put_scaler(written);
+    for _ in 0..3 {
+        assert_eq!(events(&f.settle().await), []);
+    }
+}
+
+/// Goal: a Service that cannot carry traffic to activators is refused with field, value and rule, and nothing of it or of
+/// the target is touched; so are a port that it does not have and a target without a selector.
+#[tokio::test]
+async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
+    let edited = |pointer: &str, to: Value| {
+        let mut value = service();
+        value["spec"][pointer] = to;
+        value
+    };
+    let mut borrowed = adopted();
+    borrowed["metadata"]["annotations"]["zeroscale.dev/adopted-by"] = json!("somebody");
+    let port = json!({"ports": [{"name": "db", "protocol": "tcp"}]});
+    let none = json!({});
+    let rows = [
+        (
+            edited("clusterIP", json!("None")),
+            &none,
+            "ServiceNotOwned",
+            vec!["spec.service.name", "\"hello\"", "headless"],
+        ),
+        (
+            edited("type", json!("ExternalName")),
+            &none,
+            "ServiceNotOwned",
+            vec!["spec.service.name", "\"hello\"", "ExternalName"],
+        ),
+        (
+            edited("selector", Value::Null),
+            &none,
+            "ServiceNotOwned",
+            vec!["spec.service.name", "\"hello\"", "no selector"],
+        ),
+        (borrowed, &none, "ServiceNotOwned", vec!["spec.service.name", "\"hello\"", "another object"]),
+        (service(), &port, "Invalid", vec!["spec.ports[0].name", "\"db\"", "Service \"hello\" has web 80/TCP"]),
+    ];
+    for (service, spec, reason, words) in rows {
+        let mut f = Fixture::standalone();
+        f.put_scaler(scaler(spec.clone()));
+        f.put_service(service);
+        f.put_target(2);
+        let asked = f.settle().await;
+        let (_, _, status) = asked.iter().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+        let (ready, why, message) = condition(status, "Ready");
+        assert_eq!((ready.as_str(), why.as_str()), ("False", reason), "{message}");
+        assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
+        let touched = |line: &&str| line.contains("/services") || line.contains("/scale") || line.starts_with("PATCH");
+        assert!(!lines(&asked).iter().any(touched), "{words:?}: {:?}", lines(&asked));
+        assert_eq!(events(&asked).len(), 1, "{words:?}");
+    }
+    let mut f = Fixture::standalone();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(1);
+    f.remove_target();
+    let asked = f.settle().await;
+    let (_, _, status) = asked.iter().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+    let message = condition(status, "Ready").2;
+    assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
+}

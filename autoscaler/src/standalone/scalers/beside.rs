@@ -2,7 +2,7 @@
 
 use super::Scalers;
 use crate::reconcile::error::Error;
-use crate::reconcile::records::{Children, Subjects};
+use crate::reconcile::records::{Children, Scaled, Subjects};
 use common::RevisionKey as Key;
 use common_api::PodAutoscaler;
 use common_controller::{Severity, Statuses, WriteError, key_of};
@@ -43,6 +43,13 @@ impl<O: Subjects> Subjects for Beside<O, dyn Subjects> {
         match self.scalers.has(&key_of(object)) {
             true => self.own.say(object, severity, reason, message),
             false => self.api.say(object, severity, reason, message),
+        }
+    }
+
+    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
+        match self.scalers.has(&key_of(object)) {
+            true => self.own.scaled(object, scaled),
+            false => self.api.scaled(object, scaled),
         }
     }
 

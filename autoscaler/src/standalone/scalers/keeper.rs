@@ -3,7 +3,7 @@
 use super::Scalers;
 use super::beside::Beside;
 use super::memory::Memory;
-use crate::reconcile::records::{Children, Records, Subjects};
+use crate::reconcile::records::{Children, Records, Scaled, Subjects};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Who speaks in Kubernetes Events.
-const COMPONENT: &str = "zeroscaler-controller";
+pub(super) const COMPONENT: &str = "zeroscaler-controller";
 
 /// The records of ZeroScalers, beside those of PodAutoscalers.
 pub(crate) fn records(scalers: &Arc<Scalers>, stores: &Stores, writes: &Writes) -> Records {
@@ -83,6 +83,14 @@ impl Subjects for Own {
     fn say(&self, object: &PodAutoscaler, severity: Severity, reason: &str, message: String) {
         if let Some(original) = self.original(object) {
             self.writes.recorder.say(COMPONENT, &*original, severity, reason, message);
+        }
+    }
+
+    /// Is said with the status, unless there will be none any more.
+    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
+        match object.metadata.deletion_timestamp {
+            None => self.scalers.scaled(&key_of(object), scaled),
+            Some(_) => self.say(object, Severity::Normal, Scaled::REASON, scaled.to_string()),
         }
     }
 

@@ -19,6 +19,7 @@
 
 mod beside;
 pub(crate) mod enabled;
+mod events;
 pub(crate) mod keeper;
 mod memory;
 pub(crate) mod publication;
@@ -26,6 +27,7 @@ pub(crate) mod status;
 pub(crate) mod translation;
 mod watch;
 
+use crate::reconcile::records::Scaled;
 use common::RevisionKey as Key;
 use common::backend::Backend;
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ZeroScaler};
@@ -47,6 +49,8 @@ pub(crate) struct Scalers {
     publications: WorkQueue<Key>,
     /// How activators reach the pods of each, as last resolved.
     backends: DashMap<Key, Backend>,
+    /// How the replicas of each were changed since its status was written.
+    scaled: DashMap<Key, Scaled>,
     /// Workloads that ask for one by a label.
     pub(crate) enabled: Arc<Enabled>,
 }
@@ -60,6 +64,7 @@ impl Scalers {
             turn: Mutex::new(()),
             publications: WorkQueue::new(),
             backends: DashMap::new(),
+            scaled: DashMap::new(),
             enabled: Arc::default(),
         })
     }
@@ -113,6 +118,7 @@ impl Scalers {
         let _turn = self.turn.lock();
         self.objects.apply(key, "", None);
         self.backends.remove(key);
+        self.scaled.remove(key);
         autoscalers.apply(key, "", None);
         self.enabled.queue().add(key.clone(), Priority::Normal);
     }
@@ -133,6 +139,13 @@ impl Scalers {
             self.backends.insert(key.clone(), backend);
             self.publications.add(key.clone(), Priority::Normal);
         }
+    }
+
+    /// Notes that the replicas of one were changed: what is said of several changes in a row is said once.
+    fn scaled(&self, key: &Key, scaled: Scaled) {
+        let from = self.scaled.get(key).map_or(scaled.from, |earlier| earlier.from);
+        self.scaled.insert(key.clone(), Scaled { from, ..scaled });
+        self.publications.add(key.clone(), Priority::Normal);
     }
 
     /// How activators reach the pods of one; none: that is not known yet.

@@ -10,17 +10,19 @@
 use super::super::cluster::Cluster;
 use super::super::finalizer::ADOPTED_REPLICAS;
 use super::super::serverless::adopt::{self, ADOPTED_BY};
-use super::{Scalers, status};
+use super::keeper::COMPONENT;
+use super::{Scalers, events, status};
 use crate::reconcile::error::Error;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
+use common::write_rate::WriteClass;
 use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, READY, find};
 use common_api::zeroscaler::{Adopted, AdoptedService, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscaler, ZeroScaler};
-use common_controller::{Store, status as statuses};
+use common_controller::{Store, WriteError, status as statuses};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
@@ -85,8 +87,29 @@ impl Publisher {
             self.scalers.queue().add_after(key.clone(), left);
             return Ok(());
         }
+        self.tell(key, &object, &wanted).await?;
         statuses::write(self.writes.writer(), &self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
+        Ok(())
+    }
+
+    /// Writes the events of what is new in the status. One that is refused is not worth a status.
+    async fn tell(&self, key: &Key, object: &ZeroScaler, wanted: &ZeroScalerStatus) -> Result<(), Error> {
+        let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
+        for news in events::news(object, wanted, scaled.as_ref()) {
+            let event = events::event(COMPONENT, object, &news, self.writes.clock.now());
+            let (writer, doing) = (self.writes.writer_of(WriteClass::Event), "failed to write an event about");
+            let written = writer.write(key, doing, async |api| Ok(api.create(&event).await)).await?;
+            match written {
+                Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+                    tracing::debug!(revision = %key, %status, "an event was not accepted");
+                }
+                written => {
+                    written.map_err(WriteError::api(format!("{doing} {}", key.name())))?;
+                }
+            }
+        }
+        self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref());
         Ok(())
     }
 

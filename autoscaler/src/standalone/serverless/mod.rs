@@ -155,6 +155,7 @@ impl Pass<'_> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
             Err(TargetError::Missing(_)) if self.is_retiring() => return self.give_back_only().await,
+            Err(error) if self.accepted.original.is_some() => return Err(error.of_scaler().into()),
             Err(error) => return Err(error.into()),
         };
         let protocol = self.accepted.object.spec.protocol_type;
@@ -215,7 +216,8 @@ impl Pass<'_> {
             Selector::Expressions(_) if self.accepted.original.is_some() => Ok((target.clone(), None)),
             Selector::Expressions(_) | Selector::Missing => {
                 let rule = "the target must select its pods by matchLabels alone";
-                Err(TargetError::Reference { field: "name", value: target_key.object.name().to_owned(), rule })
+                let (root, value) = ("spec.scaleTargetRef", target_key.object.name().to_owned());
+                Err(TargetError::Reference { root, field: "name", value, rule })
             }
         }
     }

@@ -46,6 +46,9 @@ async fn each_component_gives_its_rights() -> anyhow::Result<()> {
         ("custom-metrics", "autoscaler-hpa", "get", "custom.metrics.k8s.io/services/queue_length", true),
         ("custom-metrics", "autoscaler-hpa", "list", "external.metrics.k8s.io/queue_length", true),
         ("custom-metrics", "activator", "get", "custom.metrics.k8s.io/pods/queue_length", false),
+        ("argo-rollouts", "autoscaler", "watch", "argoproj.io/rollouts", true),
+        ("argo-rollouts", "autoscaler", "patch", "argoproj.io/rollouts/scale", true),
+        ("argo-rollouts", "activator", "watch", "argoproj.io/rollouts", false),
         ("openshift", "autoscaler", "update", "autoscaling.internal.knative.dev/podautoscalers/finalizers", true),
         ("openshift", "autoscaler", "update", "networking.internal.knative.dev/serverlessservices/finalizers", true),
         ("openshift", "autoscaler", "create", "discovery.k8s.io/endpointslices/restricted", true),
@@ -55,7 +58,7 @@ async fn each_component_gives_its_rights() -> anyhow::Result<()> {
     for (_, account, verb, what, _) in rows {
         ensure!(!may(&site.client, account, verb, what).await?, "base allows {account} to {verb} {what}");
     }
-    for kustomization in ["custom-metrics", "openshift"] {
+    for kustomization in ["custom-metrics", "argo-rollouts", "openshift"] {
         apply_all(&site, kustomization).await?;
     }
     for (kustomization, account, verb, what, expected) in rows {

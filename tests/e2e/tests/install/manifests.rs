@@ -69,7 +69,7 @@ pub(crate) async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow:
 async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;
     let mut installed = objects(&folder().join("standalone"))?;
-    for beside in ["native", "custom-metrics", "openshift"] {
+    for beside in ["native", "custom-metrics", "argo-rollouts", "openshift"] {
         installed.extend(objects(&folder().join(beside))?);
     }
     for object in &installed {

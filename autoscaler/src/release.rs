@@ -1,0 +1,264 @@
+//! `autoscaler release`: gives workloads back without a running autoscaler, for who has removed that first.
+//!
+//! What the autoscaler does when a ZeroScaler goes is done here by hand: replicas become max(1, min, as found), each
+//! Service that is borrowed gets its selector back, our EndpointSlices and the Services that we made go, and last the
+//! finalizer. ZeroScalers that are being deleted are gone then; the others stay, mean nothing until an autoscaler runs
+//! again, and are taken up by that one as they are found.
+//!
+//! Services whose ZeroScaler is gone already, since somebody has removed its finalizer by hand, are given back as well,
+//! where a namespace or all of them are asked for. What their workloads had for replicas nobody knows any more.
+//!
+//! Everything is read before it is written, and looked at again after a conflict, so it may be run twice, and beside an
+//! autoscaler that lives after all. What fails with one object is told, and keeps nobody else from being released.
+//!
+//! # Not here
+//!
+//! Waiting for pods: while there is no autoscaler, nobody holds requests for long. The normal way does
+//! (`standalone/retire.rs`).
+
+use crate::reconcile::stores::target_key::TargetResource;
+use crate::standalone::finalizer::ADOPTED_REPLICAS;
+use crate::standalone::serverless::adopt::{self, ADOPTED_BY};
+use anyhow::{Context, bail};
+use common::names;
+use common_api::ZeroScaler;
+use common_controller::code;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::DynamicObject;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+/// Tries of a write that somebody else was before.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// What to release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// ZeroScalers of a namespace, by name.
+    Named(String, Vec<String>),
+    /// All of a namespace.
+    Namespace(String),
+    /// All of the cluster.
+    All,
+}
+
+/// Releases what `scope` names, and tells `say` of each step.
+///
+/// # Errors
+/// The objects cannot be listed, a name is unknown, or some could not be released: `say` has heard why.
+pub async fn release(client: &Client, scope: &Scope, mut say: impl FnMut(String)) -> anyhow::Result<()> {
+    let objects = find(client, scope).await?;
+    let mut failed = 0;
+    for object in &objects {
+        let name = format!("zeroscaler.zeroscale.dev/{} in namespace {}", object.name_any(), namespace(object));
+        match one(client, object, &mut say).await {
+            Ok(()) => say(format!("{name} released")),
+            Err(error) => {
+                failed += 1;
+                say(format!("{name} not released: {error:#}"));
+            }
+        }
+    }
+    failed += left_behind(client, scope, &objects, &mut say).await?;
+    if failed > 0 {
+        bail!("{failed} not released");
+    }
+    Ok(())
+}
+
+async fn find(client: &Client, scope: &Scope) -> anyhow::Result<Vec<ZeroScaler>> {
+    let listing = "ZeroScalers cannot be listed";
+    match scope {
+        Scope::Named(namespace, names) => {
+            let api: Api<ZeroScaler> = Api::namespaced(client.clone(), namespace);
+            let mut found = Vec::new();
+            for name in names {
+                let object = api.get_opt(name).await.with_context(|| format!("ZeroScaler {namespace}/{name}"))?;
+                found.push(object.with_context(|| format!("no ZeroScaler {name:?} in namespace {namespace:?}"))?);
+            }
+            Ok(found)
+        }
+        Scope::Namespace(_) | Scope::All => {
+            Ok(scoped::<ZeroScaler>(client, scope).list(&ListParams::default()).await.context(listing)?.items)
+        }
+    }
+}
+
+/// The objects of a kind that a scope covers.
+fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(client: &Client, scope: &Scope) -> Api<K> {
+    match scope {
+        Scope::Named(namespace, _) | Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
+        Scope::All => Api::all(client.clone()),
+    }
+}
+
+/// Gives back all that one holds, in the order in which the autoscaler does.
+async fn one(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
+    let uid = object.uid().context("it has no uid")?;
+    if object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER) {
+        replicas(client, object, say).await?;
+    }
+    let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
+    for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
+        if service.annotations().get(ADOPTED_BY) == Some(&uid) {
+            give_back(&services, service, say).await?;
+        } else if is_made(&service, &uid) {
+            delete(&services, &service).await?;
+            say(format!("service/{} deleted: it was made for {}", service.name_any(), object.name_any()));
+        }
+    }
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
+    for slice in slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items {
+        if is_made(&slice, &uid) {
+            delete(&slices, &slice).await?;
+        }
+    }
+    unfinalize(client, object).await
+}
+
+/// The target gets max(1, min, as found), unless that is gone or has as many.
+async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
+    let target = &object.spec.target;
+    let resource = TargetResource::of(&target.api_version, &target.kind).resource();
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace(object), &resource);
+    let what = format!("{} {}", target.kind, target.name);
+    let Some(found) = api.get_opt(&target.name).await.with_context(|| what.clone())? else { return Ok(()) };
+    let current = found.data["spec"]["replicas"].as_i64().unwrap_or(1);
+    let replicas = restored(object, current);
+    if replicas != current {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        api.patch_scale(&target.name, &PatchParams::default(), &patch)
+            .await
+            .with_context(|| format!("scale {what}"))?;
+        say(format!("{what}: {replicas} replicas, not {current}"));
+    }
+    Ok(())
+}
+
+fn restored(object: &ZeroScaler, current: i64) -> i64 {
+    let noted = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
+    noted.unwrap_or(current).max(object.spec.scale.min.unwrap_or(0).into()).max(1)
+}
+
+/// A borrowed Service becomes what it was.
+async fn give_back(services: &Api<Service>, mut service: Service, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
+    let name = service.name_any();
+    for attempt in 1.. {
+        match services.replace(&name, &PostParams::default(), &adopt::release(&service)).await {
+            Ok(_) => say(format!("service/{name} given back: it has its selector again")),
+            Err(error) if code(&error) == Some(404) => {}
+            Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
+                match services.get_opt(&name).await? {
+                    Some(newer) if newer.annotations().contains_key(ADOPTED_BY) => service = newer,
+                    _ => return Ok(()), // Somebody else was faster.
+                }
+                continue;
+            }
+            Err(error) => return Err(error).with_context(|| format!("service/{name}")),
+        }
+        break;
+    }
+    Ok(())
+}
+
+/// Takes our finalizer away, and what was noted with it. Who is gone has none.
+async fn unfinalize(client: &Client, object: &ZeroScaler) -> anyhow::Result<()> {
+    let api: Api<ZeroScaler> = Api::namespaced(client.clone(), &namespace(object));
+    let mut object = object.clone();
+    for attempt in 1.. {
+        let kept: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
+        if kept.len() == object.finalizers().len() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {
+            "finalizers": kept, "annotations": {ADOPTED_REPLICAS: null}, "resourceVersion": object.resource_version(),
+        }});
+        match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if code(&error) == Some(404) => return Ok(()),
+            Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
+                match api.get_opt(&object.name_any()).await? {
+                    Some(newer) if newer.uid() == object.uid() => object = newer,
+                    _ => return Ok(()),
+                }
+            }
+            Err(error) => return Err(error).context("the finalizer"),
+        }
+    }
+    Ok(())
+}
+
+/// Services that are borrowed by nobody who is there any more. Returns how many could not be given back.
+async fn left_behind(
+    client: &Client,
+    scope: &Scope,
+    released: &[ZeroScaler],
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<u32> {
+    if matches!(scope, Scope::Named(..)) {
+        return Ok(0);
+    }
+    let known: BTreeSet<String> = released.iter().filter_map(ResourceExt::uid).collect();
+    let services = scoped::<Service>(client, scope).list(&ListParams::default()).await;
+    let mut failed = 0;
+    for service in services.context("Services cannot be listed")?.items {
+        if service.annotations().get(ADOPTED_BY).is_none_or(|uid| known.contains(uid)) {
+            continue;
+        }
+        let (name, namespace) = (service.name_any(), namespace(&service));
+        say(format!("service/{name} in namespace {namespace} was left behind: see to the replicas of its workload"));
+        if let Err(error) = give_back(&Api::namespaced(client.clone(), &namespace), service, say).await {
+            failed += 1;
+            say(format!("service/{name} in namespace {namespace} not given back: {error:#}"));
+        }
+    }
+    Ok(failed)
+}
+
+/// Whether it was made for the object of this uid.
+fn is_made(object: &impl Resource, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+/// Deletes this very object. One that is gone is deleted already.
+async fn delete<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, object: &K) -> anyhow::Result<()> {
+    let preconditions = Some(Preconditions { uid: object.uid(), resource_version: None });
+    match api.delete(&object.name_any(), &DeleteParams { preconditions, ..DeleteParams::background() }).await {
+        Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error).with_context(|| object.name_any()),
+        _ => Ok(()),
+    }
+}
+
+fn namespace(object: &impl Resource) -> String {
+    object.meta().namespace.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (as found, min, now) -> restored
+    #[test]
+    fn a_target_gets_back_what_it_had_and_at_least_one_pod() {
+        let rows = [
+            (Some("0"), None, 0, 1),
+            (Some("4"), None, 0, 4),
+            (Some("1"), Some(3), 0, 3),
+            (None, None, 0, 1),
+            (None, None, 5, 5),
+            (Some("no number"), None, 2, 2),
+        ];
+        for (found, min, now, expected) in rows {
+            let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
+            object.metadata.annotations = found.map(|n| [(ADOPTED_REPLICAS.to_owned(), n.to_owned())].into());
+            object.spec.scale.min = min;
+            assert_eq!(restored(&object, now), expected, "{found:?}, {min:?}, {now}");
+        }
+    }
+}

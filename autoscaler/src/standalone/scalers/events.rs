@@ -1,0 +1,204 @@
+//! Events of ZeroScalers: what a user finds under `kubectl describe`, once for each change.
+//!
+//! An event tells of a difference between the status that was written last and the one that is about to be. So it comes
+//! when the status does, after a wake and merged as that is, and not with each pass. It is written before the status,
+//! under a name that follows from what it says and from the version of the object: a process that ends between both is
+//! followed by one that says the same again, which the API server knows already. Nothing is lost, and nothing said twice.
+//!
+//! | reason | when |
+//! |---|---|
+//! | that of the condition, such as `Invalid`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned or MetricsMeasured becomes False, or is False for another reason, or an edit is wrong in another way |
+//! | `Adopted` | target and Service have been taken over |
+//! | `WakeFailed` | the pods crash-loop: requests that wait for them are answered so |
+//! | `Scaled` | replicas were changed, once for a whole way |
+//!
+//! Not here: `ReplicasContested`, which is said as soon as it is so, once for each conflict.
+
+use crate::reconcile::records::Scaled;
+use common::time::Timestamp;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::ZeroScalerStatus;
+use common_api::zeroscaler::conditions::{ADOPTED, Condition, HOSTS_OWNED, METRICS_MEASURED, READY, find};
+use common_controller::Severity;
+use common_controller::recorder;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::jiff;
+use kube::ResourceExt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Longest part of an event's name that is the object's.
+const NAME_MAX: usize = 200;
+
+/// What one event says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct News {
+    pub(crate) severity: Severity,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// What `status`, which is about to be written, says that the status of `object` did not. `scaled`: the replicas that
+/// were changed meanwhile.
+pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Option<&Scaled>) -> Vec<News> {
+    let before = object.status.clone().unwrap_or_default();
+    let mut news: Vec<News> = Vec::new();
+    for type_ in [READY, HOSTS_OWNED, METRICS_MEASURED] {
+        let (was, is) = (find(&before.conditions, type_), find(&status.conditions, type_));
+        if let Some(is) = is.filter(|is| is_wrong(is) && was.is_none_or(|was| is_other(was, is))) {
+            // Ready says what another condition says as well.
+            let said = warning(&is.reason, is.message.clone());
+            if !news.contains(&said) {
+                news.push(said);
+            }
+        }
+    }
+    let holds = |status: &ZeroScalerStatus| find(&status.conditions, ADOPTED).is_some_and(|c| c.status == "True");
+    if holds(status) && !holds(&before) {
+        news.push(normal("Adopted", adopted(object, status)));
+    }
+    let failing = |status: &ZeroScalerStatus| status.backend.as_ref().and_then(|backend| backend.failing.clone());
+    if let Some(why) = failing(status).filter(|_| failing(&before).is_none()) {
+        news.push(warning("WakeFailed", why));
+    }
+    if let Some(scaled) = scaled.filter(|scaled| scaled.from != scaled.to) {
+        news.push(normal(Scaled::REASON, scaled.to_string()));
+    }
+    news
+}
+
+fn is_wrong(condition: &Condition) -> bool {
+    condition.status == "False"
+}
+
+/// Whether there is something to say that was not said of `was`. The words alone may change with each try; those of
+/// another version of the object are about that.
+fn is_other(was: &Condition, is: &Condition) -> bool {
+    let is_edited = was.observed_generation != is.observed_generation && was.message != is.message;
+    !is_wrong(was) || was.reason != is.reason || is_edited
+}
+
+fn adopted(object: &ZeroScaler, status: &ZeroScalerStatus) -> String {
+    let (target, found) = (&object.spec.target, status.adopted.clone().unwrap_or_default());
+    let replicas = found.replicas.map(|replicas| format!(" with {replicas} replicas")).unwrap_or_default();
+    let service = match (found.service, &status.service) {
+        (Some(service), _) => {
+            let selector: Vec<_> = service.selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
+            format!(", and Service {} with selector {}", service.name, selector.join(","))
+        }
+        (None, Some(made)) => format!(", and Service {made} is made for it"),
+        (None, None) => String::new(),
+    };
+    format!("{} {} is taken over{replicas}{service}", target.kind, target.name)
+}
+
+fn warning(reason: &str, message: String) -> News {
+    News { severity: Severity::Warning, reason: reason.to_owned(), message }
+}
+
+fn normal(reason: &str, message: String) -> News {
+    News { severity: Severity::Normal, reason: reason.to_owned(), message }
+}
+
+/// The event that says it of `object`, as of this version.
+pub(crate) fn event(component: &'static str, object: &ZeroScaler, news: &News, now: Timestamp) -> Event {
+    let mut hasher = DefaultHasher::new();
+    (object.uid(), object.resource_version(), &news.reason, &news.message).hash(&mut hasher);
+    let at = jiff::Timestamp::from_second(now.as_secs()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let mut event = recorder::event(component, object, news.severity, &news.reason, news.message.clone(), at);
+    let name: String = object.name_any().chars().take(NAME_MAX).collect();
+    event.metadata.name = Some(format!("{}.{:016x}", name.trim_end_matches(['-', '.']), hasher.finish()));
+    event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_api::zeroscaler::conditions::{ConditionStatus, Said, set};
+    use common_api::zeroscaler::{Adopted, AdoptedService, BackendStatus};
+
+    /// The object whose status of this generation says so.
+    fn said(generation: i64, conditions: &[(&str, ConditionStatus, &str, &str)]) -> ZeroScaler {
+        let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
+        object.metadata.uid = Some("u".into());
+        object.metadata.resource_version = Some("7".into());
+        object.metadata.generation = Some(generation);
+        let mut status = ZeroScalerStatus { observed_generation: Some(generation), ..ZeroScalerStatus::default() };
+        for (type_, is, reason, message) in conditions {
+            let said = Said { status: *is, reason, message };
+            set(&mut status.conditions, type_, said, Some(generation), Timestamp::from_secs(1));
+        }
+        object.status = Some(status);
+        object
+    }
+
+    fn told(before: &ZeroScaler, after: &ZeroScaler) -> Vec<(String, String)> {
+        let status = after.status.clone().unwrap_or_default();
+        news(before, &status, None).into_iter().map(|news| (news.reason, news.message)).collect()
+    }
+
+    /// Goal: what goes wrong is said once, whatever words it is in; another mistake, and the next version's, is said again.
+    #[test]
+    fn what_goes_wrong_is_said_once() {
+        use ConditionStatus::{False, True};
+        let fine = said(1, &[(READY, True, "Served", "")]);
+        let wrong = |generation, reason: &str, message: &str| said(generation, &[(READY, False, reason, message)]);
+        let (quota, later) =
+            (wrong(1, "FailedUpdateScale", "used 3 of 3"), wrong(1, "FailedUpdateScale", "used 4 of 4"));
+        let rows = [
+            (&fine, &quota, Some("FailedUpdateScale")),
+            (&quota, &quota, None),
+            (&quota, &later, None), // The same, in words that change with each try.
+            (&quota, &wrong(1, "TimedOut", ""), Some("TimedOut")),
+            (&quota, &fine, None),
+            (&fine, &wrong(2, "Invalid", "spec.scale.min"), Some("Invalid")),
+            (&wrong(2, "Invalid", "spec.scale.min"), &wrong(3, "Invalid", "spec.scale.min"), None),
+            (&wrong(2, "Invalid", "spec.scale.min"), &wrong(3, "Invalid", "spec.hosts[0]"), Some("Invalid")),
+        ];
+        for (n, (before, after, expected)) in rows.into_iter().enumerate() {
+            let reasons: Vec<_> = told(before, after).into_iter().map(|(reason, _)| reason).collect();
+            assert_eq!(reasons, expected.into_iter().collect::<Vec<_>>(), "row {n}");
+        }
+        let lost = [(READY, False, "HostConflict", "a is b's"), (HOSTS_OWNED, False, "HostConflict", "a is b's")];
+        assert_eq!(told(&fine, &said(1, &lost)).len(), 1, "two conditions, one event");
+    }
+
+    /// Goal: a birth, a crash loop and a way of replicas are told once each, with what there is to know.
+    #[test]
+    fn adoption_crash_loops_and_scales_are_told() {
+        let mut born = said(1, &[(ADOPTED, ConditionStatus::True, "Adopted", "")]);
+        let status = born.status.as_mut().expect("a status");
+        status.service = Some("web".into());
+        let service =
+            AdoptedService { name: "web".into(), uid: "s".into(), selector: [("app".into(), "hello".into())].into() };
+        status.adopted = Some(Adopted { replicas: Some(3), service: Some(service) });
+        let unborn = ZeroScaler { status: None, ..born.clone() };
+        let text = "Deployment hello is taken over with 3 replicas, and Service web with selector app=hello";
+        assert_eq!(told(&unborn, &born), [("Adopted".to_owned(), text.to_owned())]);
+        assert_eq!(told(&born, &born), []);
+
+        let mut failing = born.clone();
+        let backend = BackendStatus { failing: Some("exit 1".into()), ..BackendStatus::default() };
+        failing.status.as_mut().expect("a status").backend = Some(backend);
+        assert_eq!(told(&born, &failing), [("WakeFailed".to_owned(), "exit 1".to_owned())]);
+        assert_eq!(told(&failing, &failing), []);
+
+        let way = |from, to| Scaled { kind: "Deployment".into(), name: "hello".into(), from, to, why: "load".into() };
+        let of = |way: &Scaled| news(&born, &born.status.clone().expect("a status"), Some(way));
+        assert_eq!(of(&way(0, 3))[0].message, "Scaled Deployment hello from 0 to 3: load");
+        assert_eq!(of(&way(0, 0)), [], "there and back");
+    }
+
+    /// Goal: an event that is written again has the same name, another version's has another.
+    #[test]
+    fn what_is_said_again_of_one_version_has_one_name() {
+        let object = said(1, &[]);
+        let name = |object: &ZeroScaler, message: &str| {
+            event("c", object, &warning("Invalid", message.to_owned()), Timestamp::from_secs(9)).metadata.name
+        };
+        assert_eq!(name(&object, "a"), name(&object, "a"));
+        assert_ne!(name(&object, "a"), name(&object, "b"));
+        let mut newer = object.clone();
+        newer.metadata.resource_version = Some("8".into());
+        assert_ne!(name(&object, "a"), name(&newer, "a"));
+    }
+}

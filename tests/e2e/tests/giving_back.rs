@@ -1,0 +1,161 @@
+//! Workloads whose autoscaler was removed first: `autoscaler release` gives them back, and nothing hangs for ever.
+
+use autoscaler::release::{Scope, release};
+use common::names;
+use common_api::ZeroScaler;
+use e2e::test_env::{SOON, program};
+use e2e::{Entry, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use local::up::{PlaneId, UpOptions};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+fn service(name: &str) -> Value {
+    json!({"metadata": {"name": name, "labels": {"team": "a"}, "annotations": {"note": "mine"}},
+        "spec": {"selector": {"app": name}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
+}
+
+fn scaler(name: &str, create: bool) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "target": {"kind": "Deployment", "name": name}, "service": {"create": create}, "scale": {"window": "6s"}}})
+}
+
+/// All of a Service that its owner could have written.
+fn essence(mut service: Service) -> anyhow::Result<String> {
+    service.metadata.resource_version = None;
+    service.metadata.managed_fields = None;
+    Ok(serde_json::to_string(&service)?)
+}
+
+async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
+}
+
+async fn until_gone(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())).await
+}
+
+/// Names of slices of ours.
+async fn slices(env: &TestEnv) -> anyhow::Result<Vec<String>> {
+    let ours = ListParams::default().labels(&format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY));
+    Ok(env.api::<EndpointSlice>().list(&ours).await?.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Releases a scope. What was done, line by line.
+async fn released(env: &TestEnv, scope: Scope) -> anyhow::Result<String> {
+    let mut said = String::new();
+    release(&env.client, &scope, |step| said.push_str(&format!("{step}\n"))).await?;
+    Ok(said)
+}
+
+/// Goal: objects that are deleted after the autoscaler has gone hang until they are released; then replicas, Services and
+/// slices are as they were before, byte for byte. What is not deleted is given back as well, and taken up again by the
+/// next autoscaler.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let workload = |name: &str, replicas| Workload::new(name).replicas(replicas);
+    for (name, replicas) in [("going", 2), ("staying", 1), ("orphan", 1)] {
+        env.create::<Deployment>(workload(name, replicas).deployment(&program()?)).await?;
+    }
+    let mut before = Vec::new();
+    for name in ["going", "staying", "orphan"] {
+        before.push(essence(env.create::<Service>(service(name)).await?)?);
+        env.create::<ZeroScaler>(scaler(name, false)).await?;
+    }
+    env.create::<Deployment>(workload("made", 0).deployment(&program()?)).await?;
+    env.create::<ZeroScaler>(scaler("made", true)).await?;
+    for name in ["going", "staying", "orphan", "made"] {
+        until_ready(&env, name).await?;
+        env.until_asleep(name).await?;
+    }
+    env.cluster.kill_plane(PlaneId::Autoscaler(0));
+
+    let scalers = env.api::<ZeroScaler>();
+    for name in ["going", "made"] {
+        scalers.delete(name, &DeleteParams::default()).await?;
+        assert!(scalers.get(name).await?.metadata.deletion_timestamp.is_some(), "it hangs");
+    }
+    // The least that kubectl can do: the object goes, and nothing is given back.
+    let least = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    scalers.patch("orphan", &PatchParams::default(), &least).await?;
+    scalers.delete("orphan", &DeleteParams::default()).await?;
+    until_gone(&env, "orphan").await?;
+
+    let said = released(&env, Scope::Named(env.namespace.clone(), vec!["going".to_owned()])).await?;
+    assert!(
+        said.contains("Deployment going: 2 replicas, not 0") && said.contains("service/going given back"),
+        "{said}"
+    );
+    until_gone(&env, "going").await?;
+    assert!(scalers.get("made").await?.metadata.deletion_timestamp.is_some(), "nobody has named it");
+    let said = released(&env, Scope::Namespace(env.namespace.clone())).await?;
+    assert!(said.contains("service/orphan in namespace") && said.contains("left behind"), "{said}");
+    until_gone(&env, "made").await?;
+    for (name, before) in ["going", "staying", "orphan"].into_iter().zip(&before) {
+        assert_eq!(essence(env.api::<Service>().get(name).await?)?, *before, "{name}");
+    }
+    assert_eq!((env.replicas("going").await?, env.replicas("staying").await?, env.replicas("made").await?), (2, 1, 1));
+    env.until(SOON, "no slice and no Service of ours", async || {
+        let services = env.api::<Service>().list(&ListParams::default()).await?;
+        let left: Vec<_> = services.iter().map(ResourceExt::name_any).collect();
+        Ok(slices(&env).await?.is_empty() && left == ["going", "orphan", "staying"])
+    })
+    .await?;
+    let said = released(&env, Scope::All).await?;
+    assert!(!said.contains("replicas") && !said.contains("service/"), "nothing is left to do: {said}");
+    let unknown = Scope::Named(env.namespace.clone(), vec!["nobody".to_owned()]);
+    let error = released(&env, unknown).await.expect_err("unknown").to_string();
+    assert!(error.contains("no ZeroScaler \"nobody\""), "{error}");
+
+    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
+    env.cluster.ready_planes(2).await;
+    env.until_asleep("staying").await?;
+    assert_eq!(env.load(Entry::Activator, "staying").get("/").await?.status, 200, "taken up again");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a namespace whose workloads sleep is gone soon after it is deleted; without an autoscaler it hangs, until it is
+/// released.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let namespaces: Api<Namespace> = Api::all(env.client.clone());
+    let fill = async |space: &e2e::Space, name: &str| -> anyhow::Result<()> {
+        space.create::<Deployment>(Workload::new(name).deployment(&program()?)).await?;
+        space.create::<Service>(service(name)).await?;
+        space.create::<ZeroScaler>(scaler(name, false)).await?;
+        space.until(SOON, "Ready", async || Ok(space.api::<ZeroScaler>().get(name).await?.is_ready())).await
+    };
+    let is_gone = async |name: &str| -> anyhow::Result<bool> { Ok(namespaces.get_opt(name).await?.is_none()) };
+    let (first, second) =
+        (e2e::Space::create_in(env.client.clone()).await?, e2e::Space::create_in(env.client.clone()).await?);
+    fill(&first, "hello").await?;
+    fill(&second, "hello").await?;
+    let (begun, stalled) = (Instant::now(), env.stalls.total());
+    namespaces.delete(&first.namespace, &DeleteParams::default()).await?;
+    env.until(SOON, "the end of the first", async || is_gone(&first.namespace).await).await?;
+    let took = begun.elapsed();
+    eprintln!("a namespace with a sleeping workload ended in {took:?}");
+    assert!(took < Duration::from_secs(10) + (env.stalls.total() - stalled), "{took:?}");
+
+    env.cluster.kill_plane(PlaneId::Autoscaler(0));
+    namespaces.delete(&second.namespace, &DeleteParams::default()).await?;
+    env.until(SOON, "nothing but the ZeroScaler", async || {
+        Ok(second.api::<Deployment>().list(&ListParams::default()).await?.items.is_empty())
+    })
+    .await?;
+    assert!(!is_gone(&second.namespace).await?, "it hangs");
+    release(&env.client, &Scope::Namespace(second.namespace.clone()), |_| ()).await?;
+    env.until(SOON, "the end of the second", async || is_gone(&second.namespace).await).await?;
+    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
+    env.cluster.ready_planes(2).await;
+    env.end().await;
+    Ok(())
+}
