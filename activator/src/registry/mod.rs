@@ -3,7 +3,8 @@
 //! # Hosts
 //!
 //! In standalone a host is looked up in a [`HostTable`], whose rules keep namespaces apart. It is rebuilt and swapped
-//! whole when names or hosts change; a burst of changes is one rebuild.
+//! whole when names or hosts change; a burst of changes is one rebuild, and so is all that is told before everything is
+//! known: until then no host leads anywhere, and requests are refused as not served yet.
 //!
 //! # Odd cases
 //!
@@ -115,23 +116,28 @@ impl Registry {
                 },
                 () = alarm.until(due) => {}
             }
-            let mut synced = false;
-            {
-                let mut state = self.state.lock();
-                for event in batch.drain(..) {
-                    synced |= matches!(event, Event::Synced);
-                    self.apply(&mut state, event);
-                }
-                if std::mem::take(&mut state.hosts_changed) {
-                    self.rebuild_hosts(&state);
-                }
-                if let Some(ports) = &self.parts.ports {
-                    state.numbers.follow(ports, Instant::now());
-                }
+            self.take(batch.drain(..));
+        }
+    }
+
+    /// Applies events.
+    fn take(&self, events: impl Iterator<Item = Event>) {
+        let mut synced = self.parts.readiness.is_synced();
+        {
+            let mut state = self.state.lock();
+            for event in events {
+                synced |= matches!(event, Event::Synced);
+                self.apply(&mut state, event);
             }
-            if synced {
-                self.parts.readiness.set_synced();
+            if synced && std::mem::take(&mut state.hosts_changed) {
+                self.rebuild_hosts(&state);
             }
+            if let Some(ports) = &self.parts.ports {
+                state.numbers.follow(ports, Instant::now());
+            }
+        }
+        if synced {
+            self.parts.readiness.set_synced();
         }
     }
 
@@ -272,3 +278,6 @@ impl Registry {
         self.hosts.store(Arc::new(Hosts::new(&self.parts.cluster_domain, revisions, claimed)));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,7 +152,9 @@ async fn a_signal_that_was_lost_is_owed() {
     );
     let activator = activator.await.expect("free ports");
     let spec = activator::discovery::Spec::standalone("ns", rig::backend("app"));
-    events.send(activator::discovery::Event::Revision(Box::new(spec))).await.expect("listens");
+    for event in [activator::discovery::Event::Synced, activator::discovery::Event::Revision(Box::new(spec))] {
+        events.send(event).await.expect("listens");
+    }
     rig::until(|| activator.load(&key("app")).is_some()).await;
     let mut client = tokio::net::TcpStream::connect(activator.http1).await.expect("connected");
     rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
