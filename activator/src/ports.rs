@@ -59,13 +59,12 @@ fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnec
 
 /// What comes to a port that the registry knows; HTTP as long as its workload is not known, which is refused then.
 fn carries_for(port: &Arc<WorkloadPort>, connections: &Connections) -> Carries<PortConnector> {
-    let Some(revision) = connections.registry().by_port(port) else { return Carries::Http };
-    let live = revision.live();
-    if live.contract == Contract::QueueProxy {
+    let Some(spec) = connections.registry().spec_of(port) else { return Carries::Http };
+    if spec.contract == Contract::QueueProxy {
         return Carries::Http; // It speaks nothing else.
     }
-    let Some(said) = live.ports.iter().find(|said| port.is(said)) else { return Carries::Http };
-    let connector = || connections.known(Arc::new(revision.key.clone()), port.clone());
+    let Some(said) = spec.ports.iter().find(|said| port.is(said)) else { return Carries::Http };
+    let connector = || connections.known(Arc::new(spec.key.clone()), port.clone());
     match said.protocol {
         zeroscaler::PortProtocol::Http1 | zeroscaler::PortProtocol::H2c => Carries::Http,
         zeroscaler::PortProtocol::Auto => Carries::Auto { connector: connector() },

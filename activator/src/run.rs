@@ -44,6 +44,7 @@ use common_runtime::tls::{ClientAuth, HTTP_ALPN, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -176,6 +177,8 @@ async fn begin(
         own_ip: options.pod_ip.to_string(),
         cluster_domain: options.cluster_domain.clone(),
         ports: listeners.clone().map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
+        runtime: Handle::current(),
+        probe_budget: Arc::default(),
     });
     let applying = tokio::spawn(registry.clone().run(events));
     let stopped = infrastructure.clone();
@@ -255,7 +258,7 @@ async fn begin(
 impl Activator {
     /// What a revision's breaker holds now: in flight, queued, capacity.
     pub fn load(&self, key: &RevisionKey) -> Option<Load> {
-        self.registry.by_key(key.namespace(), key.name()).map(|revision| revision.throttler.load())
+        self.registry.load(key.namespace(), key.name())
     }
 
     /// Requests that wait, of all revisions, and the bytes that they are charged.

@@ -7,6 +7,7 @@
 //! What comes in is coalesced in an [`Inbox`].
 
 use crate::discovery::Listing;
+use crate::registry::Parts;
 use crate::registry::inbox::{Inbox, Judge, Shared};
 use crate::registry::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, Outcome};
@@ -51,21 +52,22 @@ impl Drop for BudgetShare {
 }
 
 /// Starts the task of one revision. It ends with the revision.
-pub(crate) fn start(revision: &Arc<Revision>, pools: Arc<Pools>, budget: Arc<ProbeBudget>) {
+pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, .. }: &Parts) {
     let shared = revision.backends().shared();
     let Some(judge) = shared.inbox.lock().judge.take() else { return };
     let task = Task {
         machine: Backends::new(judge.rules),
         judge,
-        share: BudgetShare { budget, own: 0 },
+        share: BudgetShare { budget: probe_budget.clone(), own: 0 },
         listed: BTreeSet::new(),
         serving: false,
         probes: JoinSet::new(),
         revision: Arc::downgrade(revision),
         namespace: revision.key.namespace().to_owned(),
-        pools,
+        pools: pools.clone(),
     };
-    tokio::spawn(task.run(shared));
+    // Whoever asked first may be on a client's worker.
+    runtime.spawn(task.run(shared));
 }
 
 struct Task {

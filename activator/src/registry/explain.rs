@@ -3,7 +3,9 @@
 //! Each entry says what is held and what runs, how much may run, and for each pod how many requests it has and whether
 //! it may get more. Read from the live state; nothing is kept for it.
 
+use crate::discovery::Spec;
 use crate::registry::Registry;
+use crate::registry::revision::Revision;
 use activator_core::breaker::Capacity;
 use common_runtime::admin::{self, Page};
 use http::StatusCode;
@@ -15,30 +17,27 @@ pub(crate) fn page(registry: Arc<Registry>) -> Page {
 }
 
 fn revisions(registry: &Registry) -> Value {
-    let mut all = registry.all();
-    all.sort_by(|a, b| a.key.cmp(&b.key));
-    all.iter()
-        .map(|revision| {
-            let load = revision.throttler.load();
-            let turned_away = revision.throttler.turned_away();
-            let live = revision.live();
-            let pod = |pod: activator_core::throttler::PodLoad| {
-                json!({"address": pod.destination.as_str(), "inFlight": pod.in_flight, "usable": pod.usable})
-            };
-            json!({
-                "namespace": revision.key.namespace(),
-                "name": revision.key.name(),
-                "inFlight": load.in_flight,
-                "held": load.queued,
-                "capacity": match load.capacity {
-                    Capacity::Unlimited => json!("unlimited"),
-                    Capacity::Limited(places) => json!(places),
-                },
-                "refused": turned_away.refused,
-                "abandoned": turned_away.abandoned,
-                "timeoutMs": u64::try_from(live.bounds.total.as_millis()).unwrap_or(u64::MAX),
-                "pods": revision.throttler.pods().into_iter().map(pod).collect::<Vec<_>>(),
-            })
-        })
-        .collect()
+    registry.all().iter().map(|(spec, revision)| row(spec, revision.as_deref())).collect()
+}
+
+/// One that sleeps has none of what runs.
+fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
+    let load = revision.map(|revision| revision.throttler.load());
+    let turned_away = revision.map(|revision| revision.throttler.turned_away()).unwrap_or_default();
+    let pod = |pod: activator_core::throttler::PodLoad| json!({"address": pod.destination.as_str(), "inFlight": pod.in_flight, "usable": pod.usable});
+    let pods = revision.map(|revision| revision.throttler.pods()).unwrap_or_default();
+    json!({
+        "namespace": spec.key.namespace(),
+        "name": spec.key.name(),
+        "inFlight": load.map_or(0, |load| load.in_flight),
+        "held": load.map_or(0, |load| load.queued),
+        "capacity": match load.map_or(Capacity::CLOSED, |load| load.capacity) {
+            Capacity::Unlimited => json!("unlimited"),
+            Capacity::Limited(places) => json!(places),
+        },
+        "refused": turned_away.refused,
+        "abandoned": turned_away.abandoned,
+        "timeoutMs": spec.backend.timeout_ms.max(1),
+        "pods": pods.into_iter().map(pod).collect::<Vec<_>>(),
+    })
 }

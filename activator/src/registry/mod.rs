@@ -9,6 +9,7 @@
 //! # Odd cases
 //!
 //! - Pods and activators may be told before their revision: they wait for it.
+//! - A revision is made when it has something to do ([`workload`]); to look whether there is one makes none.
 //! - The caller's namespace is known for pods of revisions alone ([`callers`]); a bare name from anywhere else leads
 //!   nowhere.
 
@@ -20,11 +21,14 @@ pub(crate) mod ports;
 pub(crate) mod readiness;
 pub(crate) mod revision;
 pub(crate) mod stats;
+mod workload;
 
-use crate::discovery::{Event, Listing, Spec};
+use crate::discovery::{Event, Spec};
 use crate::metrics::Metrics;
 use crate::registry::readiness::Readiness;
+use activator_core::Activators;
 use activator_core::accounting::Clock;
+use activator_core::breaker::{Capacity, Load};
 use activator_core::hold::HeldBytes;
 use activator_core::own_index::own_index;
 use activator_net::{Alarm, Pools};
@@ -40,11 +44,14 @@ use parking_lot::Mutex;
 use ports::{Numbers, WorkloadPorts};
 use revision::Revision;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
+use workload::Workload;
 
 /// What new revisions are made with.
 pub(crate) struct Parts {
@@ -61,12 +68,15 @@ pub(crate) struct Parts {
     pub(crate) cluster_domain: String,
     /// Where workloads have ports of their own.
     pub(crate) ports: Option<WorkloadPorts>,
+    /// Where pods are probed.
+    pub(crate) runtime: Handle,
+    /// What all probes share.
+    pub(crate) probe_budget: Arc<ProbeBudget>,
 }
 
 pub(crate) struct Registry {
     parts: Parts,
-    probe_budget: Arc<ProbeBudget>,
-    by_key: DashMap<Box<str>, Arc<Revision>, RandomState>,
+    by_key: DashMap<Box<str>, Arc<Workload>, RandomState>,
     hosts: ArcSwap<Hosts>,
     callers: Callers,
     state: Mutex<State>,
@@ -75,10 +85,6 @@ pub(crate) struct Registry {
 /// What only the writer looks at.
 #[derive(Default)]
 struct State {
-    specs: BTreeMap<RevisionKey, Spec>,
-    pods: HashMap<RevisionKey, Listing>,
-    activators: HashMap<RevisionKey, Vec<String>>,
-    cluster_ips: HashMap<RevisionKey, activator_core::Destination>,
     /// By namespace: hosts, and names of the revisions that have them.
     hosts: BTreeMap<String, Vec<(HostPattern, String)>>,
     hosts_changed: bool,
@@ -87,7 +93,10 @@ struct State {
     numbers: Numbers,
 }
 
-type Hosts = HostTable<Arc<Revision>, RandomState>;
+type Hosts = HostTable<Arc<Workload>, RandomState>;
+
+/// Time between two looks for revisions of no use.
+const LOOK: Duration = Duration::from_secs(60);
 
 impl Registry {
     /// Knows nothing yet.
@@ -95,7 +104,6 @@ impl Registry {
         Arc::new(Self {
             hosts: ArcSwap::from_pointee(Hosts::empty(&parts.cluster_domain)),
             parts,
-            probe_budget: Arc::default(),
             by_key: DashMap::default(),
             callers: Callers::default(),
             state: Mutex::default(),
@@ -108,9 +116,12 @@ impl Registry {
         const BATCH: usize = 256;
         let mut batch = Vec::with_capacity(BATCH);
         let mut alarm = Alarm::default();
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let due = self.state.lock().numbers.due();
             tokio::select! {
+                now = looks.tick() => self.by_key.iter().for_each(|workload| workload.rest(now)),
                 received = events.recv_many(&mut batch, BATCH) => if received == 0 {
                     return;
                 },
@@ -141,18 +152,23 @@ impl Registry {
         }
     }
 
-    /// The revision `namespace/name`.
+    /// The revision `namespace/name`, for a request.
     pub(crate) fn by_key(&self, namespace: &str, name: &str) -> Option<Arc<Revision>> {
-        let mut key: SmallVec<[u8; 128]> = SmallVec::with_capacity(namespace.len() + name.len() + 1);
-        key.extend_from_slice(namespace.as_bytes());
-        key.push(b'/');
-        key.extend_from_slice(name.as_bytes());
-        self.by_key.get(std::str::from_utf8(&key).ok()?).map(|entry| entry.value().clone())
+        self.workload(namespace, name)?.at_work(&self.parts, |_| true)
     }
 
-    /// The revision that `host`, as a caller at `peer` wrote it, means.
+    /// The revision that `host`, as a caller at `peer` wrote it, means, for a request.
     pub(crate) fn by_host(&self, host: &str, peer: IpAddr) -> Option<Arc<Revision>> {
-        self.hosts.load().get(host, || self.callers.namespace(peer)).cloned()
+        let workload = self.hosts.load().get(host, || self.callers.namespace(peer)).cloned();
+        workload?.at_work(&self.parts, |_| true)
+    }
+
+    /// What holds and runs now at `namespace/name`; none: it is not known.
+    pub(crate) fn load(&self, namespace: &str, name: &str) -> Option<Load> {
+        let workload = self.workload(namespace, name)?;
+        workload.spec()?;
+        let asleep = Load { in_flight: 0, queued: 0, capacity: Capacity::CLOSED };
+        Some(workload.revision().map_or(asleep, |revision| revision.throttler.load()))
     }
 
     /// Whether workloads have ports of their own.
@@ -160,53 +176,51 @@ impl Registry {
         self.parts.ports.is_some()
     }
 
-    /// All revisions at this moment, in no order.
-    pub(crate) fn all(&self) -> Vec<Arc<Revision>> {
-        self.by_key.iter().map(|entry| entry.value().clone()).collect()
+    /// All that are known at this moment in order, each with its revision, if there is one.
+    pub(crate) fn all(&self) -> Vec<(Arc<Spec>, Option<Arc<Revision>>)> {
+        let known = self.known().into_iter();
+        known.map(|(spec, workload)| (spec, workload.revision())).collect()
+    }
+
+    fn known(&self) -> Vec<(Arc<Spec>, Arc<Workload>)> {
+        let known = |workload: &Arc<Workload>| Some((workload.spec()?, workload.clone()));
+        let mut known: Vec<_> = self.by_key.iter().filter_map(|entry| known(entry.value())).collect();
+        known.sort_unstable_by(|(a, _), (b, _)| a.key.cmp(&b.key));
+        known
+    }
+
+    fn workload(&self, namespace: &str, name: &str) -> Option<Arc<Workload>> {
+        let mut key: SmallVec<[u8; 128]> = SmallVec::with_capacity(namespace.len() + name.len() + 1);
+        key.extend_from_slice(namespace.as_bytes());
+        key.push(b'/');
+        key.extend_from_slice(name.as_bytes());
+        self.by_key.get(std::str::from_utf8(&key).ok()?).map(|entry| entry.value().clone())
     }
 
     fn apply(&self, state: &mut State, event: Event) {
         match event {
-            Event::Revision(spec) => self.set(state, *spec),
+            Event::Revision(spec) => self.set(state, Arc::from(spec)),
             Event::Deleted(key) => {
-                state.specs.remove(&key);
                 state.version += 1;
                 state.hosts_changed = true;
-                self.map_callers(state, &key);
-                if let Some((_, revision)) = self.by_key.remove(key.to_string().as_str()) {
-                    tracing::info!(revision = %key, "revision deleted");
-                    revision.delete();
-                }
+                let Some(workload) = self.get(&key).filter(|workload| workload.spec().is_some()) else { return };
+                tracing::info!(revision = %key, "revision deleted");
+                self.tell(&key, &workload, Workload::delete);
+                self.callers.set(&key, workload.addresses());
             }
             Event::Pods { key, listing } => {
-                if let Some(revision) = self.get(&key) {
-                    revision.set_pods(listing.clone());
-                }
-                if listing.is_empty() {
-                    state.pods.remove(&key)
-                } else {
-                    state.pods.insert(key.clone(), listing)
-                };
-                self.map_callers(state, &key);
+                let Some(workload) = self.get_or(&key, listing.is_empty()) else { return };
+                self.tell(&key, &workload, |workload| workload.set_pods(listing, &self.parts));
+                self.callers.set(&key, workload.addresses());
             }
             Event::Activators { key, addresses } => {
-                if let Some(revision) = self.get(&key) {
-                    revision.set_activators(self.own_index(&addresses));
-                }
-                if addresses.is_empty() {
-                    state.activators.remove(&key)
-                } else {
-                    state.activators.insert(key, addresses)
-                };
+                let activators = own_index(&self.parts.own_ip, addresses.iter().map(String::as_str));
+                let Some(workload) = self.get_or(&key, activators == Activators::Unknown) else { return };
+                self.tell(&key, &workload, |workload| workload.set_activators(activators));
             }
             Event::ClusterIp { key, destination } => {
-                if let Some(revision) = self.get(&key) {
-                    revision.set_cluster_ip(destination.clone());
-                }
-                match destination {
-                    Some(destination) => state.cluster_ips.insert(key, destination),
-                    None => state.cluster_ips.remove(&key),
-                };
+                let Some(workload) = self.get_or(&key, destination.is_none()) else { return };
+                self.tell(&key, &workload, |workload| workload.set_cluster_ip(destination));
             }
             Event::Hosts { namespace, hosts } => {
                 let former = match hosts.is_empty() {
@@ -220,60 +234,50 @@ impl Registry {
         }
     }
 
-    fn set(&self, state: &mut State, spec: Spec) {
-        let former = state.specs.insert(spec.key.clone(), spec.clone());
+    fn set(&self, state: &mut State, spec: Arc<Spec>) {
+        let Some(workload) = self.get_or(&spec.key, false) else { return };
+        let former = workload.set_spec(spec.clone(), &self.parts);
         if former.as_ref().is_none_or(|former| former.uid != spec.uid) {
             state.version += 1;
         }
-        match (former, self.get(&spec.key)) {
-            (Some(former), Some(_)) if former == spec => return,
-            (former, Some(revision)) => {
-                revision.apply(&spec);
-                state.hosts_changed |= former.is_none_or(|former| former.backend.service != spec.backend.service);
-                self.map_callers(state, &spec.key);
-                return;
-            }
-            (_, None) => {}
-        }
-        let revision = Revision::new(&spec, self.parts.clock.clone(), &self.parts.metrics, self.parts.held.share());
-        if let Some(addresses) = state.activators.get(&spec.key) {
-            revision.set_activators(self.own_index(addresses));
-        }
-        if let Some(destination) = state.cluster_ips.get(&spec.key) {
-            revision.set_cluster_ip(Some(destination.clone()));
-        }
-        if let Some(listing) = state.pods.get(&spec.key) {
-            revision.set_pods(listing.clone());
-        }
-        backends::start(&revision, self.parts.pools.clone(), self.probe_budget.clone());
-        self.by_key.insert(spec.key.to_string().into(), revision);
-        state.hosts_changed = true;
-        self.map_callers(state, &spec.key);
+        state.hosts_changed |= former.is_none_or(|former| former.backend.service != spec.backend.service);
+        self.callers.set(&spec.key, workload.addresses());
     }
 
-    fn get(&self, key: &RevisionKey) -> Option<Arc<Revision>> {
-        self.by_key(key.namespace(), key.name())
+    fn get(&self, key: &RevisionKey) -> Option<Arc<Workload>> {
+        self.workload(key.namespace(), key.name())
     }
 
-    fn own_index(&self, addresses: &[String]) -> activator_core::Activators {
-        own_index(&self.parts.own_ip, addresses.iter().map(String::as_str))
+    /// The same, a new one if there is none; but not to say `nothing` of it.
+    fn get_or(&self, key: &RevisionKey, nothing: bool) -> Option<Arc<Workload>> {
+        let known = self.get(key);
+        if known.is_some() || nothing {
+            return known;
+        }
+        let workload = Arc::<Workload>::default();
+        self.by_key.insert(key.to_string().into(), workload.clone());
+        Some(workload)
     }
 
-    /// Notes which addresses are its pods'. Of what is no revision, or not yet, no address is anybody's.
-    fn map_callers(&self, state: &State, key: &RevisionKey) {
-        let own = state.specs.get(key).filter(|spec| !spec.backend.host_network).and_then(|_| state.pods.get(key));
-        let addresses = own.into_iter().flat_map(Listing::all).map(|destination| destination.address().ip());
-        self.callers.set(key, addresses.collect());
+    /// Tells a workload something, and forgets it if then nothing is known of it any more.
+    fn tell(&self, key: &RevisionKey, workload: &Workload, what: impl FnOnce(&Workload)) {
+        what(workload);
+        if workload.is_unknown() {
+            self.by_key.remove(key.to_string().as_str());
+        }
     }
 
     fn rebuild_hosts(&self, state: &State) {
-        let revisions = state.specs.iter().filter_map(|(key, spec)| {
-            let (namespace, service) = (key.namespace(), spec.backend.service.as_str());
-            Some(Named { namespace, service, means: self.get(key)? })
+        let known = self.known();
+        let revisions = known.iter().map(|(spec, workload)| Named {
+            namespace: spec.key.namespace(),
+            service: &spec.backend.service,
+            means: workload.clone(),
         });
         let hosts = state.hosts.iter().flat_map(|(namespace, hosts)| hosts.iter().map(move |host| (namespace, host)));
         let claimed = hosts.filter_map(|(namespace, (host, name))| {
-            Some(Claimed { namespace, host, means: self.by_key(namespace, name)? })
+            let means = self.workload(namespace, name).filter(|workload| workload.spec().is_some())?;
+            Some(Claimed { namespace, host, means })
         });
         self.hosts.store(Arc::new(Hosts::new(&self.parts.cluster_domain, revisions, claimed)));
     }

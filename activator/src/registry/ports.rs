@@ -7,8 +7,9 @@
 //! A connection means the object, by its uid, that its number stood for when it came. One of the same name that comes
 //! later is another one, maybe of another Service.
 
-use super::{Registry, State};
-use crate::discovery::Port;
+use super::Registry;
+use super::workload::Workload;
+use crate::discovery::{Port, Spec};
 use crate::registry::revision::Revision;
 use activator_core::Destination;
 use activator_core::contract::Contract;
@@ -61,6 +62,11 @@ impl WorkloadPort {
     /// Whether it is this one of its workload's.
     pub(crate) fn is(&self, port: &Port) -> bool {
         port.id.port == self.id.port
+    }
+
+    /// Whether it is one of this workload's.
+    fn is_of(&self, spec: &Spec) -> bool {
+        *spec.uid == *self.uid
     }
 }
 
@@ -122,11 +128,18 @@ impl Numbers {
 }
 
 impl Registry {
-    /// The revision that a workload's port leads to.
+    /// The revision that a workload's port leads to, for a request.
     pub(crate) fn by_port(&self, port: &WorkloadPort) -> Option<Arc<Revision>> {
-        let revision = self.by_key.get(&*port.key)?.value().clone();
-        let is_it = *revision.live().uid == *port.uid;
-        is_it.then_some(revision)
+        self.port_workload(port)?.at_work(&self.parts, |spec| port.is_of(spec))
+    }
+
+    /// What a workload's port leads to.
+    pub(crate) fn spec_of(&self, port: &WorkloadPort) -> Option<Arc<Spec>> {
+        self.port_workload(port)?.spec().filter(|spec| port.is_of(spec))
+    }
+
+    fn port_workload(&self, port: &WorkloadPort) -> Option<Arc<Workload>> {
+        Some(self.by_key.get(&*port.key)?.value().clone())
     }
 
     /// The proof that a workload's port is served here: what stands in the answer's header; nothing if it is not served,
@@ -136,7 +149,7 @@ impl Registry {
         let state = self.state.lock();
         let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == *port.uid)?;
         let (instance, uid, state) = (ports.instance.clone(), entry.uid.clone(), entry.state);
-        self.by_port(port)?;
+        self.spec_of(port)?;
         Some(answer::Listening { instance, uid, state }.to_string())
     }
 
@@ -151,16 +164,26 @@ impl Registry {
                 let version = Some((ports.sockets.version(), state.version));
                 let mut all = ports.all.lock();
                 if all.0 != version {
-                    let rows =
-                        state.numbers.listeners.entries().map(|(number, entry)| row(&state, ports, number, entry));
+                    let rows = state.numbers.listeners.entries().map(|(number, entry)| self.row(ports, number, entry));
                     *all = (version, ports.answer(rows.collect()));
                 }
                 return Some(all.1.clone());
             }
         };
         let listeners = &state.numbers.listeners;
-        let rows = numbers.iter().filter_map(|number| Some(row(&state, ports, *number, listeners.entry(*number)?)));
+        let rows = numbers.iter().filter_map(|number| Some(self.row(ports, *number, listeners.entry(*number)?)));
         Some(ports.answer(rows.collect()))
+    }
+
+    fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
+        let is_known =
+            self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| spec.uid == entry.uid);
+        let error = match ports.sockets.one(number, |_, error| error.map(ToString::to_string)) {
+            None => Some("it is being closed".to_owned()),
+            Some(None) if !is_known => Some("its workload is not known here".to_owned()),
+            Some(error) => error,
+        };
+        BoundPort { number, uid: entry.uid.clone(), closing: entry.state != common::ports::State::Held, error }
     }
 }
 
@@ -169,14 +192,4 @@ impl WorkloadPorts {
         let answer = BoundPorts { instance: self.instance.clone(), pod: self.pod.clone(), ports };
         serde_json::to_vec(&answer).unwrap_or_default().into() // Texts and numbers always serialise.
     }
-}
-
-fn row(state: &State, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
-    let is_known = state.specs.get(&entry.key).is_some_and(|spec| spec.uid == entry.uid);
-    let error = match ports.sockets.one(number, |_, error| error.map(ToString::to_string)) {
-        None => Some("it is being closed".to_owned()),
-        Some(None) if !is_known => Some("its workload is not known here".to_owned()),
-        Some(error) => error,
-    };
-    BoundPort { number, uid: entry.uid.clone(), closing: entry.state != common::ports::State::Held, error }
 }

@@ -1,7 +1,7 @@
 //! One revision's live state: everything that a request for it needs, reached through one pointer.
 //!
-//! It lives from the first event about the revision to the last request for it. Edits change it in place, so requests
-//! that wait go on waiting.
+//! It lives while there is something to do ([`super::workload`]), and to the last request for it. Edits change it in
+//! place, so requests that wait go on waiting.
 
 use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
 use crate::metrics::{Metrics, RevisionMetrics};
@@ -144,6 +144,11 @@ impl Revision {
     /// The revision is no more: who waits is refused; what runs, runs on.
     pub(crate) fn delete(&self) {
         self.throttler.refuse_waiting(Some(AdmissionError::Gone));
+        self.end();
+    }
+
+    /// Its task ends, and its series with it.
+    pub(crate) fn end(&self) {
         self.backends.close();
         self.metrics.forget();
     }

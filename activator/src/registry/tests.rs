@@ -1,24 +1,36 @@
 //! The registry, told of workloads by hand.
 
 use super::*;
+use crate::discovery::Listing;
 use common::backend::Backend;
 use common::time::Timestamp;
 use common_runtime::telemetry;
+use std::sync::Weak;
+use std::thread::ScopedJoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// One that knows nothing yet.
 fn registry() -> Arc<Registry> {
+    shown().0
+}
+
+/// The same, and what its metrics show.
+fn shown() -> (Arc<Registry>, impl Fn() -> String) {
     let start = Instant::now();
-    Registry::new(Parts {
+    let shown = telemetry::Metrics::default();
+    let registry = Registry::new(Parts {
         clock: Arc::new(move || Timestamp::default() + start.elapsed()),
-        metrics: Metrics::new(&telemetry::Metrics::default()),
+        metrics: Metrics::new(&shown),
         held: HeldBytes::new(None),
         pools: Pools::start((1, 1), None, CancellationToken::new()),
         readiness: Arc::new(Readiness::new(start)),
         own_ip: "10.0.0.1".to_owned(),
         cluster_domain: "cluster.local".to_owned(),
         ports: None,
-    })
+        runtime: Handle::current(),
+        probe_budget: Arc::default(),
+    });
+    (registry, move || shown.encode().expect("text"))
 }
 
 fn is(name: &str) -> Event {
@@ -51,4 +63,142 @@ async fn the_table_of_hosts_is_made_once_at_the_start_and_then_once_for_a_burst(
     assert_eq!(take(&mut [is("last")].into_iter()), 1, "nothing has changed");
     assert_eq!(take(&mut [is("a"), is("b"), Event::Deleted(RevisionKey::new("ns", "last"))].into_iter()), 2);
     assert_eq!(["a.ns", "last.ns"].map(|host| leads(&registry, host).is_some()), [true, false]);
+}
+
+fn key() -> RevisionKey {
+    RevisionKey::new("ns", "app")
+}
+
+fn pods(addresses: &[&str]) -> Event {
+    let ready = addresses.iter().map(|address| address.parse().expect("an address")).collect();
+    Event::Pods { key: key(), listing: Listing { ready, ..Listing::default() } }
+}
+
+/// The revision that is at work; to look makes none.
+fn at_work(registry: &Registry) -> Option<Arc<Revision>> {
+    registry.workload("ns", "app")?.revision()
+}
+
+fn asked_for(registry: &Registry) -> Arc<Revision> {
+    registry.by_key("ns", "app").expect("known")
+}
+
+/// What the looks of the registry do, every minute of so many.
+fn minutes_pass(registry: &Registry, now: &mut Instant, minutes: u32) {
+    for _ in 0..minutes {
+        *now += LOOK;
+        registry.by_key.iter().for_each(|workload| workload.rest(*now));
+    }
+}
+
+/// Goal: a workload that sleeps has no revision and no series, and is known all the same; the first request gets one that
+/// knows everything that was told before.
+#[tokio::test]
+async fn the_first_request_finds_what_was_told_while_it_slept() {
+    let (registry, metrics) = shown();
+    let activators = |addresses: &[&str]| Event::Activators {
+        key: key(),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+    };
+    registry.take([activators(&["10.0.0.1", "10.0.0.2"]), is("app"), Event::Synced].into_iter());
+    let asleep = Load { in_flight: 0, queued: 0, capacity: Capacity::CLOSED };
+    assert_eq!(registry.load("ns", "app"), Some(asleep));
+    assert_eq!(registry.all().len(), 1);
+    assert!(at_work(&registry).is_none() && !metrics().contains("app"), "{}", metrics());
+
+    let revision = asked_for(&registry);
+    assert!(Arc::ptr_eq(&revision, &asked_for(&registry)) && metrics().contains("app"));
+    assert!(Arc::ptr_eq(&revision, &registry.by_host("app.ns", [127, 0, 0, 1].into()).expect("known")));
+    revision.throttler.set_concurrency(activator_core::throttler::ContainerConcurrency::from_number(1));
+    let destinations = ["10.1.0.1:80", "10.1.0.2:80"].map(|address| address.parse().expect("an address"));
+    revision.throttler.update(activator_core::Destinations::Pods(destinations.to_vec()));
+    assert_eq!(registry.load("ns", "app").map(|load| load.capacity), Some(Capacity::Limited(1)), "half of two pods");
+}
+
+/// Goal: the first address of a pod sets a revision to work, before any request.
+#[tokio::test]
+async fn pods_are_probed_before_the_first_request() {
+    let registry = registry();
+    for events in [[pods(&["10.1.0.1:80"]), is("app")], [is("app"), pods(&["10.1.0.1:80"])]] {
+        registry.take(events.into_iter());
+        assert!(at_work(&registry).is_some());
+        registry.take([Event::Deleted(key()), pods(&[])].into_iter());
+        assert!(registry.by_key.is_empty(), "nothing is kept of what is gone");
+    }
+}
+
+/// Goal: a revision is dropped when for the whole time nobody had it, and it had no pod; and not a look sooner.
+#[tokio::test]
+async fn a_revision_of_no_use_is_dropped() {
+    let (registry, metrics) = shown();
+    registry.take([is("app"), Event::Synced].into_iter());
+    let mut now = Instant::now();
+    let rest = u32::try_from(workload::REST.as_secs() / LOOK.as_secs()).expect("few");
+    let first = asked_for(&registry);
+    minutes_pass(&registry, &mut now, 3 * rest);
+    assert!(Arc::ptr_eq(&first, &at_work(&registry).expect("somebody has it")));
+
+    drop(first);
+    minutes_pass(&registry, &mut now, rest);
+    let second = Arc::downgrade(&asked_for(&registry)); // That begins anew.
+    minutes_pass(&registry, &mut now, rest);
+    assert!(at_work(&registry).is_some() && second.strong_count() == 1);
+    minutes_pass(&registry, &mut now, 1);
+    assert!(at_work(&registry).is_none() && second.strong_count() == 0 && !metrics().contains("app"));
+
+    drop(asked_for(&registry));
+    registry.take([pods(&["10.1.0.1:80"])].into_iter());
+    minutes_pass(&registry, &mut now, 3 * rest);
+    assert!(at_work(&registry).is_some(), "a pod is probed");
+    registry.take([pods(&[])].into_iter());
+    minutes_pass(&registry, &mut now, rest + 1);
+    assert!(at_work(&registry).is_none());
+
+    let entered = asked_for(&registry).stats.enter();
+    minutes_pass(&registry, &mut now, 3 * rest);
+    assert_eq!(at_work(&registry).expect("it has something to report").stats.concurrency(), 1);
+    drop(entered);
+}
+
+/// Goal: who is asked for, held and deleted meanwhile is told so; who asks later gets nothing, nor one that is dropped.
+#[tokio::test]
+async fn what_is_deleted_does_no_work() {
+    let registry = registry();
+    registry.take([is("app"), Event::Synced].into_iter());
+    let workload = registry.workload("ns", "app").expect("known");
+    let held = asked_for(&registry).throttler.acquire();
+    registry.take([Event::Deleted(key())].into_iter());
+    assert!(held.await.is_err(), "it is gone");
+    assert!(workload.at_work(&registry.parts, |_| true).is_none(), "found before, asked for later");
+    assert!(registry.by_key("ns", "app").is_none() && registry.load("ns", "app").is_none());
+}
+
+/// Goal: requests that come while revisions are dropped all the time never meet two revisions at once. Method: who has one
+/// asks again, and must get the same.
+#[tokio::test]
+async fn there_are_never_two_revisions_at_once() {
+    let registry = registry();
+    registry.take([is("app"), Event::Synced].into_iter());
+    std::thread::scope(|scope| {
+        let asking = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let (mut seen, mut latest) = (0, Weak::new());
+                while seen < 50 {
+                    let revision = asked_for(&registry);
+                    std::thread::yield_now();
+                    assert!(Arc::ptr_eq(&revision, &asked_for(&registry)));
+                    seen += usize::from(!latest.ptr_eq(&Arc::downgrade(&revision)));
+                    latest = Arc::downgrade(&revision);
+                    drop(revision);
+                    // Asking all the time would leave no time to drop it.
+                    (0..1000).take_while(|_| latest.strong_count() > 0).for_each(|_| std::thread::yield_now());
+                }
+            })
+        });
+        let mut now = Instant::now();
+        while !asking.iter().all(ScopedJoinHandle::is_finished) {
+            now += workload::REST;
+            registry.by_key.iter().for_each(|workload| workload.rest(now));
+        }
+    });
 }
