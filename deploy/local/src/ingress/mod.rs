@@ -1,5 +1,9 @@
 //! The ingress of the embedded cluster: Host → public Service → its current endpoints.
 //!
+//! Besides the names that the activators know, `NAME.NS.localhost` is a Service's: browsers, curl and most resolvers take
+//! every name below `localhost` for this machine (RFC 6761), so the URL alone is enough ([`url_of`]). What the Service's
+//! pods read is the Host that the client sent.
+//!
 //! It is deliberately dumb. It knows Services and EndpointSlices, no revisions, and sets no revision headers: which
 //! revision a request is for, the activator finds out from Host. Both HTTP/1.1 and h2c are taken on one port; towards
 //! an endpoint the name of the Service port decides (`http2`: h2c, anything else: HTTP/1.1). An endpoint that refuses
@@ -16,7 +20,7 @@ use crate::ingress::proxy::Proxy;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use kube::Client;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -24,6 +28,15 @@ use tokio_util::sync::CancellationToken;
 
 /// Longest wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where programs of this machine find a Service: `http://NAME.NS.localhost:PORT/`. None where the ingress listens on an
+/// address that `localhost` does not mean.
+pub fn url_of(ingress: SocketAddr, namespace: &str, service: &str) -> Option<String> {
+    let ip = ingress.ip();
+    let is_local = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST || ip.is_unspecified();
+    let port = Some(ingress.port()).filter(|port| *port != 80).map(|port| format!(":{port}")).unwrap_or_default();
+    is_local.then(|| format!("http://{service}.{namespace}.localhost{port}/"))
+}
 
 /// Serves on `listener` until `shutdown`, following the Services and EndpointSlices that `client` sees, and the ledger of
 /// hosts in `system_namespace`.
@@ -78,6 +91,21 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
+
+    #[test]
+    fn a_url_names_the_service_where_localhost_is_the_ingress() {
+        let rows = [
+            ("127.0.0.1:8080", Some("http://hello.default.localhost:8080/")),
+            ("0.0.0.0:80", Some("http://hello.default.localhost/")),
+            ("[::1]:8080", Some("http://hello.default.localhost:8080/")),
+            ("127.0.0.2:8080", None),
+            ("192.0.2.1:8080", None),
+        ];
+        for (ingress, expected) in rows {
+            let url = url_of(ingress.parse().expect("an address"), "default", "hello");
+            assert_eq!(url.as_deref(), expected, "{ingress}");
+        }
+    }
 
     /// Goal: a client that sends all of its body before it reads has our refusal, and no reset.
     #[tokio::test]

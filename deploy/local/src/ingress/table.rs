@@ -1,7 +1,7 @@
 //! Which endpoints a host leads to, kept current by three watches.
 //!
-//! A host is either a Service's own name (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`) or one that the ledger of hosts
-//! gives to a PodAutoscaler, whose public Service stands in the backend annotation of its private one.
+//! A host is either a Service's own name (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`, and `NAME.NS.localhost`) or one
+//! that the ledger of hosts gives to a workload, whose public Service stands in the backend annotation of its private one.
 
 use common::backend::Backend;
 use common::hosts::ledger;
@@ -23,11 +23,16 @@ use tokio_util::sync::CancellationToken;
 /// Label that ties a slice to its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
+/// What ends a Service's name for programs of this machine.
+const LOCALHOST: &str = ".localhost";
+
 /// Where a request may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Ready addresses, the one to try first in front.
     pub addresses: Vec<SocketAddr>,
+    /// Whether who listens there tells workloads apart by the names that the cluster has for them.
+    pub by_name: bool,
     /// Whether they speak h2c rather than HTTP/1.1.
     pub h2c: bool,
 }
@@ -43,7 +48,7 @@ type Name = (String, String); // Namespace, name.
 
 #[derive(Default)]
 struct State {
-    /// PodAutoscalers by host, lower case; wildcards as `*.domain`.
+    /// Workloads by host, lower case; wildcards as `*.domain`.
     hosts: HashMap<String, Name>,
     /// Public Services, by private ones.
     public: HashMap<Name, Name>,
@@ -68,6 +73,9 @@ impl Table {
     /// The Service that `host` (as in a Host header) leads to, if any.
     pub fn service(&self, host: &str) -> Option<(String, String)> {
         let host = host::normalize(host)?;
+        if let Some(service) = local_name(&host) {
+            return Some(service);
+        }
         let state = self.state.read();
         let own = host::service_name(&host, &self.domain);
         let own = own.and_then(|service| Some((service.namespace?.to_owned(), service.name.to_owned())));
@@ -84,13 +92,15 @@ impl Table {
         let state = self.state.read();
         let slices = state.slices.get(&(namespace.to_owned(), name.to_owned()))?;
         let h2c = slices.values().any(|slice| slice.h2c);
+        let shared = [names::ACTIVATOR_HTTP1_PORT, names::ACTIVATOR_H2C_PORT];
+        let by_name = slices.values().any(|slice| shared.contains(&slice.port));
         let mut addresses: Vec<SocketAddr> =
             slices.values().flat_map(|slice| slice.ready.iter().map(|ip| SocketAddr::new(*ip, slice.port))).collect();
         if !addresses.is_empty() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % addresses.len();
             addresses.rotate_left(turn);
         }
-        Some(Target { addresses, h2c })
+        Some(Target { addresses, by_name, h2c })
     }
 
     fn service_changed(&self, change: Change<Service>) {
@@ -152,6 +162,17 @@ impl State {
             }
         }
     }
+}
+
+/// The Service that `NAME.NS.localhost` means; none if the host is no such name.
+fn local_name(host: &str) -> Option<Name> {
+    let (name, namespace) = host.strip_suffix(LOCALHOST)?.split_once('.')?;
+    (host::is_label(name) && host::is_label(namespace)).then(|| (namespace.to_owned(), name.to_owned()))
+}
+
+/// The Host for `service` that activators know on their shared ports, where the client's is one that they do not.
+pub(super) fn cluster_name(host: &str, service: &Name) -> Option<String> {
+    local_name(&host::normalize(host)?).map(|_| format!("{}.{}", service.1, service.0))
 }
 
 fn owner(slice: &EndpointSlice) -> Option<(Name, String)> {
@@ -257,7 +278,12 @@ mod tests {
             ("wild.io", Some(("io".into(), "wild".into()))), // Two labels are a Service's name.
             ("hello.default", hello.clone()),
             ("hello.default.svc", hello.clone()),
-            ("hello.default.svc.cluster.local:80", hello),
+            ("hello.default.svc.cluster.local:80", hello.clone()),
+            ("hello.default.localhost", hello.clone()),
+            ("Hello.default.localhost.:8080", hello.clone()),
+            ("a.hello.default.localhost", None),
+            ("hello.localhost", Some(("localhost".into(), "hello".into()))), // A namespace may have that name.
+            ("localhost", None),
             ("hello.default.svc.other.domain", None),
             ("hello.default.example.com", None),
             ("hello", None),

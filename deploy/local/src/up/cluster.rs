@@ -7,10 +7,12 @@ use crate::up::accounts;
 use crate::up::embedded::{Embedded, external_config};
 use crate::up::event::Event;
 use crate::up::folder::Folder;
+use crate::up::implied;
 use crate::up::logs;
 use crate::up::manifests;
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
+use crate::up::planes::unless_there;
 use crate::up::ranges::Ranges;
 use crate::up::system::{self, Member};
 use crate::usage::UsageTable;
@@ -21,7 +23,7 @@ use common::{RevisionKey, names};
 use common_runtime::environment::{Cidr, Mode};
 use common_runtime::listen::listen;
 use common_runtime::resolve::Resolve;
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -203,7 +205,13 @@ impl Cluster {
                 .with_context(|| format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs()))?;
 
             // 4. The user's objects.
-            manifests::apply(&client, applied).await
+            let implied = implied::scalers(&applied);
+            manifests::apply(&client, applied).await?;
+            for scaler in &implied {
+                let (key, api) = (scaler.key(), Api::namespaced(client.clone(), scaler.key().namespace()));
+                unless_there(&api, scaler).await.with_context(|| format!("ZeroScaler {key}"))?;
+            }
+            anyhow::Ok(())
         };
         if let Err(error) = completed.await {
             cluster.shutdown().await;

@@ -4,7 +4,7 @@
 
 use anyhow::Context;
 use common::config::AutoscalerConfig;
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
@@ -20,8 +20,8 @@ const FIELD_MANAGER: &str = "local-up";
 pub struct Manifest {
     /// File and document, for errors.
     origin: String,
-    types: TypeMeta,
-    object: DynamicObject,
+    pub(super) types: TypeMeta,
+    pub(super) object: DynamicObject,
 }
 
 /// Reads all documents of `path` (`-`: standard input).
@@ -55,8 +55,8 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
             anyhow::bail!("{origin}: field apiVersion: must name group and version")
         };
         let types = TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
-        if kind == "PodAutoscaler" {
-            check_pod_autoscaler(&value).with_context(|| origin.clone())?;
+        if kind == "ZeroScaler" {
+            check_scaler(&value).with_context(|| origin.clone())?;
         }
         let object: DynamicObject = serde_json::from_value(value).with_context(|| format!("{origin}: no object"))?;
         anyhow::ensure!(
@@ -68,14 +68,13 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
     Ok(manifests)
 }
 
-fn check_pod_autoscaler(value: &serde_json::Value) -> anyhow::Result<()> {
-    let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default().to_owned();
-    let autoscaler: PodAutoscaler =
-        serde_json::from_value(value.clone()).with_context(|| format!("PodAutoscaler {name}"))?;
+fn check_scaler(value: &serde_json::Value) -> anyhow::Result<()> {
+    let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default();
+    let read: Result<ZeroScaler, _> = serde_path_to_error::deserialize(value);
+    let scaler = read.with_context(|| format!("ZeroScaler {name}"))?;
     // The cluster's own configuration may allow less; the autoscaler says so in the status.
-    let checked = autoscaler.validate_standalone(&AutoscalerConfig::default());
-    checked.map_err(|errors| anyhow::anyhow!("PodAutoscaler {name}: {errors}"))?;
-    Ok(())
+    let checked = scaler.validate_in(&AutoscalerConfig::default());
+    checked.map_err(|errors| anyhow::anyhow!("ZeroScaler {name}: {errors}"))
 }
 
 /// Creates the objects, or merges them into those that exist. Namespace `default` where none is named.
@@ -140,11 +139,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_autoscaler_is_checked_before_it_is_sent() {
-        let text = "apiVersion: autoscaling.internal.knative.dev/v1alpha1\nkind: PodAutoscaler\n\
-            metadata: {name: a, annotations: {autoscaling.knative.dev/window: '1s'}}\n\
-            spec: {protocolType: http1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}}\n";
-        let error = format!("{:#}", parse("f.yaml", text).expect_err("the window is too short"));
-        assert!(error.contains("autoscaling.knative.dev/window"), "{error}");
+    fn a_zero_scaler_is_checked_before_it_is_sent() {
+        let rows = [
+            ("{target: {name: a}, scale: {window: 1s}}", "spec.scale.window"),
+            ("{target: {name: a}, scale: {max: many}}", "spec.scale.max"),
+            ("{scale: {max: 1}}", "target"),
+        ];
+        for (spec, expected) in rows {
+            let text =
+                format!("apiVersion: zeroscale.dev/v1alpha1\nkind: ZeroScaler\nmetadata: {{name: a}}\nspec: {spec}\n");
+            let error = format!("{:#}", parse("f.yaml", &text).expect_err(spec));
+            assert!(error.contains("ZeroScaler a") && error.contains(expected), "{error}");
+        }
     }
 }

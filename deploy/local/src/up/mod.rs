@@ -5,6 +5,7 @@ mod cluster;
 mod embedded;
 mod event;
 mod folder;
+mod implied;
 mod logs;
 pub mod manifests;
 mod options;
@@ -18,11 +19,23 @@ pub use event::{Event, Phases};
 pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
 
+use crate::ingress;
 use anyhow::Context;
+use common_api::ZeroScaler;
+use common_controller::Kind;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use kube::Api;
+use kube::api::ListParams;
+use kube::runtime::wait::await_condition;
 use std::fmt;
 use std::io::Write;
+use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+
+/// How long hints wait for what they speak of.
+const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs a cluster until `shutdown`, telling on standard output what happens.
 ///
@@ -40,7 +53,7 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
         cluster.api.trim_end_matches('/'),
         cluster.kubeconfig.display()
     ));
-    suggest(&cluster).await.context("the cluster's PodAutoscalers cannot be listed")?;
+    suggest(&cluster).await.context("the cluster's ZeroScalers cannot be listed")?;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
@@ -72,18 +85,42 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     Ok(())
 }
 
-/// Prints what a newcomer can try next.
+/// Prints what a newcomer can try next: the URL of each ZeroScaler's Service, once that is served.
 async fn suggest(cluster: &Cluster) -> kube::Result<()> {
-    let all: kube::Api<common_api::PodAutoscaler> = kube::Api::all(cluster.client());
-    for autoscaler in all.list(&kube::api::ListParams::default()).await? {
-        let namespace = autoscaler.metadata.namespace.as_deref().unwrap_or("default");
-        let name = autoscaler.metadata.name.as_deref().unwrap_or_default();
-        print_line(format_args!("  try:  curl -H 'Host: {name}.{namespace}' http://{}/", cluster.ingress));
+    // Not for long: whatever keeps one from being served says so in its status.
+    let deadline = Instant::now() + SERVED_WITHIN;
+    labelled_have_theirs::<Deployment>(cluster, deadline).await?;
+    labelled_have_theirs::<StatefulSet>(cluster, deadline).await?;
+    for scaler in Api::<ZeroScaler>::all(cluster.client()).list(&ListParams::default()).await? {
+        let (key, service) = (scaler.key(), scaler.spec.service_name());
+        let scalers: Api<ZeroScaler> = Api::namespaced(cluster.client(), key.namespace());
+        let is_ready = |scaler: Option<&ZeroScaler>| scaler.is_none_or(ZeroScaler::is_ready);
+        let _ = timeout_at(deadline, await_condition(scalers, key.name(), is_ready)).await;
+        match ingress::url_of(cluster.ingress, key.namespace(), service) {
+            Some(url) => print_line(format_args!("  try:  {url}")),
+            None => {
+                let (host, ingress) = (format!("{service}.{}", key.namespace()), cluster.ingress);
+                print_line(format_args!("  try:  curl -H 'Host: {host}' http://{ingress}/"));
+            }
+        }
     }
     print_line(format_args!(
-        "  see:  kubectl --kubeconfig {} get podautoscalers,deployments,pods -A",
+        "  see:  kubectl --kubeconfig {} get zeroscalers,deployments,pods -A",
         cluster.kubeconfig.display()
     ));
+    Ok(())
+}
+
+/// Waits until each workload that asks for a ZeroScaler by its label has one, or until `deadline`.
+async fn labelled_have_theirs<K: Kind>(cluster: &Cluster, deadline: Instant) -> kube::Result<()> {
+    let enabled = ListParams::default().labels("zeroscale.dev/enabled=true");
+    for workload in Api::<K>::all(cluster.client()).list(&enabled).await? {
+        let namespace = workload.meta().namespace.as_deref().unwrap_or("default");
+        let scalers: Api<ZeroScaler> = Api::namespaced(cluster.client(), namespace);
+        let name = workload.meta().name.as_deref().unwrap_or_default();
+        let made = await_condition(scalers, name, |scaler: Option<&ZeroScaler>| scaler.is_some());
+        let _ = timeout_at(deadline, made).await;
+    }
     Ok(())
 }
 

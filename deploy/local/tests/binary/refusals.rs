@@ -1,21 +1,16 @@
 //! What cannot be meant is refused with its place, before anything starts.
 
 use crate::process::run;
-use crate::up::{deployment, sleeper, write};
+use crate::up::{deployment, scaler, write};
 
 #[tokio::test]
 async fn a_bad_manifest_is_refused_by_file_document_and_field() {
     let folder = tempfile::tempdir().expect("a folder");
-    let window = "{name: b, annotations: {autoscaling.knative.dev/window: 1s}}";
-    let autoscaler = sleeper("b")
-        .split_once("---\n")
-        .expect("two documents")
-        .1
-        .replace("{name: b}\nspec", &format!("{window}\nspec"));
+    let scaler = scaler("b").split_off("---\n".len()) + "  scale: {window: 1s}\n";
     let rows = [
         ("metadata: {name: b}\n".to_owned(), "field kind"),
         ("apiVersion: v1\nkind: Pod\n".to_owned(), "field metadata.name"),
-        (autoscaler, "metadata.annotations.autoscaling.knative.dev/window"),
+        (scaler, "spec.scale.window"),
     ];
     // A taken port is not even looked at while a manifest is wrong.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

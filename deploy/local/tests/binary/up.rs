@@ -29,14 +29,25 @@ pub(crate) fn deployment(name: &str, replicas: i32) -> String {
     )
 }
 
-/// The same, asleep, with a PodAutoscaler.
-pub(crate) fn sleeper(name: &str) -> String {
-    let deployment = deployment(name, 0);
+/// The Service in front of it.
+pub(crate) fn service(name: &str) -> String {
     format!(
-        "{deployment}---\napiVersion: autoscaling.internal.knative.dev/v1alpha1\nkind: PodAutoscaler\n\
-         metadata: {{name: {name}}}\nspec:\n  \
-         scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}\n  protocolType: http1\n"
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec:\n  selector: {{app: {name}}}\n  \
+         ports: [{{port: 80, targetPort: http1}}]\n"
     )
+}
+
+/// A ZeroScaler of a workload with that name.
+pub(crate) fn scaler(name: &str) -> String {
+    format!(
+        "---\napiVersion: zeroscale.dev/v1alpha1\nkind: ZeroScaler\nmetadata: {{name: {name}}}\nspec:\n  \
+         target: {{kind: Deployment, name: {name}}}\n"
+    )
+}
+
+/// All three, asleep.
+pub(crate) fn sleeper(name: &str) -> String {
+    deployment(name, 0) + &service(name) + &scaler(name)
 }
 
 /// Writes a file into `folder`.
@@ -55,12 +66,13 @@ pub(crate) async fn get(address: SocketAddr, host: &str) -> std::io::Result<Stri
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Asks until the ingress knows the host, which takes a moment after `ready`; then the answer must be right.
+/// Asks until the host leads to a Service that is taken over, which takes a moment after `ready`; then the answer must be
+/// right.
 async fn is_answered(ingress: SocketAddr, host: &str) {
     let mut answer = String::new();
     eventually("a Service behind the host", async || {
         answer = get(ingress, host).await.expect("an answer");
-        !answer.starts_with("HTTP/1.1 404")
+        !answer.starts_with("HTTP/1.1 404") && !answer.contains("no ready endpoints")
     })
     .await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -79,14 +91,48 @@ async fn it_says_where_everything_is_and_answers_there() {
     assert_ne!(ready.api.port(), 0);
     let ingress = ready.ingress.expect("an ingress");
     let hint = local.line().await;
-    assert!(hint.contains(&format!("curl -H 'Host: hello.default' http://{ingress}/")), "{hint}");
+    let url = format!("hello.default.localhost:{}", ingress.port());
+    assert_eq!(hint, format!("  try:  http://{url}/"));
 
     let deployments: Api<Deployment> = Api::namespaced(client(&kubeconfig).await, "default");
     assert_eq!(deployments.get("hello").await.expect("applied").spec.expect("a spec").replicas, Some(0));
+    is_answered(ingress, &url).await;
     is_answered(ingress, "hello.default").await;
     let mut told = String::new();
     while !told.contains("cold start  default/hello") {
         told = local.line().await;
+    }
+}
+
+/// Goal: a stranger's Deployment and Service are enough: they sleep and wake without a word about ZeroScalers, and so they
+/// do with the label alone.
+#[tokio::test]
+async fn an_ordinary_deployment_and_its_service_are_enough() {
+    let labelled = "metadata: {name: labelled, labels: {zeroscale.dev/enabled: 'true'}}\n";
+    let rows = [
+        ("plain", deployment("plain", 1) + &service("plain")),
+        (
+            "labelled",
+            deployment("labelled", 1).replacen("metadata: {name: labelled}\n", labelled, 1) + &service("labelled"),
+        ),
+    ];
+    for (name, manifest) in rows {
+        let folder = tempfile::tempdir().expect("a folder");
+        let manifest = write(&folder, "deployment.yaml", &manifest);
+        let settings = "stable-window: 6s\nscale-to-zero-grace-period: 6s\n";
+        let settings = write(&folder, "settings.yaml", settings);
+        let mut local = Local::up([manifest.as_os_str(), "--config-autoscaler".as_ref(), settings.as_os_str()]);
+        let ready = local.ready().await;
+        let ingress = ready.ingress.expect("an ingress");
+        let url = format!("{name}.default.localhost:{}", ingress.port());
+        assert_eq!(local.line().await, format!("  try:  http://{url}/"));
+        let deployments: Api<Deployment> = Api::namespaced(client(&ready.kubeconfig).await, "default");
+        eventually("sleep", async || {
+            let deployment = deployments.get(name).await.expect("applied");
+            deployment.spec.and_then(|spec| spec.replicas) == Some(0)
+        })
+        .await;
+        is_answered(ingress, &url).await;
     }
 }
 

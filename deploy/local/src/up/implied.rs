@@ -1,0 +1,171 @@
+//! ZeroScalers that manifests of a stranger leave to be guessed.
+//!
+//! Who starts `local up` with an ordinary Deployment and its Service wants to see it sleep and wake, and has not heard of
+//! ZeroScalers. So where the files say nothing of them, neither by an object nor by the label `zeroscale.dev/enabled`, one
+//! with defaults is made for each Deployment and StatefulSet that a Service of the files leads to. What no Service leads
+//! to, as a worker of a queue, would never be woken, so it is left as it is.
+
+use super::manifests::Manifest;
+use common::RevisionKey;
+use common_api::zeroscaler::{ServiceChoice, Target};
+use common_api::{ZeroScaler, ZeroScalerSpec};
+use k8s_openapi::api::core::v1::ServiceSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+
+/// Label of a workload that says whether it wants one.
+const ENABLED: &str = "zeroscale.dev/enabled";
+
+/// The ZeroScalers for the workloads of these manifests; none if their author has thought of it.
+pub(super) fn scalers(manifests: &[Manifest]) -> Vec<ZeroScaler> {
+    let labelled = |manifest: &&Manifest| {
+        let labels = manifest.object.metadata.labels.as_ref();
+        manifest.types.kind == "ZeroScaler" || labels.is_some_and(|labels| labels.contains_key(ENABLED))
+    };
+    if manifests.iter().any(|manifest| labelled(&manifest)) {
+        return Vec::new();
+    }
+    let workloads: Vec<_> = manifests.iter().filter_map(Workload::of).collect();
+    let services: Vec<_> = manifests.iter().filter_map(Selecting::of).collect();
+    let mut taken: Vec<&RevisionKey> = Vec::new();
+    let mut made = Vec::new();
+    for workload in &workloads {
+        // One that leads to several workloads belongs to none of them.
+        let own = |service: &&Selecting| {
+            service.selects(workload) && workloads.iter().filter(|other| service.selects(other)).count() == 1
+        };
+        let mut own: Vec<_> = services.iter().filter(own).collect();
+        own.sort_by_key(|service| (service.key.name() != workload.key.name(), service.key.name()));
+        let Some(service) = own.first().filter(|service| !taken.contains(&&service.key)) else { continue };
+        taken.push(&service.key);
+        made.push(workload.scaler(service.key.name()));
+    }
+    made
+}
+
+/// A Deployment or StatefulSet.
+struct Workload {
+    key: RevisionKey,
+    kind: String,
+    /// Of its pods.
+    labels: BTreeMap<String, String>,
+}
+
+impl Workload {
+    fn of(manifest: &Manifest) -> Option<Self> {
+        let known = manifest.types.api_version == "apps/v1"
+            && ["Deployment", "StatefulSet"].contains(&manifest.types.kind.as_str());
+        let labels = manifest.object.data.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
+        let labels = serde_json::from_value(labels).ok().filter(|_| known)?;
+        Some(Self { key: key(manifest)?, kind: manifest.types.kind.clone(), labels })
+    }
+
+    fn scaler(&self, service: &str) -> ZeroScaler {
+        let service = Some(service.to_owned()).filter(|service| service != self.key.name());
+        ZeroScaler {
+            metadata: ObjectMeta {
+                name: Some(self.key.name().to_owned()),
+                namespace: Some(self.key.namespace().to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec: ZeroScalerSpec {
+                target: Target { kind: self.kind.clone(), ..Target::deployment(self.key.name()) },
+                service: ServiceChoice { name: service, create: false },
+                ..ZeroScalerSpec::default()
+            },
+            status: None,
+        }
+    }
+}
+
+/// A Service that selects pods, and has an address of its own.
+struct Selecting {
+    key: RevisionKey,
+    selector: BTreeMap<String, String>,
+}
+
+impl Selecting {
+    fn of(manifest: &Manifest) -> Option<Self> {
+        if manifest.types.kind != "Service" {
+            return None;
+        }
+        let spec = manifest.object.data.get("spec").cloned()?;
+        let spec: ServiceSpec = serde_json::from_value(spec).ok()?; // What is none the API server refuses.
+        let has_address = spec.cluster_ip.as_deref() != Some("None") && spec.type_.as_deref() != Some("ExternalName");
+        let selector = spec.selector.filter(|selector| has_address && !selector.is_empty())?;
+        Some(Self { key: key(manifest)?, selector })
+    }
+
+    fn selects(&self, workload: &Workload) -> bool {
+        self.key.namespace() == workload.key.namespace()
+            && self.selector.iter().all(|(label, value)| workload.labels.get(label) == Some(value))
+    }
+}
+
+fn key(manifest: &Manifest) -> Option<RevisionKey> {
+    let meta = &manifest.object.metadata;
+    Some(RevisionKey::new(meta.namespace.as_deref().unwrap_or("default"), meta.name.as_deref()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifests::parse;
+    use super::*;
+    use kube::ResourceExt;
+
+    fn workload(kind: &str, name: &str, labels: &str, own: &str) -> String {
+        format!(
+            "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}, labels: {{{own}}}}}\nspec:\n  \
+             template: {{metadata: {{labels: {{{labels}}}}}}}\n---\n"
+        )
+    }
+
+    fn service(name: &str, spec: &str) -> String {
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n---\n")
+    }
+
+    fn made(text: &str) -> Vec<(String, String, String)> {
+        let made = scalers(&parse("f.yaml", text).expect("manifests")).into_iter();
+        made.map(|made| (made.name_any(), made.spec.target.kind.clone(), made.spec.service_name().to_owned())).collect()
+    }
+
+    fn row(name: &str, kind: &str, service: &str) -> (String, String, String) {
+        (name.into(), kind.into(), service.into())
+    }
+
+    #[test]
+    fn each_workload_that_a_service_leads_to_has_one() {
+        let text = [
+            workload("Deployment", "web", "app: web, tier: front", ""),
+            workload("StatefulSet", "db", "app: db", ""),
+            workload("Deployment", "worker", "app: worker", ""),
+            service("shop", "selector: {app: web}"),
+            service("db-headless", "selector: {app: db}, clusterIP: None"),
+            service("a-db", "selector: {app: db}"),
+            service("db", "selector: {app: db}"),
+            service("elsewhere", "type: ExternalName, externalName: example.com"),
+        ];
+        assert_eq!(made(&text.concat()), [row("web", "Deployment", "shop"), row("db", "StatefulSet", "db")]);
+    }
+
+    #[test]
+    fn a_service_that_leads_to_two_workloads_is_neither_ones() {
+        let two = workload("Deployment", "a", "app: x", "") + &workload("Deployment", "b", "app: x", "");
+        assert_eq!(made(&(two.clone() + &service("both", "selector: {app: x}"))), []);
+        let other = "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}\nspec: {selector: {app: x}}\n";
+        assert_eq!(made(&(workload("Deployment", "a", "app: x", "") + other)), [], "of another namespace");
+    }
+
+    #[test]
+    fn whoever_has_thought_of_it_is_left_alone() {
+        let plain = workload("Deployment", "a", "app: a", "") + &service("a", "selector: {app: a}");
+        assert_eq!(made(&plain), [row("a", "Deployment", "a")]);
+        for word in ["'true'", "'false'"] {
+            let own = format!("zeroscale.dev/enabled: {word}");
+            assert_eq!(made(&(plain.clone() + &workload("Deployment", "b", "app: b", &own))), [], "{word}");
+        }
+        let object = "apiVersion: zeroscale.dev/v1alpha1\nkind: ZeroScaler\nmetadata: {name: a}\n\
+                      spec: {target: {name: a}}\n";
+        assert_eq!(made(&(plain + object)), []);
+    }
+}
