@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -65,8 +66,19 @@ impl Resolve for Names {
     }
 }
 
+/// A port that is free at the addresses of three instances. Not one that the system hands out by itself: a connection to
+/// one of them takes such a port at the same address.
+fn shared_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 20_000).expect("less than 20 000");
+    let numbers = std::iter::repeat_with(|| 10_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000);
+    let free =
+        |port: &u16| (2..=4).all(|n| std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, n], *port))).is_ok());
+    numbers.take(20_000).find(free).expect("a free port")
+}
+
 impl Instance {
-    /// An instance on `ip`; port 0 takes a free one. It speaks TLS if there is anything to show.
+    /// An instance on `ip`. It speaks TLS if there is anything to show.
     async fn start(name: &str, ip: [u8; 4], port: u16, shown: Shown<'_>) -> Self {
         let (assign, ownership) = Ownership::by_hand(2);
         let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
@@ -159,8 +171,9 @@ async fn pair() -> (Instance, Instance) {
 
 /// The same, with what each of them shows.
 async fn pair_showing([first, second]: [Shown<'_>; 2]) -> (Instance, Instance) {
-    let first = Instance::start("as-0", [127, 0, 0, 2], 0, first).await;
-    let second = Instance::start("as-1", [127, 0, 0, 3], first.address.port(), second).await;
+    let port = shared_port();
+    let first = Instance::start("as-0", [127, 0, 0, 2], port, first).await;
+    let second = Instance::start("as-1", [127, 0, 0, 3], port, second).await;
     for instance in [&first, &second] {
         instance.believe(0, Some(&first));
         instance.believe(1, Some(&second));
