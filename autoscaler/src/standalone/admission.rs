@@ -1,13 +1,13 @@
 //! What standalone looks at before it scales: is the PodAutoscaler valid, is its target there, is its Service ours?
 //!
 //! Whatever is refused is refused in the status, with the field, the value and the rule, and nothing else is changed.
-//! Of an edit that breaks a rule the former version stays in force.
+//! Of an edit that breaks a rule the former version stays in force; of a ZeroScaler's also where the cluster refuses it.
 
 use super::adoption::Adoption;
 use super::cluster::{Cluster, public_service};
 use super::finalizer::{adopted_replicas, has_finalizer};
 use super::hpa::Hpa;
-use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
+use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN};
 use super::scalers::translation;
 use super::serverless::adopt::{Claimant, Standing, standing};
 use super::serverless::{backend, services};
@@ -25,6 +25,7 @@ use common::RevisionKey as Key;
 use common::annotations::{self, PortReference, Settings};
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
+use common_api::zeroscaler::conditions::ADOPTED;
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
 use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -53,10 +54,41 @@ impl Admission {
         object: &Arc<PodAutoscaler>,
         status: &PodAutoscalerStatus,
     ) -> Result<Reading, Error> {
-        let (accepted, broken) = match self.validation.accepted(key, object) {
-            Ok(accepted) => accepted,
-            Err(errors) => return Ok(invalid(errors.to_string())),
+        let Some(original) = self.validation.original(key, object) else {
+            return match self.validation.accepted(key, object) {
+                Ok((accepted, broken)) => {
+                    self.look(key, object, status, accepted, broken.map(|errors| not_ready(errors.to_string())))
+                }
+                Err(errors) => Ok(invalid(errors.to_string())),
+            };
         };
+        let newest = match self.validation.newest(key, &original) {
+            Ok(newest) => self.look(key, object, status, newest, None)?,
+            Err(errors) => invalid(errors.to_string()),
+        };
+        let Reading::Refuse(refused, afterwards) = newest else {
+            self.validation.serves(key, &original);
+            return Ok(newest);
+        };
+        if let Some(former) = self.validation.former(key, &original) {
+            let served = self.look(key, object, status, former.clone(), Some(refused.clone()))?;
+            if matches!(served, Reading::Go(_)) {
+                self.validation.keeps(key, &former);
+                return Ok(served);
+            }
+        }
+        Ok(Reading::Refuse(refused, afterwards))
+    }
+
+    /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, if that is a former one.
+    fn look(
+        &self,
+        key: &Key,
+        object: &Arc<PodAutoscaler>,
+        status: &PodAutoscalerStatus,
+        accepted: Accepted,
+        broken: Option<NotReady>,
+    ) -> Result<Reading, Error> {
         let is_scaler = accepted.original.is_some();
         // Where the user of a ZeroScaler has written what is wrong.
         let at = |field: &str, message: String| if is_scaler { format!("{field}: {message}") } else { message };
@@ -75,6 +107,12 @@ impl Admission {
         let contender = contender.map(|contender| contested(&contender, &target_key));
         if let Some(contested) = contender.clone().filter(|_| !has_finalizer(object)) {
             return Ok(Reading::Refuse(contested, Afterwards::Stay));
+        }
+        if let Some(owner) = accepted.original.as_ref().and_then(|_| self.owner_before(key, &target_key)) {
+            let (resource, name, owner) = (&target_key.resource, target_key.object.name(), owner.name());
+            let message = format!("{SCALER_ROOT}: {resource} {name:?} is scaled by ZeroScaler {owner:?} already");
+            let not_ready = NotReady { reason: TARGET_TAKEN, message, obstacle: Obstacle::Contested };
+            return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
         }
         let pods = match &target.selector {
             selector @ (Selector::Labels(_) | Selector::Expressions(_))
@@ -164,7 +202,7 @@ impl Admission {
             may_scale: served.is_some_and(|status| status.service_name == *name),
             waits_for_decision: true,
             metrics: accepted.plan.clone(),
-            broken: broken.map(|errors| not_ready(errors.to_string())).or(contender),
+            broken: broken.or(contender),
             lost_hosts: lost_hosts.collect(),
             object: accepted.object.clone(),
             parameters,
@@ -173,6 +211,38 @@ impl Admission {
             target_key,
             target,
         })))
+    }
+}
+
+impl Admission {
+    /// Another ZeroScaler that scales a target before this one may: whoever has it, else the oldest that asks for it.
+    fn owner_before(&self, key: &Key, target: &TargetKey) -> Option<Key> {
+        let naming = self.stores.naming(target);
+        if naming.iter().all(|naming| naming == key) {
+            return None;
+        }
+        let rank = |key: Key| {
+            let object = self.cluster.scalers.get(&key)?;
+            let created = object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
+            Some((!self.has(&key, &object, target), created, key))
+        };
+        let first = naming.into_iter().filter_map(rank).min()?;
+        Some(first.2).filter(|first| first != key)
+    }
+
+    /// Whether a ZeroScaler has taken a target up; a process that has seen nothing yet believes the status.
+    fn has(&self, key: &Key, object: &ZeroScaler, target: &TargetKey) -> bool {
+        let served = self.validation.served_last(key).filter(|served| served.metadata.uid == object.metadata.uid);
+        match served {
+            Some(served) => {
+                let reference = translation::autoscaler(&served).spec.scale_target_ref;
+                TargetKey::of(key.namespace(), &reference).is_ok_and(|served| served == *target)
+            }
+            None => {
+                let adopted = object.condition(ADOPTED).is_some_and(|condition| condition.status == "True");
+                adopted && object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
+            }
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) horizontals: Arc<Horizontals>,
-    scalers: Arc<Scalers>,
+    pub(crate) scalers: Arc<Scalers>,
     routes: Arc<Routes>,
 }
 

@@ -9,5 +9,9 @@ pub(crate) const SERVICE_NOT_FOUND: &str = "ServiceNotFound";
 /// A HorizontalPodAutoscaler scales the same target.
 pub(crate) const HORIZONTAL_CONFLICT: &str = "HorizontalPodAutoscaler";
 
+/// Another ZeroScaler scales the same target.
+pub(crate) const TARGET_TAKEN: &str = "TargetTaken";
+
 /// Why target or Service cannot be taken over.
-pub(crate) const NOT_ADOPTED: [&str; 4] = [SERVICE_NOT_OWNED, TARGET_NOT_FOUND, SERVICE_NOT_FOUND, HORIZONTAL_CONFLICT];
+pub(crate) const NOT_ADOPTED: [&str; 5] =
+    [SERVICE_NOT_OWNED, TARGET_NOT_FOUND, SERVICE_NOT_FOUND, HORIZONTAL_CONFLICT, TARGET_TAKEN];

@@ -12,6 +12,7 @@
 
 use super::cluster::{Cluster, public_service};
 use super::finalizer::{Finalizers, adopted_replicas, has_finalizer};
+use super::scalers::translation;
 use super::serverless::adopt::ADOPTED_BY;
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::objects::{self, Inherited};
@@ -167,7 +168,9 @@ impl Retirement {
 
     /// Step 1. False if there is nothing to restore: the target is gone, or cannot be looked at.
     async fn restore(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<bool, Error> {
-        let Ok(target_key) = TargetKey::of(key.namespace(), &object.spec.scale_target_ref) else { return Ok(false) };
+        let former = self.cluster.scalers.kept(key).map(|former| translation::autoscaler(&former));
+        let reference = former.as_ref().map_or(&object.spec, |former| &former.spec).scale_target_ref.clone();
+        let Ok(target_key) = TargetKey::of(key.namespace(), &reference) else { return Ok(false) };
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ TargetError::NotListed(_)) => return Err(error.into()),

@@ -2,6 +2,8 @@
 //!
 //! A typing error in an annotation must not keep a sleeping service from waking: of an edit that breaks a rule the last
 //! valid version stays in force. Such a version is kept packed, since it is needed only where a later one breaks a rule.
+//! Of a ZeroScaler it is the last version that was served: one whose target or Service the cluster refuses changes
+//! nothing either.
 
 use super::hpa::Hpa;
 use super::scalers::{Scalers, translation};
@@ -38,10 +40,10 @@ pub(crate) struct Validation {
     last_valid: DashMap<Key, (Option<String>, Held<PodAutoscaler>)>,
     scalers: Arc<Scalers>,
     scaler_packer: Packer<ZeroScaler>,
-    last_valid_scalers: DashMap<Key, Kept>,
+    served: DashMap<Key, Kept>,
 }
 
-/// The last valid version of a ZeroScaler.
+/// The version of a ZeroScaler that was served last.
 struct Kept {
     version: Option<String>,
     /// Beside which it was valid.
@@ -58,7 +60,7 @@ impl Validation {
             last_valid: DashMap::new(),
             scalers,
             scaler_packer: Packer::new(),
-            last_valid_scalers: DashMap::new(),
+            served: DashMap::new(),
         }
     }
 
@@ -72,8 +74,18 @@ impl Validation {
         object: &Arc<PodAutoscaler>,
     ) -> Result<(Accepted, Option<FieldErrors>), FieldErrors> {
         let config = self.config.borrow().clone();
-        if let Some(original) = self.scalers.get(key).filter(|original| original.metadata.uid == object.metadata.uid) {
-            return self.accepted_scaler(key, original, &config);
+        if let Some(original) = self.original(key, object) {
+            let kept = self.scalers.kept(key).filter(|kept| kept.metadata.uid == original.metadata.uid);
+            if let Some((former, plan)) = kept.and_then(|kept| self.scaler_plan(&kept).ok().map(|plan| (kept, plan))) {
+                return Ok((meaning(former, plan, &config), None)); // Its status says what is wrong with the newest.
+            }
+            return match self.newest(key, &original) {
+                Ok(newest) => Ok((newest, None)),
+                Err(errors) => match self.former(key, &original) {
+                    Some(former) => Ok((former, Some(errors))),
+                    None => Err(errors),
+                },
+            };
         }
         let served = if self.hpa.serves(object.annotations()) { Ok(()) } else { Err(unserved_class(object)) };
         let plan = self.hpa.plan(object.annotations());
@@ -89,39 +101,57 @@ impl Validation {
         }
     }
 
-    /// The same of a ZeroScaler.
-    fn accepted_scaler(
-        &self,
-        key: &Key,
-        original: Arc<ZeroScaler>,
-        config: &Arc<AutoscalerConfig>,
-    ) -> Result<(Accepted, Option<FieldErrors>), FieldErrors> {
+    /// The ZeroScaler that a PodAutoscaler stands for; none: a user wrote it.
+    pub(super) fn original(&self, key: &Key, object: &PodAutoscaler) -> Option<Arc<ZeroScaler>> {
+        self.scalers.get(key).filter(|original| original.metadata.uid == object.metadata.uid)
+    }
+
+    /// What a ZeroScaler asks for as it is written now.
+    ///
+    /// # Errors
+    /// It breaks a rule.
+    pub(super) fn newest(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
+        let config = self.config.borrow().clone();
         let version = &original.metadata.resource_version;
         let is_known = self
-            .last_valid_scalers
+            .served
             .get(key)
-            .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, config));
-        let checked = if is_known { Ok(()) } else { original.validate_in(config) };
-        match all_errors(checked, self.scaler_plan(&original)) {
-            Ok(((), plan)) => {
-                if !is_known {
-                    let held = self.scaler_packer.pack(original.clone());
-                    let kept = Kept { version: version.clone(), config: config.clone(), held };
-                    self.last_valid_scalers.insert(key.clone(), kept);
-                }
-                Ok((meaning(original, plan, config), None))
-            }
-            Err(errors) => {
-                let kept = self.last_valid_scalers.get(key).map(|kept| kept.held.clone());
-                let former = kept.and_then(|kept| self.scaler_packer.take_out(&kept));
-                let former = former.filter(|former| former.metadata.uid == original.metadata.uid);
-                let plan = former.as_deref().and_then(|former| self.scaler_plan(former).ok());
-                match former.zip(plan) {
-                    Some((former, plan)) => Ok((meaning(former, plan, config), Some(errors))),
-                    None => Err(errors),
-                }
-            }
+            .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, &config));
+        let checked = if is_known { Ok(()) } else { original.validate_in(&config) };
+        let ((), plan) = all_errors(checked, self.scaler_plan(original))?;
+        Ok(meaning(original.clone(), plan, &config))
+    }
+
+    /// What the version of it that was served last asks for.
+    pub(super) fn former(&self, key: &Key, original: &ZeroScaler) -> Option<Accepted> {
+        let former = self.served_last(key).filter(|former| former.metadata.uid == original.metadata.uid)?;
+        let plan = self.scaler_plan(&former).ok()?;
+        Some(meaning(former, plan, &self.config.borrow()))
+    }
+
+    /// The version of a ZeroScaler that was served last, by this process.
+    pub(super) fn served_last(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
+        let kept = self.served.get(key).map(|kept| kept.held.clone())?;
+        self.scaler_packer.take_out(&kept)
+    }
+
+    /// It is served as it is written.
+    pub(super) fn serves(&self, key: &Key, original: &Arc<ZeroScaler>) {
+        self.scalers.keep(key, None);
+        let (version, config) = (&original.metadata.resource_version, self.config.borrow().clone());
+        let is_kept = self
+            .served
+            .get(key)
+            .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, &config));
+        if !is_kept {
+            let held = self.scaler_packer.pack(original.clone());
+            self.served.insert(key.clone(), Kept { version: version.clone(), config, held });
         }
+    }
+
+    /// A former version of it stays in force.
+    pub(super) fn keeps(&self, key: &Key, former: &Accepted) {
+        self.scalers.keep(key, former.original.clone());
     }
 
     fn scaler_plan(&self, original: &ZeroScaler) -> Result<Option<Arc<Plan>>, FieldErrors> {
@@ -151,7 +181,8 @@ impl Validation {
     /// Forgets one.
     pub(crate) fn forget(&self, key: &Key) {
         self.last_valid.remove(key);
-        self.last_valid_scalers.remove(key);
+        self.served.remove(key);
+        self.scalers.keep(key, None);
     }
 }
 

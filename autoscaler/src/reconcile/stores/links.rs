@@ -22,14 +22,15 @@ struct Inner {
 }
 
 impl Links {
-    /// Takes in what a PodAutoscaler scales now; none: it has gone.
-    pub(crate) fn apply(&self, autoscaler: &Key, target: Option<TargetKey>) {
+    /// Takes in what a PodAutoscaler scales now; none: it has gone. Returns what it scales no longer.
+    pub(crate) fn apply(&self, autoscaler: &Key, target: Option<TargetKey>) -> Option<TargetKey> {
         let mut inner = self.inner.write();
         if inner.targets.get(autoscaler) == target.as_ref() {
-            return;
+            return None;
         }
-        if let Some(old) = inner.targets.remove(autoscaler) {
-            inner.unlink(autoscaler, &old);
+        let old = inner.targets.remove(autoscaler);
+        if let Some(old) = &old {
+            inner.unlink(autoscaler, old);
         }
         if let Some(target) = target {
             *inner.resources.entry(target.resource.clone()).or_default() += 1;
@@ -39,6 +40,7 @@ impl Links {
             }
             inner.targets.insert(autoscaler.clone(), target);
         }
+        old
     }
 
     /// Those that scale this target.
@@ -91,7 +93,8 @@ mod tests {
         links.apply(&b, Some(target.clone()));
         links.apply(&a, Some(target.clone()));
         assert_eq!(links.of_target(&target), vec![a.clone(), b.clone()]);
-        links.apply(&a, None);
+        assert_eq!(links.apply(&a, Some(target.clone())), None, "nothing has changed");
+        assert_eq!(links.apply(&a, None), Some(target.clone()));
         assert_eq!(links.of_target(&target), vec![b]);
     }
 

@@ -130,6 +130,11 @@ impl Stores {
         move |target| routes.told(News::Changed(target))
     }
 
+    /// Those that name a target.
+    pub(crate) fn naming(&self, target: &TargetKey) -> Vec<Key> {
+        self.routes.links.of_target(target)
+    }
+
     /// As if a watch of targets had told it.
     #[cfg(test)]
     pub(crate) fn tell_of_target(&self, news: News<'_>) {
@@ -150,18 +155,21 @@ impl Routes {
     }
 
     fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
-        match new {
+        let left = match new {
             Some(autoscaler) => {
                 self.autoscalers.write().insert(key.clone());
                 // Of an edit that cannot be used the former version stays in force, and so does its target.
-                if let Ok(target) = TargetKey::of(key.namespace(), &autoscaler.spec.scale_target_ref) {
-                    self.links.apply(key, Some(target));
-                }
+                let target = TargetKey::of(key.namespace(), &autoscaler.spec.scale_target_ref).ok();
+                target.and_then(|target| self.links.apply(key, Some(target)))
             }
             None => {
                 self.autoscalers.write().remove(key);
-                self.links.apply(key, None);
+                self.links.apply(key, None)
             }
+        };
+        // Perhaps somebody has waited for it.
+        for waiting in left.iter().flat_map(|target| self.links.of_target(target)) {
+            self.queues.autoscalers.add(waiting, Priority::Normal);
         }
         self.watches.autoscaler(key, old, new);
         self.queues.autoscalers.add(key.clone(), Priority::Normal);

@@ -262,3 +262,113 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     let message = condition(status, "Ready").2;
     assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
 }
+
+/// The condition Ready of the status that was written last.
+fn ready(asked: &[super::fixture::Asked]) -> (String, String, String) {
+    let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+    condition(&written.2, "Ready")
+}
+
+/// Goal: an edit that only the cluster can refuse changes nothing either: the version that was served stays in force, is
+/// scaled and given back, and its Service and ports stay in the status, until the mistake is mended.
+#[tokio::test]
+async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
+    let foreign = json!({"metadata": {"name": "taken", "namespace": "ns", "uid": "f", "resourceVersion": "41",
+        "annotations": {"zeroscale.dev/adopted-by": "somebody"}},
+        "spec": {"ports": [{"name": "web", "port": 80, "targetPort": 8080}], "clusterIP": "10.0.0.2"}});
+    let rows = [
+        (
+            json!({"target": {"name": "nobody"}, "service": {"name": "hello"}}),
+            "TargetNotFound",
+            "spec.target: deployments.apps \"nobody\"",
+        ),
+        (json!({"service": {"name": "nobodys"}}), "ServiceNotFound", "spec.service.name: \"nobodys\""),
+        (json!({"service": {"name": "taken"}}), "ServiceNotOwned", "spec.service.name: Service \"taken\""),
+        (json!({"ports": [{"name": "db"}]}), "Invalid", "spec.ports[0].name: \"db\""),
+    ];
+    for (spec, reason, message) in rows {
+        let mut f = Fixture::standalone();
+        f.put_scaler(asleep(json!({})));
+        f.put_service(adopted());
+        f.put_service(foreign.clone());
+        f.put_target(0);
+        f.settle().await;
+        let mut wrong = asleep(spec);
+        (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
+        f.put_scaler(wrong.clone());
+        let asked = f.settle().await;
+        let (is, why, said) = ready(&asked);
+        assert_eq!((is.as_str(), why.as_str()), ("False", reason), "{said}");
+        assert!(said.starts_with(message), "{said}");
+        let status = &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2["status"];
+        assert_eq!((&status["service"], &status["ports"][0]["name"]), (&json!("hello"), &json!("web")), "{reason}");
+        let touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
+        assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
+        f.decides(Some(1), -1);
+        let patched = expect(&format!("PATCH {SCALE}"))
+            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+        f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+        f.put_target_at(0, 401);
+        let mut leaving = wrong;
+        leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
+        leaving["metadata"]["resourceVersion"] = json!("402");
+        f.put_scaler(leaving);
+        let asked = f.settle().await;
+        assert!(lines(&asked).contains(&format!("PATCH {SCALE}").as_str()), "{reason}: {:?}", lines(&asked));
+    }
+}
+
+/// Goal: of two that name one target the one that has it keeps it, else the older one gets it; the other is told, and gets
+/// it when it is free.
+#[tokio::test]
+async fn two_that_name_one_target_do_not_share_it() {
+    let named = |name: &str, created: &str| {
+        let mut value = scaler(json!({}));
+        (value["metadata"]["name"], value["metadata"]["uid"]) = (json!(name), json!(name));
+        value["metadata"]["creationTimestamp"] = json!(created);
+        value
+    };
+    let mut f = Fixture::standalone();
+    let own = |created: &str| {
+        let mut value = scaler(json!({}));
+        value["metadata"]["creationTimestamp"] = json!(created);
+        value
+    };
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    f.put_scaler(named("older", "2022-01-01T00:00:00Z"));
+    f.put_scaler(own("2023-01-01T00:00:00Z"));
+    let asked = f.settle().await;
+    let (is, why, said) = ready(&asked);
+    assert_eq!((is.as_str(), why.as_str()), ("False", "TargetTaken"), "{said}");
+    assert_eq!(said, "spec.target: deployments.apps \"hello\" is scaled by ZeroScaler \"older\" already");
+    assert!(
+        !lines(&asked).iter().any(|line| line.starts_with("PATCH") || line.contains("/services")),
+        "{:?}",
+        lines(&asked)
+    );
+    assert_eq!(events(&asked).len(), 1);
+
+    let queue = f.cx.stores.queues().autoscalers.clone();
+    while queue.try_next().is_some() {}
+    let mut moved = named("older", "2022-01-01T00:00:00Z");
+    (moved["spec"]["target"]["name"], moved["metadata"]["resourceVersion"]) = (json!("another"), json!("11"));
+    f.put_scaler(moved);
+    let mut told = Vec::new();
+    while let Some(item) = queue.try_next() {
+        told.push(item.key().clone());
+    }
+    assert!(told.contains(&f.key), "{told:?}");
+    let asked = f.settle().await;
+    assert!(lines(&asked).contains(&format!("PATCH {ZS}").as_str()), "it is free: {:?}", lines(&asked));
+
+    // Who has it keeps it, although somebody older asks for it now.
+    f.put_scaler(named("oldest", "2021-01-01T00:00:00Z"));
+    let asked = f.settle().await;
+    assert!(
+        !lines(&asked).iter().any(|line| line.ends_with("/status")) || ready(&asked).0 == "True",
+        "{:?}",
+        ready(&asked)
+    );
+}

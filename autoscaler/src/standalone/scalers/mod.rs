@@ -51,6 +51,8 @@ pub(crate) struct Scalers {
     backends: DashMap<Key, Backend>,
     /// How the replicas of each were changed since its status was written.
     scaled: DashMap<Key, Scaled>,
+    /// Former versions that are in force, since the newest is refused.
+    kept: DashMap<Key, Arc<ZeroScaler>>,
     /// Workloads that ask for one by a label.
     pub(crate) enabled: Arc<Enabled>,
 }
@@ -65,6 +67,7 @@ impl Scalers {
             publications: WorkQueue::new(),
             backends: DashMap::new(),
             scaled: DashMap::new(),
+            kept: DashMap::new(),
             enabled: Arc::default(),
         })
     }
@@ -119,6 +122,7 @@ impl Scalers {
         self.objects.apply(key, "", None);
         self.backends.remove(key);
         self.scaled.remove(key);
+        self.kept.remove(key);
         autoscalers.apply(key, "", None);
         self.enabled.queue().add(key.clone(), Priority::Normal);
     }
@@ -131,6 +135,19 @@ impl Scalers {
         let Some(have) = have.filter(|have| have.status.as_ref() != Some(&status)) else { return };
         let version = have.resource_version().unwrap_or_default();
         autoscalers.apply(&key, &version, Some(PodAutoscaler { status: Some(status), ..PodAutoscaler::clone(&have) }));
+    }
+
+    /// Notes that a former version of one is in force; none: it is served as it is written.
+    pub(super) fn keep(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
+        match former {
+            Some(former) => drop(self.kept.insert(key.clone(), former)),
+            None => drop(self.kept.remove(key)),
+        }
+    }
+
+    /// The former version of one that is in force; none: it is served as it is written.
+    pub(super) fn kept(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
+        self.kept.get(key).map(|kept| kept.clone())
     }
 
     /// Notes how activators reach the pods of one.

@@ -117,7 +117,9 @@ impl Publisher {
     fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Option<ZeroScalerStatus> {
         let words = said.status.as_ref()?;
         let counts = self.pods.counts(key);
-        let service = self.cluster.services.get(&Key::new(key.namespace(), object.spec.service_name()));
+        let former = self.scalers.kept(key);
+        let served = former.as_deref().unwrap_or(object);
+        let service = self.cluster.services.get(&Key::new(key.namespace(), served.spec.service_name()));
         let backend = self.scalers.backend(key);
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
@@ -128,7 +130,7 @@ impl Publisher {
             pods: PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) },
             bounds: object.spec.scale.bounds(&self.config.borrow()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
-            ports: service.as_deref().map(|service| ports(service, object)).unwrap_or_default(),
+            ports: service.as_deref().map(|service| ports(service, served)).unwrap_or_default(),
             backend: backend.as_ref(),
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             now: self.writes.clock.now(),

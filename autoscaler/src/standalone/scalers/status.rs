@@ -201,3 +201,7 @@ pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus
         ..PodAutoscalerStatus::default()
     }
 }
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

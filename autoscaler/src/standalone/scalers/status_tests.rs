@@ -1,0 +1,127 @@
+//! What tools that wait for readiness make of a status.
+
+use super::*;
+use common_api::ZeroScalerSpec;
+use common_api::podautoscaler_status::Inactive;
+use serde_json::{Value, json};
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+/// What kstatus, and with it Flux, Argo CD and Helm, makes of an object whose kind it does not know.
+/// (sigs.k8s.io/cli-utils, `pkg/kstatus/status`: `checkGenericProperties`, then `checkReadyCondition`.)
+fn kstatus(object: &Value) -> &'static str {
+    let (meta, status) = (&object["metadata"], &object["status"]);
+    if !meta["deletionTimestamp"].is_null() {
+        return "Terminating";
+    }
+    if !status["observedGeneration"].is_null() && status["observedGeneration"] != meta["generation"] {
+        return "InProgress";
+    }
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let said = |kind: &str| conditions.iter().find(|c| c["type"] == kind).map(|c| c["status"] == "True");
+    match (said("Reconciling"), said("Stalled"), said("Ready")) {
+        (Some(true), _, _) => "InProgress",
+        (_, Some(true), _) => "Failed",
+        (_, _, Some(false)) => "InProgress",
+        (_, _, Some(true) | None) => "Current",
+    }
+}
+
+/// What `kubectl wait --for=condition=Ready` makes of it: a condition of an older generation does not count.
+fn is_waited_for(object: &Value) -> bool {
+    let ready = object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
+    ready.is_some_and(|ready| {
+        ready["status"] == "True"
+            && (ready["observedGeneration"].is_null()
+                || ready["observedGeneration"] == object["metadata"]["generation"])
+    })
+}
+
+/// The object of this generation, as the passes said of generation 1.
+fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerStatus)) -> Value {
+    let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
+    object.metadata.generation = Some(1);
+    let mut said = PodAutoscalerStatus::default();
+    said.begin(1, NOW);
+    said.service_name = "hello".into();
+    say(&mut said);
+    said.finish(None, 1, NOW);
+    let status = of(Inputs {
+        object: &object,
+        said: &said,
+        pods,
+        bounds: Bounds { min: 0, max: None },
+        hosts: Vec::new(),
+        ports: Vec::new(),
+        backend: None,
+        adopted: None,
+        now: NOW,
+    });
+    object.status = Some(status);
+    object.metadata.generation = Some(generation);
+    serde_json::to_value(object).expect("serialisable")
+}
+
+/// Goal: whoever waits for a ZeroScaler to be ready is content while it sleeps, wakes, is awake and falls asleep, and waits
+/// while it is wrong, or edited and not yet looked at.
+#[test]
+fn who_waits_for_it_is_content_while_it_sleeps() {
+    let pods = |ready, actual| PodCounts { ready, actual };
+    let asleep = |said: &mut PodAutoscalerStatus| {
+        said.set_scales(Some(0), 0);
+        said.mark_inactive(Inactive::NoTraffic, NOW);
+    };
+    let rows = [
+        ("asleep", object(1, pods(0, 0), asleep), "Asleep", "Current", true),
+        ("falling asleep", object(1, pods(1, 1), asleep), "FallingAsleep", "Current", true),
+        (
+            "waking",
+            object(1, pods(0, 1), |said| {
+                said.set_scales(Some(1), 0);
+                said.mark_activating(NOW);
+            }),
+            "Waking",
+            "Current",
+            true,
+        ),
+        (
+            "awake",
+            object(1, pods(1, 1), |said| {
+                said.set_scales(Some(1), 1);
+                said.mark_active(NOW);
+            }),
+            "Awake",
+            "Current",
+            true,
+        ),
+        (
+            "wrong",
+            object(1, pods(0, 0), |said| {
+                asleep(said);
+                said.manage(NOW).set(READY, condition::FALSE, "Invalid", "spec.scale.min: 7");
+            }),
+            "Asleep",
+            "InProgress",
+            false,
+        ),
+        ("born", object(1, pods(0, 0), |said| said.service_name.clear()), "", "InProgress", false),
+        (
+            "given up",
+            object(1, pods(0, 1), |said| {
+                said.set_scales(Some(0), 0);
+                said.mark_inactive(Inactive::TimedOut, NOW);
+            }),
+            "FallingAsleep",
+            "InProgress",
+            false,
+        ),
+        ("edited", object(2, pods(0, 0), asleep), "Asleep", "InProgress", false),
+    ];
+    for (name, object, state, expected, waited) in rows {
+        let found = object["status"]["state"].as_str().unwrap_or_default();
+        assert_eq!((found, kstatus(&object), is_waited_for(&object)), (state, expected, waited), "{name}: {object:#}");
+    }
+    let mut going = object(1, pods(0, 0), asleep);
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(kstatus(&going), "Terminating");
+}

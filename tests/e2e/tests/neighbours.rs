@@ -1,0 +1,307 @@
+//! ZeroScalers beside others: tools that apply manifests again, targets of other kinds, and Knative.
+
+use anyhow::Context;
+use common_api::ZeroScaler;
+use e2e::test_env::{SOON, program};
+use e2e::{Entry, Load, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use local::api::{Access, Audit};
+use local::up::UpOptions;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+fn service(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"selector": {"app": name}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
+}
+
+fn scaler(name: &str, spec: Value) -> Value {
+    let mut object = json!({"metadata": {"name": name}, "spec": {"target": {"name": name}, "scale": {"window": "6s"}}});
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        object["spec"][field] = value.clone();
+    }
+    object
+}
+
+async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
+}
+
+async fn until_gone(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())).await
+}
+
+/// Time between two applications, and for how long: `E2E_GITOPS_SECONDS` says otherwise, such as `30,300`.
+fn cycle() -> anyhow::Result<(Duration, Duration)> {
+    let said = std::env::var("E2E_GITOPS_SECONDS").unwrap_or_else(|_| "2,20".to_owned());
+    let (each, all) = said.split_once(',').context("E2E_GITOPS_SECONDS: EACH,ALL")?;
+    Ok((Duration::from_secs(each.parse()?), Duration::from_secs(all.parse()?)))
+}
+
+/// Goal: a tool that applies the manifests of a workload and its Service again and again, replicas and selector included,
+/// under load, costs no request; nobody decides that the load is gone; and what was taken over stays taken over.
+/// Method: server-side apply, forced, as Argo CD and Flux do, with load by the Service's address and by the activator.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<()> {
+    let (each, all) = cycle()?;
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let deployment = Workload::new("applied").replicas(1).env("HELLO_LATENCY_MS", 100).deployment(&program()?);
+    let params = PatchParams::apply("gitops").force();
+    let apply = async || -> anyhow::Result<()> {
+        env.api::<Deployment>().patch("applied", &params, &Patch::Apply(&deployment)).await?;
+        env.api::<Service>().patch("applied", &params, &Patch::Apply(&service("applied"))).await?;
+        Ok(())
+    };
+    apply().await?;
+    let scale = json!({"window": "6s", "load": {"concurrency": 4}});
+    env.create::<ZeroScaler>(scaler("applied", json!({"scale": scale}))).await?;
+    until_ready(&env, "applied").await?;
+    let address = env.api::<Service>().get("applied").await?.spec.and_then(|spec| spec.cluster_ip);
+    let address = SocketAddr::new(address.context("an address")?.parse()?, 80);
+    let by_service = Load::new(address, format!("applied.{}", env.namespace));
+    let stop = CancellationToken::new();
+    let loads = [by_service, env.load(Entry::Activator, "applied")].map(|load| {
+        let stop = stop.clone();
+        tokio::spawn(async move { load.steady(3, "/", stop).await })
+    });
+    // Six requests at once, not three for a pod.
+    env.until(SOON, "two pods, and a status that says so", async || {
+        let desired = env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired);
+        Ok(env.ready_pods("applied").await? >= 2 && desired >= Some(2))
+    })
+    .await?;
+
+    let (begun, mut next, mut applied) = (Instant::now(), Instant::now(), 0);
+    let mut decided = BTreeSet::new();
+    while begun.elapsed() < all {
+        if Instant::now() >= next {
+            apply().await?;
+            (next, applied) = (next + each, applied + 1);
+        }
+        decided.extend(env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired));
+        assert!(env.replicas("applied").await? >= 1, "put to sleep under load");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stop.cancel();
+    for load in loads {
+        let outcome = load.await?;
+        eprintln!("{} answered, {} lost, p99 {:?}", outcome.ok, outcome.failures(), outcome.quantile(0.99));
+        outcome.none_lost()?;
+    }
+    eprintln!("{applied} times applied; decided on {decided:?} pods");
+    assert!(decided.iter().all(|pods| (2..=6).contains(pods)), "{decided:?}");
+    env.until(SOON, "the Service to be taken over again", async || {
+        let selector = env.api::<Service>().get("applied").await?.spec.and_then(|spec| spec.selector);
+        Ok(selector.is_none_or(|selector| selector.is_empty()))
+    })
+    .await?;
+    env.until_asleep("applied").await?;
+    assert_eq!(env.load(Entry::Activator, "applied").get("/").await?.status, 200);
+    env.api::<ZeroScaler>().delete("applied", &DeleteParams::default()).await?;
+    until_gone(&env, "applied").await?;
+    let given = env.api::<Service>().get("applied").await?;
+    assert_eq!(given.spec.and_then(|spec| spec.selector), Some([("app".into(), "applied".into())].into()));
+    env.end().await;
+    Ok(())
+}
+
+/// A kind with the shape of Argo's Rollouts.
+fn rollouts() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "metadata": {"name": "rollouts.argoproj.io"},
+        "spec": {
+            "group": "argoproj.io", "scope": "Namespaced",
+            "names": {"kind": "Rollout", "listKind": "RolloutList", "plural": "rollouts", "singular": "rollout"},
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": {
+                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.HPAReplicas",
+                    "labelSelectorPath": ".status.selector",
+                }},
+            }],
+        },
+    })
+}
+
+/// Does what the controller of such objects does, by a ReplicaSet, until the test ends.
+fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> JoinHandle<anyhow::Result<()>> {
+    let (sets, name) = (env.api::<ReplicaSet>(), name.to_owned());
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let Some(object) = api.get_opt(&name).await? else { continue };
+            let wanted = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
+            let patch = Patch::Merge(json!({"spec": {"replicas": wanted}}));
+            match sets.get_opt(&name).await?.and_then(|set| set.spec?.replicas) {
+                None => {
+                    let spec = json!({"replicas": wanted, "selector": pods["selector"], "template": pods["template"]});
+                    let set = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
+                    sets.create(&PostParams::default(), &set).await?;
+                }
+                Some(have) if i64::from(have) != wanted => {
+                    sets.patch(&name, &PatchParams::default(), &patch).await?;
+                }
+                Some(_) => {}
+            }
+            if object.types.is_some_and(|types| types.kind == "Rollout") && object.data["status"].is_null() {
+                let status =
+                    Patch::Merge(json!({"status": {"selector": format!("app={name}"), "HPAReplicas": wanted}}));
+                api.patch_status(&name, &PatchParams::default(), &status).await?;
+            }
+        }
+    })
+}
+
+/// Applies the role that lets the autoscaler scale Rollouts, as it is shipped.
+async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
+    let roles = include_str!("../../../deploy/kubernetes/argo-rollouts/roles.yaml");
+    let params = PatchParams::apply("test").force();
+    for document in serde_yaml_ng::Deserializer::from_str(roles) {
+        let object = Value::deserialize(document)?;
+        let name = object["metadata"]["name"].as_str().context("a name")?.to_owned();
+        if object["kind"] == "ClusterRole" {
+            let api: Api<ClusterRole> = Api::all(env.client.clone());
+            api.patch(&name, &params, &Patch::Apply(&object)).await?;
+        } else {
+            let api: Api<ClusterRoleBinding> = Api::all(env.client.clone());
+            api.patch(&name, &params, &Patch::Apply(&object)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Goal: StatefulSets, and kinds that we have never heard of, sleep, wake and are given back like Deployments: one with
+/// a pod template, and one whose status alone says which pods are its own. Without the right to see them, that is said.
+/// Method: the test plays their controllers.
+#[tokio::test(flavor = "multi_thread")]
+async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(env.client.clone());
+    let params = PatchParams::apply("test").force();
+    let mut definition = rollouts();
+    (definition["apiVersion"], definition["kind"]) =
+        (json!("apiextensions.k8s.io/v1"), json!("CustomResourceDefinition"));
+    definitions.patch("rollouts.argoproj.io", &params, &Patch::Apply(&definition)).await?;
+    // A real API server has a controller for StatefulSets.
+    let has_controllers = std::env::var_os("E2E_KUBECONFIG").is_some();
+    let rows = [
+        ("rolled", "argoproj.io", "v1alpha1", "Rollout", true),
+        ("elsewhere", "argoproj.io", "v1alpha1", "Rollout", false),
+        ("stateful", "apps", "v1", "StatefulSet", true),
+    ];
+    for (name, group, version, kind, has_template) in rows {
+        let types = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(env.client.clone(), &env.namespace, &types);
+        let pods = Workload::new(name).deployment(&program()?)["spec"].clone();
+        let spec = match has_template {
+            true => pods.clone(),
+            false => {
+                json!({"replicas": 0, "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}})
+            }
+        };
+        let mut object =
+            json!({"apiVersion": types.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+        if kind == "StatefulSet" {
+            object["spec"]["serviceName"] = json!(name);
+        }
+        env.until(SOON, "the kind to be served", async || {
+            match api.create(&PostParams::default(), &serde_json::from_value(object.clone())?).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+                created => Ok(created.map(|_| true)?),
+            }
+        })
+        .await?;
+        let control = (kind == "Rollout" || !has_controllers).then(|| control(&env, api.clone(), name, pods));
+        env.create::<Service>(service(name)).await?;
+        let target = json!({"apiVersion": types.api_version, "kind": kind, "name": name});
+        env.create::<ZeroScaler>(scaler(name, json!({"target": target}))).await?;
+        if name == "rolled" {
+            env.until(SOON, "the missing right to be named", async || {
+                let object = env.api::<ZeroScaler>().get(name).await?;
+                let told = object.condition("Ready").map(|ready| (ready.reason.clone(), ready.message.clone()));
+                let named =
+                    |message: &str| message.starts_with("spec.target: rollouts.argoproj.io of argoproj.io/v1alpha1");
+                Ok(told.is_some_and(|(reason, message)| reason == "TargetNotFound" && named(&message)))
+            })
+            .await?;
+            allow_rollouts(&env).await?;
+        }
+        env.until(e2e::test_env::ASLEEP, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready()))
+            .await?;
+        let load = env.load(Entry::Activator, name);
+        let replicas = async || -> anyhow::Result<i64> {
+            api.get(name).await?.data["spec"]["replicas"].as_i64().context("replicas")
+        };
+        for turn in ["woken", "woken again"] {
+            assert_eq!(load.get("/").await?.status, 200, "{kind} {name}: {turn}");
+            env.until(e2e::test_env::ASLEEP, "no replicas and no pods", async || {
+                Ok(replicas().await? == 0 && env.pods(name).await?.is_empty())
+            })
+            .await?;
+        }
+        env.api::<ZeroScaler>().delete(name, &DeleteParams::default()).await?;
+        until_gone(&env, name).await?;
+        assert_eq!(replicas().await?, 1, "{kind} {name}: given back");
+        if let Some(control) = control {
+            assert!(!control.is_finished(), "{:?}", control.await);
+            control.abort();
+        }
+        api.delete(name, &DeleteParams::default()).await?;
+    }
+    definitions.delete("rollouts.argoproj.io", &DeleteParams::default()).await?;
+    env.end().await;
+    Ok(())
+}
+
+/// What our accounts asked of Knative's groups: verb and resource.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<BTreeSet<(String, String)>>>);
+
+impl Asked {
+    fn audit(&self) -> Audit {
+        let asked = self.0.clone();
+        Audit::new(move |user, Access { verb, group, resource, .. }, _| {
+            let is_ours = [":autoscaler", ":activator"].iter().any(|account| user.ends_with(account));
+            if is_ours && group.ends_with("knative.dev") {
+                asked.lock().expect("a set").insert((verb.clone(), format!("{resource}.{group}")));
+            }
+        })
+    }
+}
+
+/// Goal: in the life of a ZeroScaler nothing is written to Knative's groups, and nothing of Knative Serving's own is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_knatives_is_touched() -> anyhow::Result<()> {
+    let asked = Asked::default();
+    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(asked.audit()), ..UpOptions::default() }).await?;
+    env.create::<Deployment>(Workload::new("plain").deployment(&program()?)).await?;
+    env.create::<Service>(service("plain")).await?;
+    env.create::<ZeroScaler>(scaler("plain", json!({}))).await?;
+    until_ready(&env, "plain").await?;
+    assert_eq!(env.load(Entry::Activator, "plain").get("/").await?.status, 200);
+    env.until_asleep("plain").await?;
+    env.api::<ZeroScaler>().delete("plain", &DeleteParams::default()).await?;
+    until_gone(&env, "plain").await?;
+    let asked = asked.0.lock().expect("a set").clone();
+    // PodAutoscalers, ServerlessServices and Metrics of users, as long as standalone serves them beside ZeroScalers.
+    let is_read = |verb: &str| ["list", "watch"].contains(&verb);
+    let touched: Vec<_> =
+        asked.iter().filter(|(verb, what)| !is_read(verb) || !what.ends_with(".internal.knative.dev")).collect();
+    assert!(touched.is_empty(), "{touched:?}");
+    env.end().await;
+    Ok(())
+}
