@@ -17,10 +17,12 @@ use super::claims::{Claims, Named};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::hpa::Hpa;
+use super::policies::Policies;
 use super::scalers::Scalers;
 use super::serverless::adopt::OWNER_KINDS;
 use super::serverless::slices::SERVICE_NAME;
 use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::Labels;
 use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
 use common::annotations::Settings;
@@ -47,6 +49,7 @@ pub(crate) struct Cluster {
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) horizontals: Arc<Horizontals>,
+    policies: Arc<Policies>,
     pub(crate) scalers: Arc<Scalers>,
     routes: Arc<Routes>,
 }
@@ -92,6 +95,7 @@ impl Cluster {
             slices: Arc::new(Store::packing(move |key, old, new| e.slice(key, old, new))),
             hosts,
             horizontals: Arc::default(),
+            policies: Arc::default(),
             scalers,
             routes,
         }
@@ -106,6 +110,23 @@ impl Cluster {
     pub(crate) fn slices_of(&self, service: &Key) -> Vec<Arc<EndpointSlice>> {
         let keys = self.routes.slices.read().get(service).cloned().unwrap_or_default();
         keys.iter().filter_map(|key| self.slices.get(key)).collect()
+    }
+
+    /// Why the activators certainly cannot reach pods of a namespace that have these labels; none: nothing is known to
+    /// keep them out.
+    pub(crate) fn unreachable(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
+        self.policies.missing(namespace, pods, self.routes.activators.namespace())
+    }
+
+    /// As if the watch of NetworkPolicies had told it.
+    #[cfg(test)]
+    pub(crate) fn put_policy(
+        &self,
+        namespace: &str,
+        name: &str,
+        spec: k8s_openapi::api::networking::v1::NetworkPolicySpec,
+    ) {
+        self.policies.apply(namespace, name, Some(spec));
     }
 
     /// Slices of `activator-service`.
@@ -123,6 +144,8 @@ impl Watches for Cluster {
     ) -> BoxFuture<'a, ()> {
         self.scalers.follow(stores, client, shutdown);
         self.horizontals.follow(client, shutdown, stores.concern());
+        let scalers = self.scalers.clone();
+        self.policies.follow(client, shutdown, move |namespace| scalers.look_in(namespace));
         self.services.spawn(Api::all(client.clone()), shutdown);
         self.slices.spawn(Api::all(client.clone()), shutdown);
         self.hosts.follow(client, shutdown);

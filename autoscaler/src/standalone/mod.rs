@@ -16,6 +16,7 @@ mod hosts;
 mod hpa;
 pub(crate) mod ledger;
 pub(crate) mod lifecycle;
+mod policies;
 pub(crate) mod reasons;
 mod retire;
 pub(crate) mod scalers;

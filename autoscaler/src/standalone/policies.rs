@@ -61,7 +61,7 @@ impl Policies {
     }
 
     /// Takes in one as it is now; none: it is gone.
-    fn apply(&self, namespace: &str, name: &str, spec: Option<NetworkPolicySpec>) {
+    pub(super) fn apply(&self, namespace: &str, name: &str, spec: Option<NetworkPolicySpec>) {
         let mut all = self.by_namespace.write();
         match spec.filter(is_about_ingress) {
             Some(spec) => {

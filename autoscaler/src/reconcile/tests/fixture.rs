@@ -525,6 +525,11 @@ impl Fixture {
         self.cx.cluster().services.apply(&key, "40", Some(object));
     }
 
+    /// A NetworkPolicy of the namespace `ns`.
+    pub(super) fn put_policy(&self, name: &str, spec: Value) {
+        self.cx.cluster().put_policy("ns", name, serde_json::from_value(spec).expect("a policy"));
+    }
+
     /// A namespace, with its annotation.
     pub(super) fn put_namespace(&self, name: &str, hosts: Option<&str>) {
         let store = &self.cx.cluster().hosts.namespaces;

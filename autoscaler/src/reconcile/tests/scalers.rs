@@ -2,6 +2,7 @@
 
 use super::fixture::{Fixture, ago, condition, expect};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const ZS: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/hello";
 const SERVICES: &str = "/api/v1/namespaces/ns/services";
@@ -161,6 +162,14 @@ async fn a_new_process_gives_back_what_a_former_one_took() {
     assert!(f.cx.stores.serverless.get(&f.key).is_none() && f.cx.stores.metrics.get(&f.key).is_none());
 }
 
+/// What is written until nothing is left to do, nor to wait for.
+async fn settled(f: &mut Fixture) -> Vec<super::fixture::Asked> {
+    let mut asked = f.settle().await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    asked.extend(f.settle().await);
+    asked
+}
+
 /// The events among what was asked for: reason and message.
 fn events(asked: &[super::fixture::Asked]) -> Vec<(String, String)> {
     let events = asked.iter().filter(|(_, line, _)| line == "POST /api/v1/namespaces/ns/events");
@@ -205,7 +214,7 @@ async fn what_is_new_is_said_once_and_before_the_status() {
 
 /// Goal: a Service that cannot carry traffic to activators is refused with field, value and rule, and nothing of it or of
 /// the target is touched; so are a port that it does not have and a target without a selector.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     let edited = |pointer: &str, to: Value| {
         let mut value = service();
@@ -243,7 +252,7 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
         f.put_scaler(scaler(spec.clone()));
         f.put_service(service);
         f.put_target(2);
-        let asked = f.settle().await;
+        let asked = settled(&mut f).await;
         let (_, _, status) = asked.iter().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
         let (ready, why, message) = condition(status, "Ready");
         assert_eq!((ready.as_str(), why.as_str()), ("False", reason), "{message}");
@@ -257,7 +266,7 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     f.put_service(service());
     f.put_target(1);
     f.remove_target();
-    let asked = f.settle().await;
+    let asked = settled(&mut f).await;
     let (_, _, status) = asked.iter().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
     let message = condition(status, "Ready").2;
     assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
@@ -271,7 +280,7 @@ fn ready(asked: &[super::fixture::Asked]) -> (String, String, String) {
 
 /// Goal: an edit that only the cluster can refuse changes nothing either: the version that was served stays in force, is
 /// scaled and given back, and its Service and ports stay in the status, until the mistake is mended.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
     let foreign = json!({"metadata": {"name": "taken", "namespace": "ns", "uid": "f", "resourceVersion": "41",
         "annotations": {"zeroscale.dev/adopted-by": "somebody"}},
@@ -292,17 +301,18 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         f.put_service(adopted());
         f.put_service(foreign.clone());
         f.put_target(0);
-        f.settle().await;
+        settled(&mut f).await;
         let mut wrong = asleep(spec);
         (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
         f.put_scaler(wrong.clone());
-        let asked = f.settle().await;
+        let asked = settled(&mut f).await;
         let (is, why, said) = ready(&asked);
         assert_eq!((is.as_str(), why.as_str()), ("False", reason), "{said}");
         assert!(said.starts_with(message), "{said}");
         let status = &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2["status"];
         assert_eq!((&status["service"], &status["ports"][0]["name"]), (&json!("hello"), &json!("web")), "{reason}");
-        let touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
+        let mut touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
+        touched.dedup(); // The answer to the first is no newer than the edit.
         assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
         f.decides(Some(1), -1);
         let patched = expect(&format!("PATCH {SCALE}"))
@@ -313,7 +323,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
         leaving["metadata"]["resourceVersion"] = json!("402");
         f.put_scaler(leaving);
-        let asked = f.settle().await;
+        let asked = settled(&mut f).await;
         assert!(lines(&asked).contains(&format!("PATCH {SCALE}").as_str()), "{reason}: {:?}", lines(&asked));
     }
 }
@@ -371,4 +381,48 @@ async fn two_that_name_one_target_do_not_share_it() {
         "{:?}",
         ready(&asked)
     );
+}
+
+/// Goal: a namespace that lets no activator in is told so in Ready, with the rule that is missing, and in one event; what is
+/// served stays Ready, since nobody knows whether the cluster heeds policies.
+#[tokio::test]
+async fn a_policy_that_lets_no_activator_in_is_named() {
+    let mut f = Fixture::standalone();
+    f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    let asked = f.settle().await;
+    let (is, _, message) = ready(&asked);
+    assert_eq!(is, "True");
+    let rule = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}, podSelector: {matchLabels: {app: activator}}}";
+    assert!(message.starts_with("NetworkPolicy \"deny\"") && message.contains(rule), "{message}");
+    let told: Vec<_> = events(&asked).into_iter().map(|(reason, _)| reason).collect();
+    assert_eq!(told, ["NetworkPolicy", "Adopted"]);
+}
+
+/// Goal: a host of another namespace is not had, which is told with the host and the rule, and all else is served.
+#[tokio::test]
+async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
+    let mut f = Fixture::standalone();
+    f.put_namespace("ns", None);
+    f.put_namespace("other", None);
+    f.hosts_listed();
+    f.put_scaler(scaler(json!({"hosts": ["hello.other", "hello.other.svc.cluster.local"]})));
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    let ledger = common::RevisionKey::new("system", "hosts");
+    f.play(vec![], async |cx, _| cx.ledger().reconcile(&ledger).await).await.expect("nobody gets anything");
+    let asked = f.settle().await;
+    let (is, why, message) = ready(&asked);
+    assert_eq!((is.as_str(), why.as_str()), ("False", "HostRefused"), "{message}");
+    assert!(
+        message.contains("hello.other cannot be had") && message.contains("hello.other.svc.cluster.local"),
+        "{message}"
+    );
+    let status = &asked.last().expect("a status").2;
+    assert_eq!(condition(status, "HostsOwned").0, "False");
+    assert_eq!((&status["status"]["service"], condition(status, "Adopted").0.as_str()), (&json!("hello"), "True"));
 }

@@ -10,6 +10,7 @@
 //! | that of the condition, such as `Invalid`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned or MetricsMeasured becomes False, or is False for another reason, or an edit is wrong in another way |
 //! | `Adopted` | target and Service have been taken over |
 //! | `WakeFailed` | the pods crash-loop: requests that wait for them are answered so |
+//! | `NetworkPolicy` | Ready begins to warn of one that lets no activator through to the pods |
 //! | `Scaled` | replicas were changed, once for a whole way |
 //!
 //! Not here: `ReplicasContested`, which is said as soon as it is so, once for each conflict.
@@ -51,6 +52,13 @@ pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Optio
                 news.push(said);
             }
         }
+    }
+    let warns = |conditions: &[Condition]| {
+        let ready = find(conditions, READY).filter(|ready| ready.status == "True" && !ready.message.is_empty());
+        ready.map(|ready| ready.message.clone())
+    };
+    if let Some(why) = warns(&status.conditions).filter(|_| warns(&before.conditions).is_none()) {
+        news.push(warning("NetworkPolicy", why));
     }
     let holds = |status: &ZeroScalerStatus| find(&status.conditions, ADOPTED).is_some_and(|c| c.status == "True");
     if holds(status) && !holds(&before) {

@@ -77,6 +77,13 @@ impl Scalers {
         self.publications.clone()
     }
 
+    /// Looks at the statuses of a namespace again.
+    pub(super) fn look_in(&self, namespace: &str) {
+        for key in self.objects.keys().into_iter().filter(|key| key.namespace() == namespace) {
+            self.publications.add(key, Priority::Slow);
+        }
+    }
+
     /// Whether there is one of this name.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.objects.holds(key)

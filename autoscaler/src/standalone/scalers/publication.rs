@@ -9,11 +9,15 @@
 
 use super::super::cluster::Cluster;
 use super::super::finalizer::ADOPTED_REPLICAS;
+use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use super::super::serverless::adopt::{self, ADOPTED_BY};
 use super::keeper::COMPONENT;
-use super::{Scalers, events, status};
+use super::{Scalers, events, status, translation};
 use crate::reconcile::error::Error;
 use crate::reconcile::parts::Parts;
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::facts::Selector;
+use crate::reconcile::stores::target_key::TargetKey;
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use common::RevisionKey as Key;
@@ -22,7 +26,7 @@ use common::write_rate::WriteClass;
 use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, READY, find};
 use common_api::zeroscaler::{Adopted, AdoptedService, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscaler, ZeroScaler};
-use common_controller::{Store, WriteError, status as statuses};
+use common_controller::{WriteError, status as statuses};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
@@ -38,10 +42,13 @@ const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
 /// What is said within this time of each other is one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
 
+/// Reasons that may be gone with the next event.
+const MISSING: [&str; 2] = [TARGET_NOT_FOUND, SERVICE_NOT_FOUND];
+
 /// Writes them.
 pub(crate) struct Publisher {
     scalers: Arc<Scalers>,
-    autoscalers: Arc<Store<PodAutoscaler>>,
+    stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
     writes: Writes,
@@ -54,7 +61,7 @@ impl Publisher {
     pub(crate) fn new(parts: &Parts, scalers: Arc<Scalers>, cluster: Arc<Cluster>) -> Self {
         Self {
             scalers,
-            autoscalers: parts.stores.autoscalers.clone(),
+            stores: parts.stores.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
             writes: parts.writes.clone(),
@@ -68,7 +75,7 @@ impl Publisher {
     /// # Errors
     /// The API server's.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let found = self.scalers.get(key).zip(self.autoscalers.get(key));
+        let found = self.scalers.get(key).zip(self.stores.autoscalers.get(key));
         let led =
             found.filter(|(object, said)| object.metadata.uid == said.metadata.uid && self.writes.leadership.owns(key));
         let Some((object, said)) = led else {
@@ -132,9 +139,23 @@ impl Publisher {
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: service.as_deref().map(|service| ports(service, served)).unwrap_or_default(),
             backend: backend.as_ref(),
+            unreachable: self.unreachable(key, served).as_deref(),
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             now: self.writes.clock.now(),
         }))
+    }
+}
+
+impl Publisher {
+    /// Why the activators cannot reach its pods, if that is known.
+    fn unreachable(&self, key: &Key, served: &ZeroScaler) -> Option<String> {
+        let reference = translation::autoscaler(served).spec.scale_target_ref;
+        let target = TargetKey::of(key.namespace(), &reference).ok().and_then(|key| self.stores.targets.get(&key).ok());
+        let labels = target.as_ref().and_then(|target| match &target.selector {
+            Selector::Labels(labels) => Some(labels),
+            Selector::Expressions(_) | Selector::Missing => None,
+        });
+        self.cluster.unreachable(key.namespace(), labels)
     }
 }
 
@@ -170,6 +191,11 @@ fn ports(service: &Service, object: &ZeroScaler) -> Vec<PortStatus> {
 
 /// How long what is `wanted` may wait, where `written` was written last.
 fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Duration {
+    // Of objects that are applied together one may be seen before the other.
+    let missing = find(&wanted.conditions, READY).filter(|ready| MISSING.contains(&ready.reason.as_str()));
+    if missing.is_some_and(|ready| ready.status == "False") {
+        return MERGED_WITHIN;
+    }
     let Some(written) = written else { return Duration::ZERO };
     let status = |status: &ZeroScalerStatus, type_: &str| {
         find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
@@ -231,5 +257,8 @@ mod tests {
         let invalid = Said { status: ConditionStatus::False, reason: "Invalid", message: "spec.scale.min" };
         set(&mut refused.conditions, READY, invalid, Some(1), Timestamp::from_secs(1));
         assert_eq!(patience(Some(&asleep), &refused), Duration::ZERO, "a refusal");
+        let missing = Said { status: ConditionStatus::False, reason: SERVICE_NOT_FOUND, message: "" };
+        set(&mut refused.conditions, READY, missing, Some(1), Timestamp::from_secs(1));
+        assert_eq!(patience(None, &refused), MERGED_WITHIN, "it may be on its way");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | condition | True | False | Unknown |
 //! |---|---|---|---|
-//! | Ready | configured and served, asleep or awake | refused; a host leads elsewhere; it cannot be woken | its Service is not served yet |
+//! | Ready | configured and served, asleep or awake; a message warns of what may be in the way | refused; a host leads elsewhere; it cannot be woken | its Service is not served yet |
 //! | Active | awake | asleep | on the way |
 //! | Adopted | target and Service are taken over | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
@@ -52,6 +52,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) ports: Vec<PortStatus>,
     /// How activators reach its pods, if that is known.
     pub(crate) backend: Option<&'a Backend>,
+    /// Why the activators cannot reach its pods, if that is known.
+    pub(crate) unreachable: Option<&'a str>,
     /// What was found.
     pub(crate) adopted: Option<Adopted>,
     /// Now.
@@ -60,7 +62,7 @@ pub(crate) struct Inputs<'a> {
 
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
-    let Inputs { object, said, pods, bounds, hosts, ports, backend, adopted, now } = inputs;
+    let Inputs { object, said, pods, bounds, hosts, ports, backend, unreachable, adopted, now } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
@@ -69,7 +71,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         Some(said) => written::set(&mut conditions, type_, said, generation, now),
         None => written::clear(&mut conditions, type_),
     };
-    set(written::READY, Some(ready(said)));
+    set(written::READY, Some(ready(said, unreachable)));
     set(written::ACTIVE, Some(active(said)));
     set(written::ADOPTED, Some(taken(said)));
     let hosts_owned = || notice(said.condition(HOSTS_OWNED), OWNED);
@@ -116,7 +118,7 @@ fn refused(said: &PodAutoscalerStatus) -> Option<&Condition> {
     (!sleeps).then_some(ready)
 }
 
-fn ready(said: &PodAutoscalerStatus) -> Said<'_> {
+fn ready<'a>(said: &'a PodAutoscalerStatus, unreachable: Option<&'a str>) -> Said<'a> {
     let timed_out = said.condition(ACTIVE).filter(|active| active.is_false() && active.reason == TIMED_OUT);
     let wrong = refused(said)
         .or_else(|| said.condition(HOSTS_OWNED).filter(|c| c.is_false()))
@@ -127,7 +129,7 @@ fn ready(said: &PodAutoscalerStatus) -> Said<'_> {
         None if said.service_name.is_empty() => {
             says(ConditionStatus::Unknown, PENDING, "its Service is not served yet")
         }
-        None => says(ConditionStatus::True, SERVED, ""),
+        None => says(ConditionStatus::True, SERVED, unreachable.unwrap_or_default()),
     }
 }
 

@@ -54,6 +54,7 @@ fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerS
         hosts: Vec::new(),
         ports: Vec::new(),
         backend: None,
+        unreachable: None,
         adopted: None,
         now: NOW,
     });
