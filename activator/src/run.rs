@@ -17,7 +17,7 @@ use crate::layers::connect::Connections;
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
-use crate::layers::probe::{Probe, is_probe};
+use crate::layers::probe::{Probe, is_probe, is_probe_beside_ports};
 use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
@@ -209,6 +209,7 @@ async fn begin(
     let disconnects = Disconnects::start(infrastructure.clone());
     let ClientOptions { keepalive, crowd } = options.clients;
     let input = HeldBytes::new(options.memory_limit.map(|limit| limit / INPUT_PART));
+    let is_probe = if front_end.has_ports() { is_probe_beside_ports } else { is_probe };
     let server = Server::new(ErrorResponder::new(front_end, metrics.refused()), trust, disconnects)
         .bounded(keepalive, crowd, infrastructure.clone())
         .reserving(ProbeReserve { places: PROBES_AT_ONCE, is_probe })

@@ -110,7 +110,7 @@ impl Shared {
 
     /// The answer on a workload's own port, if the headers ask for an activator there.
     fn on_port(&self, fields: &HeaderMap, port: &WorkloadPort) -> Option<Response<Full<Bytes>>> {
-        fields.get(NETWORK_PROBE).filter(|value| *value == headers::ACTIVATOR_VALUE)?;
+        asks_for_proof(fields).then_some(())?;
         let proof = self.registry.proof(port).and_then(|proof| HeaderValue::try_from(proof).ok());
         Some(match proof {
             Some(proof) => {
@@ -123,9 +123,22 @@ impl Shared {
     }
 }
 
-/// Whether a request with these headers is answered here.
-pub(crate) fn is_probe(fields: &HeaderMap) -> bool {
+/// Whether a request with these headers is answered here where workloads have no ports of their own.
+pub(crate) fn is_probe(fields: &HeaderMap, _own_port: bool) -> bool {
     !matches!(kind(fields), Incoming::Traffic)
+}
+
+/// Whether it is where they have, on a workload's `own_port` or on a shared one.
+pub(crate) fn is_probe_beside_ports(fields: &HeaderMap, own_port: bool) -> bool {
+    match own_port {
+        true => asks_for_proof(fields),
+        false => fields.contains_key(PORTS_QUESTION) || is_probe(fields, own_port),
+    }
+}
+
+/// Whether whoever asks wants to know whose a workload's port is.
+fn asks_for_proof(fields: &HeaderMap) -> bool {
+    fields.get(NETWORK_PROBE).is_some_and(|value| *value == headers::ACTIVATOR_VALUE)
 }
 
 /// Who asks.

@@ -212,3 +212,46 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     rig.settled().await;
     assert!(!bound(&rig, "all").await.has(FIRST + 3, "u-a"));
 }
+
+/// Goal: while clients have all connections, whoever proves a port gets its answer on the port, as does who asks what is
+/// bound on a shared one; a workload's traffic is turned away there, also what is a probe on a shared port, and so is all
+/// that comes to a port for TCP.
+#[tokio::test]
+async fn without_room_a_port_still_says_whose_it_is() {
+    let ip = own_address().ip();
+    let rig = Rig::start_with(|options| {
+        options.http1 = SocketAddr::new(ip, 0);
+        options.clients.crowd.connections = 2;
+    })
+    .await;
+    let (auto, tcp) = (id("http", 80), id("tcp", 90));
+    let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
+    let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
+    let spec = Spec { uid: "u-app".to_owned(), ports, ..Spec::standalone("ns", backend("app")) };
+    rig.tell(Event::Revision(Box::new(spec))).await;
+    ledger(&rig, &[(FIRST, "app", auto, State::Held), (FIRST + 1, "app", tcp, State::Held)]).await;
+    let address = SocketAddr::new(ip, FIRST);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = patient(TcpStream::connect(address)).await.expect("bound");
+        write(&mut client, "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        held.push(client);
+    }
+    rig.until(|load| load.queued == 2).await;
+    let said = async |number: u16, head: &str| {
+        let mut client = patient(TcpStream::connect(SocketAddr::new(ip, number))).await.expect("bound");
+        write(&mut client, &format!("GET / HTTP/1.1\r\nhost: h\r\n{head}\r\n")).await;
+        read_to_end(&mut client).await
+    };
+    let proof = "k-network-probe: activator\r\n";
+    let answer = said(FIRST, proof).await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.to_lowercase().contains(HEADER), "{answer}");
+    assert_eq!(bound(&rig, "all").await.ports.len(), 2);
+    for traffic in ["", "user-agent: kube-probe/1.34\r\n", "zeroscale-ports: all\r\n"] {
+        let answer = said(FIRST, traffic).await;
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("max-connections"), "{traffic:?}: {answer}");
+    }
+    assert_eq!(said(FIRST + 1, proof).await, "");
+    rig.until(|load| load.queued == 2).await;
+    drop(held);
+}

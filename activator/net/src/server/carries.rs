@@ -47,12 +47,31 @@ impl<R: Clone> Server<R> {
         self.connections.accepts();
         let accepting = ports.clone().accept(
             move |Accepted { stream, address, port }| match server.connections.open() >= server.room {
-                true => server.connections.refuse(),
+                true => server.serve_proofs(stream, address, &carries(&port), port, chain.clone()),
                 false => server.serve(stream, address, carries(&port), port, chain.clone()),
             },
             self.closing.clone(),
         );
         self.tasks.spawn(accepting);
+    }
+
+    /// Serves a connection for which there is no room, as far as it asks for the port itself.
+    fn serve_proofs<S: Chain, C>(
+        &self,
+        stream: StdStream,
+        address: SocketAddr,
+        carries: &Carries<C>,
+        port: PortIdentity,
+        chain: S,
+    ) where
+        R: ErrorResponder<S::Error>,
+    {
+        match (carries, TcpStream::from_std(stream)) {
+            (Carries::Http | Carries::Auto { .. }, Ok(stream)) => {
+                self.serve_probes(stream, address, None, Some(port), chain);
+            }
+            (Carries::Tcp { .. }, _) | (_, Err(_)) => self.connections.refuse(),
+        }
     }
 
     /// Serves a connection that was accepted and does not block.

@@ -186,7 +186,7 @@ impl<R: Clone> Server<R> {
                 };
                 match accepted {
                     Ok((stream, address)) if server.connections.open() >= server.room => {
-                        server.serve_probes(stream, address, tls.clone(), chain.clone());
+                        server.serve_probes(stream, address, tls.clone(), None, chain.clone());
                     }
                     Ok((stream, address)) => match stream.into_std() {
                         Ok(stream) => server.spawn(stream, address, tls.clone(), None, chain.clone()),

@@ -10,12 +10,14 @@
 //!   from many addresses would have to take every place between a probe's connection and its first bytes, which follow at
 //!   once.
 //!
-//! What a probe is, the caller says, from the headers.
+//! What a probe is, the caller says, from the headers. On a workload's own port it is who asks whose the port is; where
+//! such a port carries TCP, whoever comes is turned away, since nothing that is said there is for us.
 
 use super::client_connections::ClientConnections;
 use super::connection;
 use super::reserve_places::Places;
 use super::{Chain, ErrorResponder, Server};
+use crate::client::peer::PortIdentity;
 use crate::error::ProxyError;
 use common_runtime::tls::rustls::ServerConfig;
 use http::HeaderMap;
@@ -37,13 +39,16 @@ const STAY: Duration = Duration::from_secs(1);
 pub struct ProbeReserve {
     /// Connections beyond those that clients may have.
     pub places: usize,
-    /// Whether a request with these headers is a probe.
-    pub is_probe: fn(&HeaderMap) -> bool,
+    /// Whether a request with these headers is a probe, on a workload's own port or on another.
+    pub is_probe: IsProbe,
 }
+
+/// Tells a probe by its headers, and by whether it came to a workload's own port.
+type IsProbe = fn(&HeaderMap, bool) -> bool;
 
 /// The places of a server.
 pub(super) struct Reserve {
-    is_probe: fn(&HeaderMap) -> bool,
+    is_probe: IsProbe,
     /// The connections that clients may have.
     room: usize,
     connections: ClientConnections,
@@ -62,7 +67,8 @@ struct Place {
 
 /// What a connection may ask that has such a place.
 pub(super) struct OnlyProbes {
-    is_probe: fn(&HeaderMap) -> bool,
+    is_probe: IsProbe,
+    own_port: bool,
     room: usize,
     answered: AtomicBool,
 }
@@ -75,11 +81,11 @@ impl Reserve {
     }
 
     /// A place for a connection from there.
-    fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+    fn enter(self: &Arc<Self>, address: IpAddr, own_port: bool) -> Place {
         let (stays, lost) = oneshot::channel();
         let (number, _ended) = self.places.lock().enter(address, stays);
         self.connections.enters_reserve();
-        let only = OnlyProbes { is_probe: self.is_probe, room: self.room, answered: AtomicBool::new(false) };
+        let only = OnlyProbes { is_probe: self.is_probe, own_port, room: self.room, answered: AtomicBool::new(false) };
         Place { reserve: self.clone(), number, only: Arc::new(only), lost }
     }
 }
@@ -113,7 +119,7 @@ impl OnlyProbes {
     /// # Errors
     /// It is no probe.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), ProxyError> {
-        if !(self.is_probe)(headers) {
+        if !(self.is_probe)(headers, self.own_port) {
             return Err(ProxyError::NoRoom { bound: self.room });
         }
         self.answered.store(true, Ordering::Relaxed);
@@ -128,13 +134,14 @@ impl<R> Server<R> {
         stream: TcpStream,
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
+        port: Option<PortIdentity>,
         chain: S,
     ) where
         R: ErrorResponder<S::Error>,
     {
         let Some(reserve) = &self.reserve else { return self.connections.refuse() };
-        let place = reserve.enter(address.ip().to_canonical());
-        let (client, service, drain) = self.connection(address, tls.is_some(), None, chain, Some(place.only.clone()));
+        let place = reserve.enter(address.ip().to_canonical(), port.is_some());
+        let (client, service, drain) = self.connection(address, tls.is_some(), port, chain, Some(place.only.clone()));
         let keepalive = self.keepalive;
         self.tasks.spawn(place.bound(async move {
             let ended = match tls {
@@ -177,7 +184,7 @@ mod tests {
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("well"))) });
         let crowd = CrowdBounds { connections: 1, idle: None };
-        let probes = ProbeReserve { places: 2, is_probe: |headers| headers.contains_key("probe") };
+        let probes = ProbeReserve { places: 2, is_probe: |headers, _| headers.contains_key("probe") };
         let server = Server::new(Busy, Arc::new(|_| Trust::default()), Disconnects::start(until.clone()))
             .bounded(None, crowd, until.clone())
             .reserving(probes);
