@@ -44,6 +44,18 @@ pub(crate) enum Refusal {
         /// What the revision's hold.
         own: u64,
     },
+    /// The revision's share of memory has no room for an answer's head.
+    #[error(
+        "the answer's head needs {needed} bytes of memory, and this revision holds {own} bytes, its share of {bound}"
+    )]
+    AnswerFull {
+        /// What the head needs.
+        needed: u64,
+        /// Most bytes for all held requests and large heads of answers.
+        bound: u64,
+        /// What the revision's hold.
+        own: u64,
+    },
     /// A time bound was reached before the response began.
     #[error("{0}")]
     Timeout(#[from] TimedOut),
@@ -115,6 +127,7 @@ impl Refusal {
             Refusal::QueueFull { .. } => "max-held",
             Refusal::MemoryFull { .. } => "memory",
             Refusal::ShareFull { .. } => "memory-share",
+            Refusal::AnswerFull { .. } => "answer-memory",
             Refusal::Timeout(bound) | Refusal::Unwoken { bound, .. } => bound.reason(),
             Refusal::Failing { .. } => "failing",
             Refusal::Deleted => "deleted",
@@ -150,7 +163,7 @@ impl Refusal {
             Refusal::Proxy(ProxyError::Malformed(_)) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
             Refusal::Proxy(ProxyError::Unsupported { status, .. }) => *status,
             Refusal::Timeout(_) | Refusal::Unwoken { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Refusal::Proxy(ProxyError::Pod { .. }) => StatusCode::BAD_GATEWAY,
+            Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::AnswerFull { .. } => StatusCode::BAD_GATEWAY,
             Refusal::NotServed
             | Refusal::NotSynced
             | Refusal::QueueFull { .. }

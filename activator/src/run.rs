@@ -55,6 +55,9 @@ const HELD_PART: u64 = 4;
 /// Clients' input that is no request yet, or that nobody reads, may use this part of it.
 const INPUT_PART: u64 = 8;
 
+/// Answers that clients do not read may use this part of it.
+const OUTPUT_PART: u64 = 8;
+
 /// A running activator.
 pub struct Activator {
     /// Where the first data listener is bound.
@@ -72,6 +75,7 @@ pub struct Activator {
     registry: Arc<Registry>,
     held: Arc<HeldBytes>,
     input: Arc<HeldBytes>,
+    output: Arc<HeldBytes>,
     server: Server<ErrorResponder>,
     readiness: Arc<Readiness>,
     options: Options,
@@ -209,11 +213,12 @@ async fn begin(
     let disconnects = Disconnects::start(infrastructure.clone());
     let ClientOptions { keepalive, crowd } = options.clients;
     let input = HeldBytes::new(options.memory_limit.map(|limit| limit / INPUT_PART));
+    let output = HeldBytes::new(options.memory_limit.map(|limit| limit / OUTPUT_PART));
     let is_probe = if front_end.has_ports() { is_probe_beside_ports } else { is_probe };
     let server = Server::new(ErrorResponder::new(front_end, metrics.refused()), trust, disconnects)
         .bounded(keepalive, crowd, infrastructure.clone())
         .reserving(ProbeReserve { places: PROBES_AT_ONCE, is_probe })
-        .within(input.clone())
+        .within(input.clone(), output.clone())
         .with(options.workers.clone());
     clients::show(&registered, &server.connections());
     let ports = Ports::new(server.clone(), chain.clone(), connections);
@@ -248,6 +253,7 @@ async fn begin(
         registry,
         held,
         input,
+        output,
         server,
         ports,
         readiness,
@@ -270,6 +276,11 @@ impl Activator {
     /// Bytes that clients' unfinished heads, and frames that nobody reads, are charged.
     pub fn input(&self) -> u64 {
         self.input.bytes()
+    }
+
+    /// Bytes that answers are charged which clients do not read.
+    pub fn output(&self) -> u64 {
+        self.output.bytes()
     }
 
     /// Drains and stops. See the module's text.

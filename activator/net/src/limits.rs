@@ -8,3 +8,6 @@ pub(crate) const FIELDS_MAX: usize = 1024;
 /// hyper's buffers grow up to this for bodies too, so it bounds what a connection occupies. Of HTTP/2 the decoded size
 /// counts, with 32 bytes more for each field (RFC 9113, 6.5.2): a reference to the table of fields has a byte.
 pub(crate) const HEAD_MAX: u32 = 400 * 1024;
+
+/// Largest trailers of a pod's answer, in bytes of names and values: nobody is charged for them.
+pub(crate) const TRAILERS_MAX: usize = 16 * 1024;

@@ -12,6 +12,11 @@
 //! share one text. The parts are held to within a quarter of what is allocated, by the tests below; `faults flood`
 //! shows a process's resident memory beside its charges.
 //!
+//! # Answers
+//!
+//! A large head of an answer ([`answer`]) is charged to the same share until it is written: a pod sends it in a moment, a
+//! client may read it for as long as it likes. There is nothing to wait for: beyond the share the request fails.
+//!
 //! # Not here
 //!
 //! Buffers in the kernel, and a connection that waits for nothing.
@@ -38,6 +43,10 @@ const PLACE: u64 = 4;
 /// A further value of a name.
 const FURTHER: u64 = 72;
 
+/// What an answer's head may keep without being charged: over HTTP/1, and over HTTP/2, where a connection has many.
+const ANSWER_FREE: u64 = 16 * 1024;
+const ANSWER_FREE_STREAM: u64 = 8 * 1024;
+
 /// Texts up to so many are looked at without an allocation.
 const FEW: usize = 32;
 
@@ -49,6 +58,17 @@ pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
         (false, _) => STREAM,
     };
     connection + head(request) + body(request)
+}
+
+/// What an answer's head keeps until it is written, if it is a large one.
+///
+/// Its texts count as they are written, each on its own: whoever writes them has them there in full. That is more than is
+/// kept of an HTTP/2 pod's references before.
+pub(super) fn answer(fields: &HeaderMap, client: Version) -> Option<u64> {
+    let free = if client < Version::HTTP_2 { ANSWER_FREE } else { ANSWER_FREE_STREAM };
+    let texts: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let kept = table(fields) + texts as u64;
+    (kept > free).then_some(kept)
 }
 
 /// The head.

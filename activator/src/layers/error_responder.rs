@@ -88,6 +88,7 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
         Refusal::QueueFull { .. }
         | Refusal::MemoryFull { .. }
         | Refusal::ShareFull { .. }
+        | Refusal::AnswerFull { .. }
         | Refusal::Proxy(ProxyError::NoRoom { .. }) => Some("8"),
         Refusal::Proxy(ProxyError::Pod { .. })
         | Refusal::NotServed
@@ -138,6 +139,7 @@ mod tests {
             (Refusal::NoRevision { name: "x".into() }, 404, Some("12")),
             (Refusal::QueueFull { bound: 5 }, 503, Some("8")),
             (Refusal::MemoryFull { bound: 99 }, 503, Some("8")),
+            (Refusal::AnswerFull { needed: 9, bound: 99, own: 98 }, 502, Some("8")),
             (Refusal::ShareFull { bound: 99, own: 50 }, 503, Some("8")),
             (TimedOut::Total(Duration::from_secs(3)).into(), 504, Some("4")),
             (TimedOut::Idle(Duration::from_secs(3)).into(), 504, Some("4")),

@@ -20,7 +20,7 @@
 //! A client that goes away drops the future, and with it everything it holds; [`activator_net::Disconnects`] notices
 //! also one whose body lies unread. Nothing of a body is read while its request waits.
 
-use super::charge::charge;
+use super::charge::{self, charge};
 use super::compact::compact;
 use crate::layers::call::Call;
 use crate::layers::trace::{AtPod, Trace};
@@ -33,9 +33,9 @@ use activator_core::breaker;
 use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{Evidence, Failure, Guard, Guarded, Peer, PodBody, Pool, Pools, Prepared, ProxyError};
+use activator_net::{Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError};
 use futures::future::BoxFuture;
-use http::Response;
+use http::{Response, Version};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -122,11 +122,12 @@ fn exchange(
         let Call { request, peer, received, revision, trace, .. } = call;
         let live = revision.live();
         let protocol = live.protocol_for(request.version());
+        let client = request.version();
         let prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a request that waits above does not carry the room that sending needs.
-        let sending = Box::pin(send(&shared, Active::new(revision), &peer, admitted, prepared, trace));
+        let sending = Box::pin(send(&shared, Active::new(revision), (&peer, client), admitted, prepared, trace));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
             report_cold_start(shared.on_cold_start.as_ref(), &revision, received, released);
@@ -165,7 +166,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<(Admitted, bool), Ref
 async fn send(
     shared: &Shared,
     active: Active,
-    peer: &Peer,
+    (peer, client): (&Peer, Version),
     admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
@@ -183,11 +184,15 @@ async fn send(
             trace.sending(at_pod, prepared.head_mut());
         }
         match prepared.send(&pool).await {
-            Ok(response) => {
+            Ok(mut response) => {
                 let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
                 revision.metrics.answered(&kind, response.status(), released.elapsed(), length);
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());
+                }
+                if let Some(kept) = charge::answer(response.headers(), client) {
+                    let charge = revision.memory.hold(kept).map_err(head_too_much)?;
+                    response.extensions_mut().insert(HeadCharge::new(charge));
                 }
                 let occupied = Occupied { _permit: permit, _active: active, _trace: at_pod };
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
@@ -197,7 +202,10 @@ async fn send(
                     at_pod.failed(&error);
                 }
                 if let ProxyError::Pod { dest, cause } = &error {
-                    tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
+                    // The metrics count them all (`zeroscale_refused_total`).
+                    if pool.is_told_again(Instant::now()) {
+                        tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
+                    }
                     take_out(revision, &pool, &permit, cause, evidence);
                 }
                 return Err(error.into());
@@ -312,6 +320,11 @@ fn announce(cold: &ColdStart) {
         answer_ms = ms(phases.answer),
         "cold start"
     );
+}
+
+/// Why there is no memory for an answer's head.
+fn head_too_much(full: BytesFull) -> Refusal {
+    Refusal::AnswerFull { needed: full.needed, bound: full.limit, own: full.own }
 }
 
 /// Why there is no memory to wait.

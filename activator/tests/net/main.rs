@@ -34,6 +34,7 @@ mod tls_life;
 mod tools;
 mod tracing;
 mod unanswered;
+mod unread;
 mod uploads;
 mod vanished;
 mod waking;

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use replay::ReplayBuffer;
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,6 +53,26 @@ pub struct Streamed {
 /// connection will be closed behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UploadUnread;
+
+/// Marks an answer whose head is large: what it was charged for is given back when this is dropped. The server keeps it
+/// for as long as it keeps the head, in whatever form.
+#[derive(Clone)]
+pub struct HeadCharge {
+    _charge: Arc<dyn Any + Send + Sync>,
+}
+
+impl HeadCharge {
+    /// Gives back `charge` by dropping it.
+    pub fn new(charge: impl Send + Sync + 'static) -> Self {
+        Self { _charge: Arc::new(charge) }
+    }
+}
+
+impl std::fmt::Debug for HeadCharge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HeadCharge")
+    }
+}
 
 /// Keeps a body from being read until it is opened.
 #[derive(Default)]

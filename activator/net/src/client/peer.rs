@@ -36,6 +36,8 @@ pub struct Peer {
     unread: OnceLock<Arc<Unread>>,
     /// What all clients' input may keep.
     input: Option<Arc<HeldBytes>>,
+    /// What answers that clients do not read may keep, of all of them.
+    output: Option<Arc<HeldBytes>>,
     /// What its connection is to write before a response, once there was such a thing.
     interims: OnceLock<Box<Interims>>,
     /// Of the workload's port that it connected to.
@@ -73,6 +75,7 @@ impl Peer {
             disconnects: None,
             unread: OnceLock::new(),
             input: None,
+            output: None,
             interims: OnceLock::new(),
             port: None,
         }
@@ -98,14 +101,19 @@ impl Peer {
         self.unread.get_or_init(Arc::default)
     }
 
-    /// Has it share a budget of memory for its input.
-    pub(crate) fn within(self, input: Option<Arc<HeldBytes>>) -> Self {
-        Self { input, ..self }
+    /// Has it share a budget of memory for its input, and one for what is written to it.
+    pub(crate) fn within(self, input: Option<Arc<HeldBytes>>, output: Option<Arc<HeldBytes>>) -> Self {
+        Self { input, output, ..self }
     }
 
     /// The budget of memory for its input, if there is one.
     pub(crate) fn input(&self) -> Option<Arc<HeldBytes>> {
         self.input.clone()
+    }
+
+    /// The budget of memory for what is written to it, if there is one.
+    pub(crate) fn output(&self) -> Option<Arc<HeldBytes>> {
+        self.output.clone()
     }
 
     /// Where interim responses to it are left; it speaks HTTP/1.1.

@@ -1,6 +1,7 @@
 //! Where an answer's body ends, and what is its data.
 
 use super::Malformed;
+use crate::limits::TRAILERS_MAX;
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Version};
@@ -9,8 +10,7 @@ use http_body::{Frame, SizeHint};
 /// Longest line with a chunk's size and what may follow it, in bytes.
 const SIZE_LINE_MAX: usize = 4 * 1024;
 
-/// Largest trailers, in bytes, and most fields of them.
-const TRAILERS_MAX: usize = 16 * 1024;
+/// Most fields of trailers.
 const TRAILER_FIELDS_MAX: usize = 100;
 
 /// A body as it comes in (RFC 9112, 6.3).

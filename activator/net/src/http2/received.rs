@@ -1,8 +1,9 @@
 //! A stream's data and trailers as they come in.
 
-use crate::limits::FIELDS_MAX;
+use crate::limits::{FIELDS_MAX, TRAILERS_MAX};
 use bytes::Bytes;
 use h2::{Reason, RecvStream};
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -31,6 +32,10 @@ fn ended(error: h2::Error) -> Option<Result<Frame<Bytes>, h2::Error>> {
     (error.reason() != Some(Reason::NO_ERROR)).then_some(Err(error))
 }
 
+fn size(fields: &HeaderMap) -> usize {
+    fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
 impl Body for Received {
     type Data = Bytes;
     type Error = h2::Error;
@@ -50,7 +55,9 @@ impl Body for Received {
             }
         }
         Poll::Ready(match ready!(this.stream.poll_trailers(cx)) {
-            Ok(Some(trailers)) if trailers.len() > FIELDS_MAX => Some(Err(Reason::ENHANCE_YOUR_CALM.into())),
+            Ok(Some(trailers)) if trailers.len() > FIELDS_MAX || size(&trailers) > TRAILERS_MAX => {
+                Some(Err(Reason::ENHANCE_YOUR_CALM.into()))
+            }
             Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
             Err(error) => ended(error),
         })

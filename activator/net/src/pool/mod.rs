@@ -33,6 +33,7 @@ use foldhash::fast::RandomState;
 use http::HeaderValue;
 use http1::Http1Pool;
 use http2::Http2Pool;
+use parking_lot::Mutex;
 use probe_connect::ProbeConnects;
 use std::io;
 use std::net::SocketAddr;
@@ -54,14 +55,19 @@ pub struct Pool {
     http2: Http2Pool,
     /// Whether the pod is sent connections that are no HTTP.
     relays: AtomicBool,
+    /// When its last failure was told of.
+    told: Mutex<Option<Instant>>,
 }
+
+/// A pod's failures are told of no more often.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 impl Pool {
     fn new(address: SocketAddr, tls: Option<PodTls>, idle_max: usize, liveness: Arc<Liveness>) -> Self {
         let dialler = Dialler::new(address, tls, liveness);
         let host = HeaderValue::try_from(dialler.target().to_string()).unwrap_or(HeaderValue::from_static("pod"));
         let (probes, http1, http2) = (ProbeConnects::default(), Http1Pool::new(idle_max), Http2Pool::default());
-        Self { address, host, dialler, probes, http1, http2, relays: AtomicBool::new(false) }
+        Self { address, host, dialler, probes, http1, http2, relays: AtomicBool::new(false), told: Mutex::default() }
     }
 
     /// Connections to another port of the same pod: a probe's.
@@ -233,6 +239,16 @@ impl Pool {
     /// New requests take another HTTP/2 connection than that of `left`, on which others may still run.
     pub(crate) fn leave_http2(&self, left: &Stream) {
         self.http2.leave(left);
+    }
+
+    /// Whether another failure of the pod is worth a line of the log: one each minute is.
+    pub fn is_told_again(&self, now: Instant) -> bool {
+        let mut told = self.told.lock();
+        let again = told.is_none_or(|last| now.saturating_duration_since(last) >= TOLD_EVERY);
+        if again {
+            *told = Some(now);
+        }
+        again
     }
 
     /// Closes every idle connection, because the pod failed or is no more. What is in flight runs on.

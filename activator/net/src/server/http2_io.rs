@@ -5,13 +5,14 @@ use super::HEAD_TIMEOUT;
 use super::frames::Frames;
 use super::kept::{self, Kept};
 use super::linger::Linger;
+use super::output::HasOutput;
 use super::progress::Progress;
 use crate::body::unread::Unread;
 use crate::client::peer::Peer;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -67,7 +68,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.progress.output().flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -98,7 +101,7 @@ mod tests {
     /// A connection of which the preface and these frames of one byte each were read: kind and flags.
     async fn after(frames: &[(u8, u8)], budget: &Arc<HeldBytes>) -> (DuplexStream, Http2Io<DuplexStream>, Arc<Unread>) {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false).within(Some(budget.clone()));
+        let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false).within(Some(budget.clone()), None);
         let mut io = Http2Io::new(server, &peer, Arc::default());
         let mut bytes = vec![b'p'; 24];
         frames.iter().for_each(|(kind, flags)| bytes.extend([0, 0, 1, *kind, *flags, 0, 0, 0, 1, b'x']));

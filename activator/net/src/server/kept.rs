@@ -18,9 +18,8 @@
 //! # Not here
 //!
 //! What one exchange keeps at most, and nobody adds up: a body over HTTP/1 on its way to a pod, which hyper reads in
-//! pieces of up to 400 KiB; an answer that its client does not read, of which the head may be 400 KiB long, and hyper
-//! takes as much of the body over HTTP/1, a piece of it over HTTP/2; what HTTP/2 pods may send ahead, 4 MiB for each
-//! connection to them.
+//! pieces of up to 400 KiB; what HTTP/2 pods may send ahead, 4 MiB for each connection to them. Answers that clients do
+//! not read have a budget of their own ([`super::output`]).
 
 use activator_core::hold::{Charge, HeldBytes, Share};
 use std::io;

@@ -44,6 +44,7 @@ mod head_timeout;
 mod http2_io;
 mod kept;
 mod linger;
+mod output;
 mod ports;
 mod progress;
 mod protocol;
@@ -104,6 +105,7 @@ pub struct Server<R> {
     reserve: Option<Arc<Reserve>>,
     connections: ClientConnections,
     input: Option<Arc<HeldBytes>>,
+    output: Option<Arc<HeldBytes>>,
 }
 
 impl<R: Clone> Server<R> {
@@ -123,6 +125,7 @@ impl<R: Clone> Server<R> {
             reserve: None,
             connections,
             input: None,
+            output: None,
         }
     }
 
@@ -147,9 +150,10 @@ impl<R: Clone> Server<R> {
         Self { workers, ..self }
     }
 
-    /// Has clients' connections share `input`: what they may keep that is no request yet, or that nobody reads.
-    pub fn within(self, input: Arc<HeldBytes>) -> Self {
-        Self { input: Some(input), ..self }
+    /// Has clients' connections share `input`: what they may keep that is no request yet, or that nobody reads. And
+    /// `output`: what they may keep of answers that their clients do not read.
+    pub fn within(self, input: Arc<HeldBytes>, output: Arc<HeldBytes>) -> Self {
+        Self { input: Some(input), output: Some(output), ..self }
     }
 
     /// Serves `listener` with `chain` until [`Server::drain`].
@@ -256,7 +260,7 @@ impl<R: Clone> Server<R> {
     {
         let trust = (self.trust)(address.ip().to_canonical());
         let peer = Peer::new(address, trust, tls).on(port);
-        let client = Arc::new(peer.with(self.disconnects.clone()).within(self.input.clone()));
+        let client = Arc::new(peer.with(self.disconnects.clone()).within(self.input.clone(), self.output.clone()));
         let (tunnels, drain) = (self.tasks.clone(), self.drain.clone());
         let service = ConnectionService::new(chain, client.clone(), self.responder.clone(), tunnels, drain, only);
         let listener = self.drain.listener(service.progress().clone());

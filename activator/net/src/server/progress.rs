@@ -1,6 +1,9 @@
 //! What happens on one client's connection, as those see it who serve it or have to choose among all.
 
 use super::drain::Phase;
+use super::output::{HasOutput, Output};
+use activator_core::hold::HeldBytes;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// One connection. Over HTTP/1 all of it happens in one task, one after the other.
@@ -20,12 +23,18 @@ pub(super) struct Progress {
     idle_since: AtomicU32,
     /// What this connection alone is told.
     told: AtomicU8,
+    output: Output,
 }
 
 impl Progress {
     /// Accepted in this second.
     pub(super) fn new(second: u32) -> Self {
         Self { idle_since: AtomicU32::new(second), ..Self::default() }
+    }
+
+    /// What it has to write shares this budget.
+    pub(super) fn writing_within(self, budget: Option<Arc<HeldBytes>>) -> Self {
+        Self { output: Output::new(budget), ..self }
     }
 
     /// Something was read.
@@ -95,5 +104,11 @@ impl Progress {
     /// Tells it. Whoever serves it has to be woken.
     pub(super) fn tell(&self, phase: Phase) {
         self.told.fetch_max(phase as u8, Ordering::AcqRel);
+    }
+}
+
+impl HasOutput for Progress {
+    fn output(&self) -> &Output {
+        &self.output
     }
 }

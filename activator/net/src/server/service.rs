@@ -6,10 +6,11 @@
 
 use super::drain::{Drain, Phase};
 use super::head_check::{self, Checked};
+use super::output::{self, HasOutput, Metered};
 use super::progress::Progress;
 use super::reserve::OnlyProbes;
 use super::{Chain, ErrorResponder};
-use crate::body::{BodyError, Guard, Guarded, Reply, RequestBody, UploadUnread};
+use crate::body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, UploadUnread};
 use crate::client::Inbound;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
@@ -60,7 +61,7 @@ impl<S, R> ConnectionService<S, R> {
         drain: Drain,
         only: Option<Arc<OnlyProbes>>,
     ) -> Self {
-        let progress = Arc::new(Progress::new(drain.second()));
+        let progress = Arc::new(Progress::new(drain.second()).writing_within(peer.output()));
         let own = Arc::new(Own { responder, tunnels, progress, drain, only });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
@@ -83,7 +84,7 @@ where
     S: Chain,
     R: ErrorResponder<S::Error>,
 {
-    type Response = Response<Guarded<Reply<S::Body>, Running<R>>>;
+    type Response = Response<Metered<Guarded<Reply<S::Body>, Running<R>>, Progress>>;
     type Error = BodyError;
     type Future = Exchange<S::Future, R>;
 
@@ -163,22 +164,27 @@ where
     R: ErrorResponder<E>,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
-    type Output = Result<Response<Guarded<Reply<B>, Running<R>>>, BodyError>;
+    type Output = Result<Response<Metered<Guarded<Reply<B>, Running<R>>, Progress>>, BodyError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Without one nobody is there to be answered, and the connection ends.
         let answer = std::task::ready!(self.as_mut().poll_answer(cx));
         let this = self.project();
-        let running = this.running.take();
-        let mut answer = answer.ok_or("the client has gone")?;
-        let is_leaving = running.as_ref().is_some_and(|Running(own)| own.is_leaving());
+        let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has gone")?;
+        let (is_leaving, progress) = (running.0.is_leaving(), running.0.progress.clone());
         let is_unread = answer.extensions().get::<UploadUnread>().is_some();
-        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread);
+        let charge = answer.extensions_mut().remove::<HeadCharge>();
+        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread || charge.is_some());
+        match charge {
+            Some(charge) if *this.version < Version::HTTP_2 => progress.output().keep(charge),
+            Some(charge) => output::charge(&progress, answer.headers_mut(), charge),
+            None => {}
+        }
         if is_last && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let answer = if *this.head_only { without_body(answer) } else { answer };
-        Poll::Ready(Ok(answer.map(|body| Guarded::new(body, running))))
+        Poll::Ready(Ok(answer.map(|body| Metered::new(Guarded::new(body, running), progress))))
     }
 }
 

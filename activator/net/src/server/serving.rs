@@ -39,6 +39,9 @@ const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 /// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).
 const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
 
+/// Bytes of an answer that a stream of HTTP/2 takes ahead of what is written (hyper's is 400 KiB).
+const SEND_BUFFER_MAX: usize = 32 * 1024;
+
 /// Spawns the tasks of an HTTP/2 connection's requests, each with its future in a box. Otherwise the future is moved a
 /// dozen times on its way into the task and out of it, half a kilobyte each time.
 #[derive(Clone, Copy)]
@@ -85,6 +88,7 @@ where
                     .initial_connection_window_size(CONNECTION_WINDOW)
                     .max_concurrent_streams(STREAMS_MAX)
                     .max_header_list_size(HEADER_LIST_MAX)
+                    .max_send_buf_size(SEND_BUFFER_MAX)
                     .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
                     .max_local_error_reset_streams(RESET_BY_US_MAX)
                     .serve_connection(TokioIo::new(io), service),

@@ -1,0 +1,256 @@
+//! What a client's connection was given to write, and has not written: bounded for the process.
+//!
+//! hyper takes data of an answer ahead of what the socket takes: up to 400 KiB for each connection over HTTP/1, 32 KiB
+//! for each stream of HTTP/2. Of clients that do not read, that adds up.
+//!
+//! # The rule
+//!
+//! A piece of data costs its length and [`PIECE`] from when hyper is given it until hyper drops it, which it does when
+//! the piece is written. Each connection may have [`FREE`] outstanding; beyond that it takes from a budget of all
+//! connections, in steps of [`STEP`], by the rule that held requests are divided by ([`activator_core::hold`]). Where
+//! none is left for it, its bodies wait, and so do their pods.
+//!
+//! # Who wakes them
+//!
+//! A body waits only while something is outstanding. Each piece that is dropped gives back what its connection needs no
+//! longer, and wakes the connection's bodies as soon as there is room again; at the last piece there is, since then
+//! nothing is outstanding. So whoever reads gets on, however much others hold, and nobody waits for another connection.
+//! All of it happens under one lock for each connection, so that no wake is lost.
+//!
+//! # Odd cases
+//!
+//! - A body is asked for a piece as soon as there is room for a byte of it: a connection may have one piece more (64 KiB at
+//!   most), and while several threads ask at once, one for each of them.
+//! - A short piece is copied, so that it does not keep the buffer that it was read into. One that ends its body is not
+//!   counted: it is what an everyday answer has.
+//!
+//! # Heads
+//!
+//! A large head is charged before it gets here, to its workload ([`HeadCharge`]). Over HTTP/1 the charge is kept until the
+//! connection ends, which it does with this answer, because hyper keeps the buffer that the head was written to. Over
+//! HTTP/2 a value of the head holds the charge until the head is encoded, and the connection until that is written.
+
+use crate::body::HeadCharge;
+use activator_core::hold::{Charge, HeldBytes, Share};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// What each connection may have outstanding without taking from the budget.
+const FREE: u64 = 16 * 1024;
+
+/// What is taken of the budget at once.
+const STEP: u64 = 64 * 1024;
+
+/// What hyper and h2 keep for a piece beside its data.
+const PIECE: u64 = 400;
+
+/// Data of fewer bytes is short.
+const SHORT: usize = 1024;
+
+/// One connection's output.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    budget: Option<Arc<HeldBytes>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What is outstanding, in bytes.
+    outstanding: u64,
+    beyond: Option<Box<Beyond>>,
+    /// Charges of heads that are encoded, and not written yet; over HTTP/1, of all of them.
+    heads: Vec<HeadCharge>,
+}
+
+/// Of a connection that had more outstanding than is free.
+#[derive(Debug)]
+struct Beyond {
+    share: Share,
+    charges: Vec<Charge>,
+    waiting: Vec<Waker>,
+}
+
+impl State {
+    /// What may be outstanding.
+    fn allowed(&self) -> u64 {
+        FREE + self.beyond.as_ref().map_or(0, |beyond| beyond.charges.len() as u64 * STEP)
+    }
+}
+
+impl Output {
+    /// Of a connection; without a budget nothing is bounded.
+    pub(super) fn new(budget: Option<Arc<HeldBytes>>) -> Self {
+        Self { budget, ..Self::default() }
+    }
+
+    /// Ready when one more piece may be taken.
+    fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let Some(budget) = &self.budget else { return Poll::Ready(()) };
+        let mut locked = self.state.lock();
+        let state = &mut *locked;
+        if state.outstanding < state.allowed() {
+            return Poll::Ready(());
+        }
+        let new = || Box::new(Beyond { share: budget.share(), charges: Vec::new(), waiting: Vec::new() });
+        let beyond = state.beyond.get_or_insert_with(new);
+        while let Ok(charge) = beyond.share.hold(STEP) {
+            beyond.charges.push(charge);
+            // A large piece may have used up more than a step.
+            if state.outstanding < FREE + beyond.charges.len() as u64 * STEP {
+                let woken = std::mem::take(&mut beyond.waiting); // There is room for them as well.
+                drop(locked);
+                woken.into_iter().for_each(Waker::wake);
+                return Poll::Ready(());
+            }
+        }
+        if !beyond.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            beyond.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn gives_back(&self, cost: u64) {
+        let mut state = self.state.lock();
+        state.outstanding -= cost;
+        let outstanding = state.outstanding;
+        let Some(beyond) = &mut state.beyond else { return };
+        let steps = usize::try_from(outstanding.saturating_sub(FREE).div_ceil(STEP)).unwrap_or(usize::MAX);
+        let unneeded = beyond.charges.split_off(steps.min(beyond.charges.len()));
+        let woken = match outstanding < FREE + beyond.charges.len() as u64 * STEP {
+            true => std::mem::take(&mut beyond.waiting),
+            false => Vec::new(),
+        };
+        drop(state);
+        drop(unneeded);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Keeps the charge of a head that was encoded.
+    pub(super) fn keep(&self, charge: HeadCharge) {
+        self.state.lock().heads.push(charge);
+    }
+
+    /// All that was encoded has been written.
+    pub(super) fn flushed(&self) {
+        let mut state = self.state.lock();
+        if !state.heads.is_empty() {
+            let written = std::mem::take(&mut state.heads);
+            drop(state);
+            drop(written);
+        }
+    }
+}
+
+/// Who has a connection's output.
+pub(super) trait HasOutput: Send + Sync + 'static {
+    /// The connection's.
+    fn output(&self) -> &Output;
+}
+
+/// Data that hyper was given.
+struct Piece<O: HasOutput> {
+    data: Bytes,
+    cost: u64,
+    of: Arc<O>,
+}
+
+impl<O: HasOutput> AsRef<[u8]> for Piece<O> {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl<O: HasOutput> Drop for Piece<O> {
+    fn drop(&mut self) {
+        self.of.output().gives_back(self.cost);
+    }
+}
+
+/// Counts data until it is dropped. `last`: it ends its body.
+fn counted<O: HasOutput>(of: &Arc<O>, data: Bytes, last: bool) -> Bytes {
+    let is_short = data.len() < SHORT;
+    if of.output().budget.is_none() || is_short && last {
+        return data;
+    }
+    let cost = data.len() as u64 + PIECE;
+    let data = if is_short { Bytes::copy_from_slice(&data) } else { data };
+    of.output().state.lock().outstanding += cost;
+    Bytes::from_owner(Piece { data, cost, of: of.clone() })
+}
+
+/// A value of a head with the head's charge, which goes to the connection when the head is encoded.
+struct Charged<O: HasOutput> {
+    value: HeaderValue,
+    charge: Option<HeadCharge>,
+    of: Arc<O>,
+}
+
+impl<O: HasOutput> AsRef<[u8]> for Charged<O> {
+    fn as_ref(&self) -> &[u8] {
+        self.value.as_bytes()
+    }
+}
+
+impl<O: HasOutput> Drop for Charged<O> {
+    fn drop(&mut self) {
+        self.charge.take().into_iter().for_each(|charge| self.of.output().keep(charge));
+    }
+}
+
+/// Has the head keep its charge until it is encoded.
+pub(super) fn charge<O: HasOutput>(of: &Arc<O>, head: &mut HeaderMap, charge: HeadCharge) {
+    let Some(value) = head.values_mut().max_by_key(|value| value.len()) else { return };
+    let charged = Charged { value: value.clone(), charge: Some(charge), of: of.clone() };
+    if let Ok(mut with_charge) = HeaderValue::from_maybe_shared(Bytes::from_owner(charged)) {
+        // Else the table of the connection's encoder would keep it.
+        with_charge.set_sensitive(true);
+        *value = with_charge;
+    }
+}
+
+pin_project! {
+    /// An answer's body that waits while its connection has too much outstanding.
+    pub(super) struct Metered<B, O> {
+        #[pin]
+        body: B,
+        of: Arc<O>,
+    }
+}
+
+impl<B, O> Metered<B, O> {
+    /// Of this connection.
+    pub(super) fn new(body: B, of: Arc<O>) -> Self {
+        Self { body, of }
+    }
+}
+
+impl<B: Body<Data = Bytes>, O: HasOutput> Body for Metered<B, O> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let mut this = self.project();
+        std::task::ready!(this.of.output().poll_room(cx));
+        let frame = std::task::ready!(this.body.as_mut().poll_frame(cx));
+        let last = this.body.is_end_stream();
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| counted(this.of, data, last)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! One connection's account, and several that share a budget.
+
+use super::*;
+use proptest::prelude::*;
+use tokio_test::task::{Spawn, spawn};
+
+impl HasOutput for Output {
+    fn output(&self) -> &Output {
+        self
+    }
+}
+
+fn poll(task: &mut Spawn<()>, of: &Output) -> bool {
+    task.enter(|cx, _| of.poll_room(cx)).is_ready()
+}
+
+fn piece(length: usize) -> Bytes {
+    vec![7; length].into()
+}
+
+#[test]
+fn a_connection_takes_from_the_budget_and_gives_back() {
+    let budget = HeldBytes::new(Some(16 * STEP));
+    let of = Arc::new(Output::new(Some(budget.clone())));
+    let mut task = spawn(());
+    let mut taken = Vec::new();
+    while poll(&mut task, &of) {
+        taken.push(counted(&of, piece(8192), false));
+    }
+    assert_eq!(budget.bytes(), 8 * STEP, "one connection has half");
+    let outstanding = taken.len() as u64 * (8192 + PIECE);
+    assert!((FREE + 8 * STEP..FREE + 8 * STEP + 8192 + PIECE).contains(&outstanding));
+    let mut other = spawn(());
+    let others = Arc::new(Output::new(Some(budget.clone())));
+    let small = [counted(&others, piece(FREE as usize), false)];
+    assert!(poll(&mut other, &others), "another has room");
+    assert!(!task.is_woken());
+    drop(taken.remove(0));
+    assert!(task.is_woken(), "with the first piece that is written");
+    assert!(poll(&mut task, &of));
+    drop((taken, small));
+    assert_eq!(budget.bytes(), 0);
+}
+
+/// Goal: what was cut from a piece counts until its last part is dropped; a short piece is copied, and does not count
+/// where it ends its body.
+#[test]
+fn pieces_count_until_their_last_part_is_dropped() {
+    let of = Arc::new(Output::new(Some(HeldBytes::new(None))));
+    let outstanding = || of.state.lock().outstanding;
+    let mut data = counted(&of, piece(5000), false);
+    let part = data.split_to(10);
+    drop(data);
+    assert_eq!((outstanding(), part.as_ref()), (5000 + PIECE, &[7; 10][..]));
+    drop(part);
+    let large = piece(100_000);
+    let short = counted(&of, large.slice(..9), false);
+    assert!(large.is_unique(), "it is a copy");
+    assert_eq!(outstanding(), 9 + PIECE);
+    drop(short);
+    let _last = counted(&of, large.slice(..9), true);
+    assert_eq!(outstanding(), 0);
+}
+
+#[test]
+fn a_head_keeps_its_charge_until_it_is_encoded_and_written() {
+    let of = Arc::new(Output::new(None));
+    let charged = Arc::new(());
+    let mut head = HeaderMap::new();
+    head.insert("x-short", HeaderValue::from_static("a"));
+    head.insert("x-long", HeaderValue::from_static("abc"));
+    charge(&of, &mut head, HeadCharge::new(charged.clone()));
+    assert_eq!(head["x-long"], "abc");
+    assert!(head["x-long"].is_sensitive(), "no table keeps it");
+    of.flushed();
+    assert_eq!(Arc::strong_count(&charged), 2, "the head is there");
+    drop(head);
+    assert_eq!(Arc::strong_count(&charged), 2, "what was made of it is not written");
+    of.flushed();
+    assert_eq!(Arc::strong_count(&charged), 1);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// A body of this connection is polled, and has so much.
+    Ask { connection: usize, body: usize, length: usize },
+    /// So many of a connection's pieces are written.
+    Write { connection: usize, pieces: usize },
+    /// A body goes away.
+    Leave { connection: usize, body: usize },
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0..3usize, 0..3usize, 1..70_000usize)
+            .prop_map(|(connection, body, length)| Op::Ask { connection, body, length }),
+        2 => (0..3usize, 1..9usize).prop_map(|(connection, pieces)| Op::Write { connection, pieces }),
+        1 => (0..3usize, 0..3usize).prop_map(|(connection, body)| Op::Leave { connection, body }),
+    ]
+}
+
+proptest! {
+    /// Whatever bodies ask and connections write, in any order: nobody has more than it is allowed and a piece, all
+    /// together stay within the budget, and nobody waits for ever: who waits has something outstanding, and is woken
+    /// before the last of it is written.
+    #[test]
+    fn who_waits_is_woken(steps in 0_u64..20, ops in prop::collection::vec(any_op(), 1..300)) {
+        let budget = HeldBytes::new(Some(steps * STEP));
+        let connections: Vec<_> = (0..3).map(|_| Arc::new(Output::new(Some(budget.clone())))).collect();
+        let mut bodies: Vec<Vec<_>> = (0..3).map(|_| (0..3).map(|_| (spawn(()), false)).collect()).collect();
+        let mut written: Vec<std::collections::VecDeque<Bytes>> = vec![Default::default(); 3];
+        for op in ops {
+            match op {
+                Op::Ask { connection, body, length } => {
+                    let of = &connections[connection];
+                    let (task, waits) = &mut bodies[connection][body];
+                    *waits = !poll(task, of);
+                    if !*waits {
+                        written[connection].push_back(counted(of, piece(length), false));
+                    }
+                }
+                Op::Write { connection, pieces } => {
+                    let pieces = pieces.min(written[connection].len());
+                    written[connection].drain(..pieces).for_each(drop);
+                }
+                Op::Leave { connection, body } => bodies[connection][body] = (spawn(()), false),
+            }
+            prop_assert!(budget.bytes() <= steps * STEP);
+            for (of, bodies) in connections.iter().zip(&bodies) {
+                let state = of.state.lock();
+                let (outstanding, allowed) = (state.outstanding, state.allowed());
+                prop_assert!(outstanding < allowed + 70_000 + PIECE, "{outstanding} of {allowed}");
+                for (task, waits) in bodies {
+                    prop_assert!(!waits || task.is_woken() || outstanding >= allowed, "{outstanding} of {allowed}");
+                }
+            }
+        }
+        written.clear();
+        prop_assert!(bodies.iter().flatten().all(|(task, waits)| !waits || task.is_woken()));
+        prop_assert_eq!(budget.bytes(), 0);
+    }
+}

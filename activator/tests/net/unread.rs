@@ -1,0 +1,154 @@
+//! Answers that clients do not read: what they keep is bounded for the process, and who reads gets on beside them.
+
+use crate::frames::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, block, frame};
+use crate::hostile::{Frames, GET};
+use crate::rig::{self, AnyBody, Pod, Rig, patient, write};
+use bytes::Bytes;
+use common::backend::Protocol;
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// Length of a piece of an endless body.
+const PIECE: usize = 32 << 10;
+
+/// A pod that answers `/endless` with a body without end, and counts its pieces; and all else with a megabyte.
+async fn endless() -> (Pod, Arc<AtomicUsize>) {
+    let pieces = Arc::new(AtomicUsize::new(0));
+    let counted = pieces.clone();
+    let pod = Pod::start(move |request: Request<hyper::body::Incoming>| {
+        let counted = counted.clone();
+        async move {
+            let body: AnyBody = match request.uri().path() {
+                "/endless" => {
+                    let piece = move || {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                        Ok(Frame::data(Bytes::from_static(&[7; PIECE])))
+                    };
+                    StreamBody::new(futures::stream::repeat_with(piece)).boxed_unsync()
+                }
+                _ => rig::full(vec![7; 1 << 20]),
+            };
+            Response::new(body)
+        }
+    })
+    .await;
+    (pod, pieces)
+}
+
+/// Has a client over HTTP/2 open its windows as far as they go, and ask so often.
+async fn ask_http2(rig: &Rig, streams: u32) -> Frames {
+    let mut client = Frames::open(rig).await;
+    let open = (1_u32 << 31) - 1;
+    let mut bytes = frame(SETTINGS, 0, 0, &[&4_u16.to_be_bytes()[..], &open.to_be_bytes()].concat());
+    bytes.extend(frame(WINDOW_UPDATE, 0, 0, &(open - 0xffff).to_be_bytes()));
+    let fields = [GET[0], GET[1], (b":path", b"/endless"), GET[3]];
+    (0..streams).for_each(|n| bytes.extend(frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block(&fields))));
+    client.send(&bytes).await;
+    client
+}
+
+/// Goal: clients that do not read have no more of the process's memory than their share of an eighth of its limit,
+/// whatever they speak; a client that reads has its megabyte all the same, and all is given back at the end.
+/// Method: the charge is read until pods are asked for nothing more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_reads_share_a_bound() {
+    const BUDGET: u64 = 1 << 20;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let rig = Rig::start_with(|options| options.memory_limit = Some(8 * BUDGET)).await;
+        rig.revision(|backend| backend.protocol = protocol).await;
+        let (pod, pieces) = endless().await;
+        rig.pods(&[pod.address]).await;
+        let mut slow: Vec<TcpStream> = Vec::new();
+        for _ in 0..20 {
+            let mut client = rig.raw().await;
+            write(&mut client, "GET /endless HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+            slow.push(client);
+        }
+        let streams = ask_http2(&rig, 100).await;
+        rig.until(|load| load.in_flight == 120).await;
+        let mut before = usize::MAX;
+        patient(async {
+            while before != pieces.load(Ordering::SeqCst) {
+                before = pieces.load(Ordering::SeqCst);
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await; // A pace, not a state.
+            }
+        })
+        .await;
+        let charged = rig.activator.output();
+        assert!((BUDGET / 2..=BUDGET).contains(&charged), "{protocol:?}: {charged} bytes");
+        let mut client = rig.client().await;
+        let request = Request::get("/large").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("valid");
+        let answer = patient(client.send_request(request)).await.expect("an answer");
+        let body = patient(answer.into_body().collect()).await.expect("all of it").to_bytes();
+        assert_eq!(body.len(), 1 << 20, "{protocol:?}");
+        // Whoever reads after all gets on, too: this is more than the kernel has for it.
+        let mut last = slow.pop().expect("one of them");
+        let mut read = vec![0; 24 << 20];
+        patient(last.read_exact(&mut read)).await.expect("what it asked for");
+        drop((slow, last, streams, client));
+        rig::until(|| rig.activator.output() == 0).await;
+        rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+    }
+}
+
+/// A pod whose answers have heads of so many bytes.
+async fn with_heads(length: usize) -> Pod {
+    Pod::start(move |_| async move {
+        let fields = length / 1000;
+        let mut answer = Response::new(rig::full("done"));
+        for n in 0..fields {
+            let name = http::HeaderName::try_from(format!("x-{n:04}")).expect("a name");
+            answer.headers_mut().insert(name, "v".repeat(990).try_into().expect("a value"));
+        }
+        answer
+    })
+    .await
+}
+
+/// Goal: large heads are charged to their workload until they are written, refused beyond its share, by a name, and given
+/// back; over HTTP/1 the connection ends with them.
+/// Method: a client over HTTP/2 asks again and again and reads nothing, until the kernel takes no more of it.
+#[tokio::test]
+async fn large_heads_are_charged_until_they_are_written() {
+    const HELD: u64 = 2 << 20;
+    const ROUND: u32 = 10;
+    for protocol in [Protocol::Http1, Protocol::H2c] {
+        let rig = Rig::start_with(|options| options.memory_limit = Some(4 * HELD)).await;
+        rig.revision(|backend| backend.protocol = protocol).await;
+        let pod = with_heads(300_000).await;
+        rig.pods(&[pod.address]).await;
+        let answer = rig.get("app.ns", "/").await;
+        assert_eq!(
+            (answer.status, answer.header("connection"), answer.body.as_str()),
+            (StatusCode::OK, "close", "done")
+        );
+        rig::until(|| rig.activator.held() == (0, 0)).await;
+
+        let mut stuck = ask_http2(&rig, 0).await;
+        let mut rounds = 0;
+        let refused = loop {
+            let before = pod.requests();
+            let get = |n| frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block(&GET));
+            stuck.send(&(rounds * ROUND..(rounds + 1) * ROUND).flat_map(get).collect::<Vec<u8>>()).await;
+            rig::until(|| pod.requests() == before + ROUND as usize).await;
+            let answer = rig.get("app.ns", "/").await;
+            if answer.status != StatusCode::OK {
+                break answer;
+            }
+            rounds += 1;
+            assert!(rounds < 25, "{protocol:?}: nothing is charged: {:?}", rig.activator.held());
+        };
+        let told = (refused.status, refused.header("x-zeroscale-reason"));
+        assert_eq!(told, (StatusCode::BAD_GATEWAY, "answer-memory"), "{protocol:?}: {}", refused.body);
+        assert!(refused.body.contains(&format!("share of {HELD}")), "{}", refused.body);
+        assert!(rig.activator.held().1 <= HELD / 2, "{protocol:?}");
+        drop(stuck);
+        rig::until(|| rig.activator.held() == (0, 0)).await;
+        assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK, "{protocol:?}");
+    }
+}
