@@ -22,7 +22,6 @@ use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
-use common::write_rate::WriteClass;
 use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, READY, find};
 use common_api::zeroscaler::{Adopted, AdoptedService, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscaler, ZeroScaler};
@@ -100,12 +99,13 @@ impl Publisher {
         Ok(())
     }
 
-    /// Writes the events of what is new in the status. One that is refused is not worth a status.
+    /// Writes the events of what is new in the status, as urgently as that, which waits for them: behind everything else
+    /// they would keep back the statuses of many that are born at once. One that is refused is not worth a status.
     async fn tell(&self, key: &Key, object: &ZeroScaler, wanted: &ZeroScalerStatus) -> Result<(), Error> {
         let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
         for news in events::news(object, wanted, scaled.as_ref()) {
             let event = events::event(COMPONENT, object, &news, self.writes.clock.now());
-            let (writer, doing) = (self.writes.writer_of(WriteClass::Event), "failed to write an event about");
+            let (writer, doing) = (self.writes.writer(), "failed to write an event about");
             let written = writer.write(key, doing, async |api| Ok(api.create(&event).await)).await?;
             match written {
                 Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
