@@ -99,14 +99,11 @@ pub fn deployment(replicas: i32) -> Value {
     })
 }
 
-/// The PodAutoscaler `hello` for it.
-pub fn pod_autoscaler(annotations: Value) -> Value {
+/// The ZeroScaler `hello` for it, whose `scale` is given; it makes its Service.
+pub fn scaler(scale: Value) -> Value {
     json!({
-        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-        "metadata": {"name": "hello", "annotations": annotations},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
-            "protocolType": "http1",
-        },
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+        "metadata": {"name": "hello"},
+        "spec": {"target": {"kind": "Deployment", "name": "hello"}, "service": {"create": true}, "scale": scale},
     })
 }

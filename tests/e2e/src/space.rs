@@ -2,10 +2,10 @@
 
 use crate::workload::Workload;
 use anyhow::Context;
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use faults::stalls::Stalls;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
@@ -49,7 +49,7 @@ impl Space {
     }
 
     /// Deletes the namespace, and waits until all that was in it is gone; with it the namespaces of tests that did not
-    /// come to their end. Whoever gives back what PodAutoscalers hold must still run.
+    /// come to their end. Whoever gives back what ZeroScalers hold must still run.
     ///
     /// # Errors
     /// Something stays.
@@ -110,20 +110,43 @@ impl Space {
     /// An object is refused, or the takeover takes too long.
     pub async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
         self.create::<Deployment>(workload.deployment(&program()?)).await?;
-        self.create::<PodAutoscaler>(workload.pod_autoscaler()).await?;
-        self.until(SOON, "a public Service in the PodAutoscaler's status", async || {
-            let status = self.autoscaler(&workload.name).await?.status.unwrap_or_default();
-            Ok(!status.service_name.is_empty())
-        })
-        .await
+        self.create::<Service>(workload.service()).await?;
+        self.create::<ZeroScaler>(workload.scaler()).await?;
+        self.until_served(&workload.name).await
     }
 
-    /// The PodAutoscaler `name`.
+    /// Waits until the ZeroScaler `name` is served.
+    ///
+    /// # Errors
+    /// It is not, or cannot be read.
+    pub async fn until_served(&self, name: &str) -> anyhow::Result<()> {
+        self.until(SOON, "Ready", async || Ok(self.scaler(name).await?.is_ready())).await
+    }
+
+    /// The ZeroScaler `name`.
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn autoscaler(&self, name: &str) -> anyhow::Result<PodAutoscaler> {
-        Ok(self.api::<PodAutoscaler>().get(name).await?)
+    pub async fn scaler(&self, name: &str) -> anyhow::Result<ZeroScaler> {
+        Ok(self.api::<ZeroScaler>().get(name).await?)
+    }
+
+    /// Status, reason and message of one of its conditions.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn condition(&self, name: &str, type_: &str) -> anyhow::Result<Option<(String, String, String)>> {
+        let found = self.scaler(name).await?;
+        Ok(found.condition(type_).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone())))
+    }
+
+    /// Waits until the ZeroScaler `name` is gone.
+    ///
+    /// # Errors
+    /// It stays, or cannot be looked for.
+    pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
+        self.until(SOON, "the ZeroScaler to go", async || Ok(self.api::<ZeroScaler>().get_opt(name).await?.is_none()))
+            .await
     }
 
     /// Replicas that the Deployment `name` asks for.

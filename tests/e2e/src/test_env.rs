@@ -5,7 +5,7 @@ use crate::space::Space;
 use crate::space::client;
 pub use crate::space::{ASLEEP, SOON, is_ready, program};
 use anyhow::Context;
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams};
@@ -105,9 +105,9 @@ impl TestEnv {
 
     /// What autoscalers have decided on the test's workloads, and why, each in a table.
     async fn why(&self) -> String {
-        let autoscalers = self.api::<PodAutoscaler>().list(&ListParams::default()).await;
+        let scalers = self.api::<ZeroScaler>().list(&ListParams::default()).await;
         let mut tables = String::new();
-        for name in autoscalers.iter().flatten().filter_map(|object| object.metadata.name.as_deref()) {
+        for name in scalers.iter().flatten().filter_map(|object| object.metadata.name.as_deref()) {
             let revision = format!("{}/{name}", self.namespace);
             for n in 0..self.autoscalers {
                 let admin = self.cluster.admin(PlaneId::Autoscaler(n));

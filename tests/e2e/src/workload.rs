@@ -3,19 +3,17 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A Deployment of the sample program, and the PodAutoscaler beside it.
+/// A Deployment of the sample program, its Service, and the ZeroScaler beside them.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Name of both.
+    /// Name of all three.
     pub name: String,
     /// Replicas to begin with.
     pub replicas: i32,
     /// Environment of the program: its knobs.
     pub env: BTreeMap<String, String>,
-    /// Annotations of the PodAutoscaler.
-    pub annotations: BTreeMap<String, String>,
-    /// Requests that one pod may run at once; 0: no limit.
-    pub container_concurrency: i64,
+    /// Spec of the ZeroScaler, its target aside.
+    pub spec: Value,
     /// `http1` or `h2c`.
     pub protocol: &'static str,
     /// Readiness probe of the container, as Kubernetes JSON.
@@ -31,13 +29,12 @@ impl Workload {
             name: name.to_owned(),
             replicas: 0,
             env: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-            container_concurrency: 0,
+            spec: json!({}),
             protocol: "http1",
             readiness: None,
             cpu: None,
         }
-        .annotate("autoscaling.knative.dev/window", "6s")
+        .set("scale.window", "6s")
     }
 
     /// Sets the replicas to begin with.
@@ -52,15 +49,9 @@ impl Workload {
         self
     }
 
-    /// Sets an annotation of the PodAutoscaler.
-    pub fn annotate(mut self, key: &str, value: impl ToString) -> Self {
-        self.annotations.insert(key.to_owned(), value.to_string());
-        self
-    }
-
-    /// Sets the container concurrency.
-    pub fn container_concurrency(mut self, limit: i64) -> Self {
-        self.container_concurrency = limit;
+    /// Sets a field of the ZeroScaler's spec, such as `scale.max`.
+    pub fn set(mut self, field: &str, value: impl Into<Value>) -> Self {
+        field.split('.').fold(&mut self.spec, |object, name| &mut object[name]).clone_from(&value.into());
         self
     }
 
@@ -101,16 +92,27 @@ impl Workload {
         })
     }
 
-    /// The PodAutoscaler.
-    pub fn pod_autoscaler(&self) -> Value {
+    /// The Service, as somebody had it before.
+    pub fn service(&self) -> Value {
+        let port = if self.protocol == "h2c" { "http2" } else { "http" };
         json!({
-            "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-            "metadata": {"name": self.name, "annotations": self.annotations},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name},
-                "protocolType": self.protocol,
-                "containerConcurrency": self.container_concurrency,
-            },
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": self.name},
+            "spec": {"selector": {"app": self.name}, "ports": [{"name": port, "port": 80, "targetPort": 8080}]},
+        })
+    }
+
+    /// The ZeroScaler.
+    pub fn scaler(&self) -> Value {
+        let mut spec = self.spec.clone();
+        spec["target"] = json!({"kind": "Deployment", "name": self.name});
+        if self.protocol == "h2c" {
+            spec["ports"] = json!([{"name": "http2", "protocol": "h2c"}]);
+        }
+        json!({
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {"name": self.name},
+            "spec": spec,
         })
     }
 }

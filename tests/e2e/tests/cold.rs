@@ -1,10 +1,10 @@
 //! From zero: requests that find nobody, and wake a workload.
 
 use anyhow::Context;
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use e2e::test_env::SOON;
 use e2e::{Entry, TestEnv, Workload, both_ways};
-use k8s_openapi::api::core::v1::Event as Told;
+use k8s_openapi::api::core::v1::{Event as Told, Service};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -39,7 +39,7 @@ both_ways!(none_of_500_at_once_is_lost);
 
 async fn a_program_that_never_becomes_ready_is_refused_in_bounded_time(entry: Entry) -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    let workload = Workload::new("never").env("HELLO_NEVER_READY", 1).annotate("zeroscale.dev/timeout", "3s");
+    let workload = Workload::new("never").env("HELLO_NEVER_READY", 1).set("wake.timeout", "3s");
     env.deploy(&workload).await?;
     let stalled = env.stalls.total();
     let answer = env.load(entry, "never").get("/").await?;
@@ -73,7 +73,7 @@ both_ways!(an_unknown_host_is_not_found);
 async fn a_host_of_its_own_leads_to_a_service(entry: Entry) -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let host = format!("{}.example.com", env.namespace);
-    env.deploy(&Workload::new("hosts").annotate("zeroscale.dev/hosts", &host)).await?;
+    env.deploy(&Workload::new("hosts").set("hosts", vec![host.clone()])).await?;
     let load = e2e::Load::new(env.entry(entry), host.to_uppercase());
     env.until(SOON, "the host to lead to the service", async || Ok(load.get("/").await?.status == 200)).await?;
     env.end().await;
@@ -140,39 +140,33 @@ async fn a_wake_that_is_refused_is_told_to_who_waits() -> anyhow::Result<()> {
     let widgets: Api<DynamicObject> = Api::namespaced_with(env.client.clone(), &env.namespace, &resource);
     env.until(SOON, "the kind to be served", async || Ok(widgets.list(&ListParams::default()).await.is_ok())).await?;
 
-    let workload = Workload::new("refused").annotate("zeroscale.dev/timeout", "5s");
+    let workload = Workload::new("refused").set("wake.timeout", "5s");
     let mut widget = workload.deployment(&e2e::test_env::program()?);
     (widget["apiVersion"], widget["kind"]) = (json!(resource.api_version), json!("Widget"));
     widgets.create(&PostParams::default(), &serde_json::from_value(widget)?).await?;
-    let mut autoscaler = workload.pod_autoscaler();
-    autoscaler["spec"]["scaleTargetRef"] =
-        json!({"apiVersion": resource.api_version, "kind": "Widget", "name": "refused"});
-    env.create::<PodAutoscaler>(autoscaler).await?;
-    env.until(SOON, "a public Service", async || {
-        let status = env.autoscaler("refused").await?.status.unwrap_or_default();
-        Ok(!status.service_name.is_empty())
-    })
-    .await?;
+    let mut scaler = workload.scaler();
+    scaler["spec"]["target"] = json!({"apiVersion": resource.api_version, "kind": "Widget", "name": "refused"});
+    env.create::<Service>(workload.service()).await?;
+    env.create::<ZeroScaler>(scaler).await?;
+    env.until_served("refused").await?;
 
     let answer = env.load(Entry::Activator, "refused").get("/").await?;
     let body = String::from_utf8_lossy(&answer.body).into_owned();
     assert_eq!(answer.status, 504, "{body}");
     let (_, why) = body.trim_end().split_once("the revision could not be woken: ").context(body.clone())?;
-    let status = env.autoscaler("refused").await?.status.unwrap_or_default();
-    let condition = status.conditions.into_iter().find(|c| c.type_ == "AbleToScale").context("a condition")?;
-    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "FailedUpdateScale"));
-    assert_eq!(condition.message, why);
+    env.until(SOON, "the status to say why", async || {
+        let ready = env.condition("refused", "Ready").await?;
+        Ok(ready == Some(("False".into(), "FailedUpdateScale".into(), why.to_owned())))
+    })
+    .await?;
     let events = env.api::<Told>().list(&ListParams::default()).await?;
     let told = |event: &Told| event.message.as_deref().is_some_and(|message| message.contains(why));
     assert!(events.iter().any(told), "{why}: {events:#?}");
 
     // A target that is gone need not be given its replicas back, which would be refused as well.
     widgets.delete("refused", &DeleteParams::default()).await?;
-    env.api::<PodAutoscaler>().delete("refused", &DeleteParams::default()).await?;
-    env.until(SOON, "the end of the PodAutoscaler", async || {
-        Ok(env.api::<PodAutoscaler>().get_opt("refused").await?.is_none())
-    })
-    .await?;
+    env.api::<ZeroScaler>().delete("refused", &DeleteParams::default()).await?;
+    env.until_gone("refused").await?;
     definitions.delete(&format!("widgets.{group}"), &DeleteParams::default()).await?;
     bindings.delete(&group, &DeleteParams::default()).await?;
     roles.delete(&group, &DeleteParams::default()).await?;

@@ -321,7 +321,7 @@ async fn a_stat_becomes_a_patch() {
     for (namespace, object) in [
         (SYSTEM, bare::activators("127.0.0.1")),
         ("default", bare::deployment(0)),
-        ("default", bare::pod_autoscaler(json!({}))),
+        ("default", bare::scaler(json!({}))),
     ] {
         bare::create(&client, Some(namespace), object).await.expect("created");
     }
@@ -370,12 +370,11 @@ async fn free_port() -> SocketAddr {
 }
 
 async fn status(client: &Client, condition: &str, expected: &str) {
-    let api: Api<common_api::PodAutoscaler> = Api::namespaced(client.clone(), "default");
+    let api: Api<common_api::ZeroScaler> = Api::namespaced(client.clone(), "default");
     let reached = async {
         loop {
-            let object = serde_json::to_value(api.get("hello").await.expect("PodAutoscaler")).expect("JSON");
-            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            if conditions.iter().any(|c| c["type"] == condition && c["status"] == expected) {
+            let object = api.get("hello").await.expect("ZeroScaler");
+            if object.condition(condition).is_some_and(|found| found.status == expected) {
                 return;
             }
             sleep(Duration::from_millis(20)).await;

@@ -1,10 +1,14 @@
 //! Minutes of it: what must not happen while nothing changes.
 
-use common_api::{Mode, ServerlessService};
+use common::names;
 use e2e::relay::Relay;
 use e2e::test_env::{ASLEEP, SOON};
 use e2e::{Entry, TestEnv, Workload};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
 use local::up::{PlaneId, UpOptions};
+use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -17,13 +21,13 @@ const MINUTES: Duration = Duration::from_secs(180);
 #[tokio::test(flavor = "multi_thread")]
 async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    // Default configuration: no annotation but the floor that brings 25 pods.
+    // Default configuration but for the target.
     // Requests that last much longer than a busy client takes between two keep the load what it is meant to be.
     let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 1000);
-    workload.annotations.clear();
-    let workload = workload.annotate("autoscaling.knative.dev/target", 2);
+    workload.spec = json!({"scale": {"load": {"concurrency": 2}}});
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(Entry::Ingress, "plain"), CancellationToken::new());
+    let activator = env.cluster.address(PlaneId::Activator(0)).ip().to_string();
     let mut stalls = env.stalls.recent(WINDOW);
     // 35 in flight at 70 % of 2 each are 25 pods.
     let steady = tokio::spawn({
@@ -33,8 +37,12 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     env.until(ASLEEP, "25 ready pods", async || Ok(env.ready_pods("plain").await? >= 25)).await?;
     let end = tokio::time::Instant::now() + MINUTES;
     while tokio::time::Instant::now() < end {
-        let mode = env.api::<ServerlessService>().get("plain").await?.spec.mode;
-        assert_eq!(mode, Some(Mode::Proxy), "the path stays with the activators");
+        let managed =
+            format!("kubernetes.io/service-name=plain,endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY);
+        let slices = env.api::<EndpointSlice>().list(&ListParams::default().labels(&managed)).await?;
+        let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+        let addresses: BTreeSet<_> = endpoints.flat_map(|endpoint| endpoint.addresses.iter().cloned()).collect();
+        assert_eq!(addresses, [activator.clone()].into(), "the path stays with the activators");
         let replicas = env.replicas("plain").await?;
         // Clients that stall send less.
         let stalled = stalls.share();
@@ -58,7 +66,7 @@ async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> 
     let options = UpOptions { stat_url: Some(format!("ws://{}", cable.address)), ..UpOptions::default() };
     let env = TestEnv::with(options).await?;
     cable.join(env.cluster.address(PlaneId::Autoscaler(0)));
-    let workload = Workload::new("link").env("HELLO_LATENCY_MS", 50).annotate("autoscaling.knative.dev/target", 10);
+    let workload = Workload::new("link").env("HELLO_LATENCY_MS", 50).set("scale.load.concurrency", 10);
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(Entry::Ingress, "link"), CancellationToken::new());
     let steady = tokio::spawn({

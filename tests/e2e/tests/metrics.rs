@@ -3,13 +3,19 @@
 use e2e::test_env::{ASLEEP, SOON};
 use e2e::{Entry, Load, Outcome, TestEnv, Workload};
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const PERIOD: &str = "zeroscale.dev/period";
-const BEHAVIOR: &str = "zeroscale.dev/behavior";
-const CPU: &str = "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 60m}}}";
+/// A metric of processor time with this target.
+fn cpu(target: Value) -> Value {
+    json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}])
+}
+
+/// What is not asked for any more goes almost at once.
+fn behavior() -> Value {
+    json!({"scaleDown": {"stabilizationWindowSeconds": 1}})
+}
 
 /// Twenty requests a second, each of 12 ms of processor time: 240 thousandths of a processor, however busy the machine.
 fn compute(load: &Load) -> (JoinHandle<Outcome>, CancellationToken) {
@@ -28,7 +34,7 @@ async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64
     Ok(cpu.filter_map(|nanos| nanos.parse::<u64>().ok()).sum())
 }
 
-/// Goal: class HPA without a HorizontalPodAutoscaler object: real processor time brings pods, and its end takes them.
+/// Goal: without a HorizontalPodAutoscaler object real processor time brings pods, and its end takes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -39,11 +45,10 @@ async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> 
     }
     let workload = Workload::new("cpu")
         .cpu("100m")
-        .annotate("autoscaling.knative.dev/class", "hpa.autoscaling.knative.dev")
-        .annotate("autoscaling.knative.dev/target", 60) // Percent of the request.
-        .annotate("autoscaling.knative.dev/max-scale", 3)
-        .annotate(BEHAVIOR, "{scaleDown: {stabilizationWindowSeconds: 1}}")
-        .annotate(PERIOD, "1s");
+        .set("scale.load.concurrency", 1000)
+        .set("scale.max", 3)
+        .set("metrics", cpu(json!({"type": "Utilization", "averageUtilization": 60})))
+        .set("behavior", behavior());
     env.deploy(&workload).await?;
     let load = env.load(Entry::Ingress, "cpu");
     assert_eq!(load.get("/").await?.status, 200, "woken by a request, whatever the metrics");
@@ -69,11 +74,11 @@ async fn load_and_processor_time_together_reach_zero_and_wake() -> anyhow::Resul
         return Ok(());
     }
     let workload = Workload::new("both")
-        .annotate("autoscaling.knative.dev/target", 100) // A handful of requests in flight asks for one pod.
-        .annotate("autoscaling.knative.dev/max-scale", 2)
-        .annotate("zeroscale.dev/metrics", CPU)
-        .annotate(BEHAVIOR, "{scaleDown: {stabilizationWindowSeconds: 1}}")
-        .annotate(PERIOD, "1s");
+        .set("scale.load.concurrency", 100) // A handful of requests in flight asks for one pod.
+        .set("scale.max", 2)
+        .set("metrics", cpu(json!({"type": "AverageValue", "averageValue": "60m"})))
+        .set("behavior", behavior())
+        .set("scale.grace", "6s");
     env.deploy(&workload).await?;
     let load = env.load(Entry::Activator, "both");
     let (computing, stop) = compute(&load);

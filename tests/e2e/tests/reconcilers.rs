@@ -3,10 +3,11 @@
 
 use autoscaler::{FrontEnd, Hpa};
 use common::stat::Stat;
-use common_api::{PodAutoscaler, ServerlessService};
+use common_api::ZeroScaler;
+use common_api::zeroscaler::State;
 use common_runtime::resolve::{Dns, Resolve};
 use common_runtime::websocket::{Config, DurableSender};
-use e2e::bare::{self, SYSTEM, deployment, frame, pod_autoscaler};
+use e2e::bare::{self, SYSTEM, deployment, frame, scaler};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
@@ -105,6 +106,12 @@ impl Cluster {
         self.link.send(frame("default", "hello", Some(stat))).await.expect("connected");
     }
 
+    /// Merges into the spec of the ZeroScaler.
+    async fn edit(&self, spec: Value) -> kube::Result<ZeroScaler> {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.api::<ZeroScaler>().patch("hello", &PatchParams::default(), &patch).await
+    }
+
     async fn replicas(&self) -> i32 {
         let deployment: Deployment = self.get("hello").await.expect("a Deployment");
         deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1)
@@ -123,10 +130,9 @@ impl Cluster {
     }
 
     async fn ready(&self) -> (String, String) {
-        let object: Option<PodAutoscaler> = self.get("hello").await;
-        let conditions = object.and_then(|object| object.status).unwrap_or_default().conditions;
-        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap_or_default();
-        (ready.reason, ready.message)
+        let object: Option<ZeroScaler> = self.get("hello").await;
+        let ready = object.as_ref().and_then(|object| object.condition("Ready"));
+        ready.map(|ready| (ready.reason.clone(), ready.message.clone())).unwrap_or_default()
     }
 }
 
@@ -191,7 +197,7 @@ const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 const OURS: &str = "zeroscale.dev";
 
 /// Goal: a Service is borrowed whole, with nothing of Kubernetes' left beside our slices, and given back byte for byte
-/// when its PodAutoscaler is deleted; the Deployment keeps what it had.
+/// when its ZeroScaler is deleted; the Deployment keeps what it had.
 #[tokio::test]
 async fn a_service_is_adopted_and_given_back_byte_for_byte() {
     let cluster = Cluster::start("127.201.128.0/17").await;
@@ -202,7 +208,7 @@ async fn a_service_is_adopted_and_given_back_byte_for_byte() {
     })
     .await;
     let original: Service = cluster.get("hello").await.expect("a Service");
-    cluster.create(pod_autoscaler(json!({"zeroscale.dev/adopt-service": "true"}))).await;
+    cluster.create(scaler(json!({}))).await;
     eventually("only the activators serve", async || {
         cluster.slices("hello").await == [(OURS.to_owned(), vec![ACTIVATOR.to_owned()])]
             && cluster.get::<Endpoints>("hello").await.is_none()
@@ -211,63 +217,69 @@ async fn a_service_is_adopted_and_given_back_byte_for_byte() {
     let adopted: Service = cluster.get("hello").await.expect("a Service");
     assert_eq!(adopted.spec.and_then(|spec| spec.selector), None);
 
-    cluster.api::<PodAutoscaler>().delete("hello", &DeleteParams::default()).await.expect("accepted");
-    eventually("gone", async || cluster.get::<PodAutoscaler>("hello").await.is_none()).await;
+    cluster.api::<ZeroScaler>().delete("hello", &DeleteParams::default()).await.expect("accepted");
+    eventually("gone", async || cluster.get::<ZeroScaler>("hello").await.is_none()).await;
     let returned: Service = cluster.get("hello").await.expect("a Service");
     assert_eq!(lasting(&returned), lasting(&original));
     eventually("Kubernetes serves the pod again, and alone", async || {
         matches!(&cluster.slices("hello").await[..], [(manager, pods)] if manager == KUBERNETES && pods.len() == 1)
     })
     .await;
-    eventually("nothing of ours is left", async || {
-        cluster.get::<ServerlessService>("hello").await.is_none()
-            && cluster.get::<Service>("hello-private").await.is_none()
-    })
-    .await;
+    eventually("nothing of ours is left", async || cluster.get::<Service>("hello-private").await.is_none()).await;
     assert_eq!(cluster.replicas().await, 1);
 }
 
+/// Goal: a Service is given back byte for byte when another one is named, and the workload stays with us.
 #[tokio::test]
-async fn an_opt_out_gives_the_service_back_and_leaves_the_rest_alone() {
+async fn another_service_that_is_named_gives_the_former_one_back() {
     let cluster = Cluster::start("127.202.128.0/17").await;
     cluster.create(deployment(2)).await;
     cluster.create(service()).await;
     let original: Service = cluster.get("hello").await.expect("a Service");
-    cluster.create(pod_autoscaler(json!({"zeroscale.dev/adopt-service": "true"}))).await;
+    cluster.create(scaler(json!({}))).await;
     eventually("adopted", async || {
         let service: Service = cluster.get("hello").await.expect("a Service");
         service.spec.and_then(|spec| spec.selector).is_none()
     })
     .await;
-    let opt_out = json!({"metadata": {"annotations": {"zeroscale.dev/adopt-service": null}}});
-    let patched = cluster.api::<PodAutoscaler>().patch("hello", &PatchParams::default(), &Patch::Merge(&opt_out)).await;
-    patched.expect("accepted");
-    eventually("told", async || {
-        let (reason, message) = cluster.ready().await;
-        reason == "ServiceNotOwned" && message.contains("exists and is not ours")
+    cluster.edit(json!({"service": {"name": "another"}})).await.expect("accepted");
+    eventually("given back", async || {
+        let returned: Service = cluster.get("hello").await.expect("a Service");
+        lasting(&returned) == lasting(&original)
     })
     .await;
-    let returned: Service = cluster.get("hello").await.expect("a Service");
-    assert_eq!(lasting(&returned), lasting(&original));
-    let object: PodAutoscaler = cluster.get("hello").await.expect("a PodAutoscaler");
-    assert!(object.finalizers().is_empty(), "nothing is held any more");
+    eventually("the other leads to the activators", async || {
+        cluster.slices("another").await == [(OURS.to_owned(), vec![ACTIVATOR.to_owned()])]
+    })
+    .await;
     assert_eq!(cluster.replicas().await, 2);
 }
 
+/// Goal: a Service that another ZeroScaler has taken over is nobody else's, and the target of whoever asks for it too is
+/// left alone.
 #[tokio::test]
-async fn a_foreign_service_stays_untouched_and_so_do_the_replicas() {
+async fn a_service_that_is_taken_stays_its_owners_and_replicas_stay_too() {
     let cluster = Cluster::start("127.203.128.0/17").await;
-    cluster.create(deployment(0)).await;
+    let mut first = deployment(1);
+    first["metadata"]["name"] = json!("first");
+    cluster.create(first).await;
     cluster.create(service()).await;
-    let original: Service = cluster.get("hello").await.expect("a Service");
-    cluster.create(pod_autoscaler(json!({}))).await;
+    let mut owner = scaler(json!({}));
+    owner["metadata"]["name"] = json!("first");
+    owner["spec"]["target"]["name"] = json!("first");
+    owner["spec"]["service"] = json!({"name": "hello"});
+    cluster.create(owner).await;
+    eventually("taken", async || cluster.get::<ZeroScaler>("first").await.is_some_and(|first| first.is_ready())).await;
+    let taken: Service = cluster.get("hello").await.expect("a Service");
+
+    cluster.create(deployment(0)).await;
+    cluster.create(scaler(json!({}))).await;
     eventually("told", async || cluster.ready().await.0 == "ServiceNotOwned").await;
     cluster.poke().await;
     sleep(Duration::from_secs(3)).await; // Longer than a tick: nothing may come of it.
     assert_eq!(cluster.replicas().await, 0);
     let now: Service = cluster.get("hello").await.expect("a Service");
-    assert_eq!(now, original);
-    assert!(cluster.get::<ServerlessService>("hello").await.is_none());
+    assert_eq!(now, taken);
 }
 
 /// Goal: asleep, woken by one stat, awake while it lasts, asleep again by the whole state machine; deleted asleep, the
@@ -276,8 +288,12 @@ async fn a_foreign_service_stays_untouched_and_so_do_the_replicas() {
 async fn a_revision_wakes_falls_asleep_and_is_given_back() {
     let cluster = Cluster::start("127.204.128.0/17").await;
     cluster.create(deployment(0)).await;
-    cluster.create(pod_autoscaler(json!({"autoscaling.knative.dev/window": "6s"}))).await;
-    eventually("asleep", async || cluster.ready().await.0 == "NoTraffic").await;
+    cluster.create(scaler(json!({"window": "6s"}))).await;
+    eventually("asleep", async || {
+        let object = cluster.get::<ZeroScaler>("hello").await.and_then(|object| object.status);
+        object.is_some_and(|status| status.state == State::Asleep)
+    })
+    .await;
     eventually("the public Service leads to the activators", async || {
         cluster.slices("hello").await == [(OURS.to_owned(), vec![ACTIVATOR.to_owned()])]
     })
@@ -296,8 +312,8 @@ async fn a_revision_wakes_falls_asleep_and_is_given_back() {
     let events = cluster.api::<Event>().list(&ListParams::default()).await.expect("a list");
     assert!(events.iter().any(|event| event.reason.as_deref() == Some("Scaled")), "a scale is told in an Event");
 
-    cluster.api::<PodAutoscaler>().delete("hello", &DeleteParams::default()).await.expect("accepted");
-    eventually("gone", async || cluster.get::<PodAutoscaler>("hello").await.is_none()).await;
+    cluster.api::<ZeroScaler>().delete("hello", &DeleteParams::default()).await.expect("accepted");
+    eventually("gone", async || cluster.get::<ZeroScaler>("hello").await.is_none()).await;
     assert_eq!(cluster.replicas().await, 1);
     eventually("nothing of ours is left", async || {
         cluster.get::<Service>("hello").await.is_none() && cluster.slices("hello").await.is_empty()
@@ -310,30 +326,27 @@ async fn a_revision_wakes_falls_asleep_and_is_given_back() {
 async fn edits_are_put_right_or_refused() {
     let cluster = Cluster::start("127.205.128.0/17").await;
     cluster.create(deployment(3)).await;
-    cluster
-        .create(pod_autoscaler(
-            json!({"autoscaling.knative.dev/min-scale": "2", "autoscaling.knative.dev/max-scale": "3"}),
-        ))
-        .await;
+    cluster.create(scaler(json!({"min": 2, "max": 3}))).await;
     eventually("active", async || {
-        let object: Option<PodAutoscaler> = cluster.get("hello").await;
-        object.and_then(|object| object.status).is_some_and(|status| status.actual_scale == Some(3))
+        let object: Option<ZeroScaler> = cluster.get("hello").await;
+        object.and_then(|object| object.status?.pods).is_some_and(|pods| pods.ready == 3)
     })
     .await;
     let deployments = cluster.api::<Deployment>();
     let by_hand = json!({"spec": {"replicas": 9}});
     deployments.patch("hello", &PatchParams::default(), &Patch::Merge(&by_hand)).await.expect("accepted");
     eventually("within bounds again", async || cluster.replicas().await <= 3).await;
-    let bad = json!({"metadata": {"annotations": {"autoscaling.knative.dev/max-scale": "lots"}}});
-    cluster
-        .api::<PodAutoscaler>()
-        .patch("hello", &PatchParams::default(), &Patch::Merge(&bad))
-        .await
-        .expect("accepted");
+    let refused = cluster.edit(json!({"scale": {"max": "lots"}})).await.expect_err("no number").to_string();
+    assert!(refused.contains("spec.scale.max"), "{refused}");
+    // What one object cannot tell.
+    let limit = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-autoscaler"},
+        "data": {"max-scale": "3", "max-scale-limit": "3"}});
+    bare::create(&cluster.client, Some(SYSTEM), limit).await.expect("created");
+    cluster.edit(json!({"scale": {"max": 9}})).await.expect("accepted");
     eventually("refused by name", async || {
         let (reason, message) = cluster.ready().await;
-        reason == "Invalid" && message.contains("autoscaling.knative.dev/max-scale") && message.contains("lots")
+        reason == "Invalid" && message.contains("spec.scale.max") && message.contains('9')
     })
     .await;
-    assert!(cluster.replicas().await >= 2);
+    assert!((2..=3).contains(&cluster.replicas().await), "what was valid stays in force");
 }

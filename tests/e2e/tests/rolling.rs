@@ -24,7 +24,7 @@ fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
 async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
     env.cluster.ready_planes(PLANES).await;
-    let awake = Workload::new(NAME).env("HELLO_LATENCY_MS", 20).annotate("autoscaling.knative.dev/min-scale", 2);
+    let awake = Workload::new(NAME).env("HELLO_LATENCY_MS", 20).set("scale.min", 2);
     env.deploy(&awake).await?;
     env.deploy(&Workload::new("asleep")).await?;
     env.until(SOON, "two ready pods", async || Ok(env.ready_pods(NAME).await? == 2)).await?;

@@ -13,7 +13,7 @@ async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> a
     let env = TestEnv::start().await?;
     // 20 clients with requests of a second keep 20 in flight, if less than 0.4 s pass from an answer to the next request;
     // with 70 % of 10 as the target, that is 3 pods.
-    let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 1000).annotate("autoscaling.knative.dev/target", 10);
+    let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10);
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(entry, "scale"), CancellationToken::new());
     let mut stalls = env.stalls.recent(WINDOW);
@@ -87,14 +87,14 @@ async fn an_edit_under_load_drops_nothing(entry: Entry) -> anyhow::Result<()> {
     env.until(SOON, "a ready pod", async || Ok(env.ready_pods("edit").await? >= 1)).await?;
     let host = format!("edited.{}.example.com", env.namespace);
     let edits = [
-        serde_json::json!({"metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "2"}}}),
-        serde_json::json!({"spec": {"containerConcurrency": 2}}),
-        serde_json::json!({"metadata": {"annotations": {"zeroscale.dev/timeout": "30s"}}}),
-        serde_json::json!({"metadata": {"annotations": {"zeroscale.dev/hosts": host}}}),
-        serde_json::json!({"spec": {"containerConcurrency": 0}}),
+        serde_json::json!({"scale": {"min": 2}}),
+        serde_json::json!({"concurrency": 2}),
+        serde_json::json!({"wake": {"timeout": "30s"}}),
+        serde_json::json!({"hosts": [host]}),
+        serde_json::json!({"concurrency": 0}),
     ];
     for edit in edits {
-        let api = env.api::<common_api::PodAutoscaler>();
+        let (api, edit) = (env.api::<common_api::ZeroScaler>(), serde_json::json!({"spec": edit}));
         api.patch("edit", &PatchParams::default(), &Patch::Merge(edit)).await?;
         tokio::time::sleep(Duration::from_millis(500)).await; // Load under each version is the point.
     }
@@ -109,7 +109,7 @@ both_ways!(an_edit_under_load_drops_nothing);
 async fn a_pod_killed_under_load_costs_no_get(entry: Entry) -> anyhow::Result<()> {
     use kube::api::DeleteParams;
     let env = TestEnv::start().await?;
-    let workload = Workload::new("killed").env("HELLO_LATENCY_MS", 5).annotate("autoscaling.knative.dev/min-scale", 3);
+    let workload = Workload::new("killed").env("HELLO_LATENCY_MS", 5).set("scale.min", 3);
     env.deploy(&workload).await?;
     let load = env.load(entry, "killed");
     assert_eq!(load.get("/").await?.status, 200);

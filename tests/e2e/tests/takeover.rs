@@ -70,7 +70,7 @@ fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e
 async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Result<()> {
     let env = env().await?;
     // Requests of half a second, seven to a pod.
-    let workload = Workload::new(NAME).env("HELLO_LATENCY_MS", 500).annotate("autoscaling.knative.dev/target", 10);
+    let workload = Workload::new(NAME).env("HELLO_LATENCY_MS", 500).set("scale.load.concurrency", 10);
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(Entry::Activator, NAME), CancellationToken::new());
     let calm = steady(&load, 4, &stop);

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, ensure};
 use common::names;
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use e2e::space::{SOON, program};
 use e2e::{Entry, Load, Space, TestEnv, Workload};
 use http::StatusCode;
@@ -37,8 +37,7 @@ impl Tenant {
             all("", json!(["services", "services/status", "endpoints", "configmaps", "secrets"])),
             all("apps", json!(["deployments", "deployments/scale"])),
             all("discovery.k8s.io", json!(["endpointslices"])),
-            all("autoscaling.internal.knative.dev", json!(["*"])),
-            all("networking.internal.knative.dev", json!(["*"])),
+            all("zeroscale.dev", json!(["*"])),
         ]});
         space.create::<Role>(role).await?;
         let binding = json!({
@@ -74,22 +73,22 @@ impl Tenant {
 
     async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
         self.make::<Deployment>(workload.deployment(&program()?)).await?;
-        self.make::<PodAutoscaler>(workload.pod_autoscaler()).await?;
+        self.make::<Service>(workload.service()).await?;
+        self.make::<ZeroScaler>(workload.scaler()).await?;
         Ok(())
     }
 
-    async fn ask(&self, name: &str, hosts: &str) -> anyhow::Result<()> {
-        let patch = json!({"metadata": {"annotations": {HOSTS: hosts}}});
-        let api: Api<PodAutoscaler> = Api::namespaced(self.client.clone(), &self.space.namespace);
+    async fn ask(&self, name: &str, hosts: &[String]) -> anyhow::Result<()> {
+        let patch = json!({"spec": {"hosts": hosts}});
+        let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), &self.space.namespace);
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 
     /// The message about hosts that it does not have.
     async fn told(&self, name: &str) -> anyhow::Result<String> {
-        let status = self.space.autoscaler(name).await?.status.unwrap_or_default();
-        let owned = status.conditions.into_iter().find(|condition| condition.type_ == "HostsOwned");
-        Ok(owned.filter(|condition| condition.status == "False").map(|condition| condition.message).unwrap_or_default())
+        let owned = self.space.condition(name, "HostsOwned").await?;
+        Ok(owned.filter(|(status, ..)| status == "False").map(|(.., message)| message).unwrap_or_default())
     }
 }
 
@@ -101,8 +100,8 @@ async fn is_confined(tenant: &Tenant, env: &TestEnv) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(tenant.client.clone());
     let own = namespaces.patch(&tenant.space.namespace, &PatchParams::default(), &patch).await;
     ensure!(denied(own.map(drop)), "its own Namespace");
-    let others: Api<PodAutoscaler> = Api::namespaced(tenant.client.clone(), &env.namespace);
-    ensure!(denied(others.patch("hello", &PatchParams::default(), &patch).await.map(drop)), "another's PodAutoscaler");
+    let others: Api<ZeroScaler> = Api::namespaced(tenant.client.clone(), &env.namespace);
+    ensure!(denied(others.patch("hello", &PatchParams::default(), &patch).await.map(drop)), "another's ZeroScaler");
     let maps: Api<ConfigMap> = Api::namespaced(tenant.client.clone(), "zeroscale-system");
     let map = serde_json::from_value(json!({"metadata": {"name": "hosts.x"}}))?;
     ensure!(denied(maps.create(&PostParams::default(), &map).await.map(drop)), "the ledger");
@@ -117,17 +116,17 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
         json!({names::SERVICE_TYPE: kind, names::REVISION: name,
         "kubernetes.io/service-name": names::private_service(name)})
     };
-    let serverless = json!({
-        "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService", "metadata": {"name": name},
-        "spec": {"objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "protocolType": "http1"},
-    });
-    let serverless: common_api::ServerlessService = tenant.make(serverless).await?;
+    // A ZeroScaler of the same name, of a workload that is not there.
+    let target = json!({"target": {"name": name}, "service": {"name": format!("{name}-missing")}});
+    let scaler: ZeroScaler = tenant
+        .make(json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": target}))
+        .await?;
     let made: Service = tenant
         .make(json!({
             "metadata": {"name": names::private_service(name), "labels": labels("Private"),
                 "annotations": {names::BACKEND: backend.to_string()},
-                "ownerReferences": [{"apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
-                    "name": name, "uid": serverless.metadata.uid, "controller": true}]},
+                "ownerReferences": [{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+                    "name": name, "uid": scaler.metadata.uid, "controller": true}]},
             "spec": {"ports": [{"name": "http", "port": 80}]},
         }))
         .await?;
@@ -151,13 +150,10 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     let tenant = Tenant::create_in(&env).await?;
     let (prod, evil) = (env.namespace.as_str(), tenant.space.namespace.as_str());
     // Older than what it will compete with, and asking for nothing yet.
-    let awake = Workload::new("hello").env("HELLO_TEXT", "evil").annotate("autoscaling.knative.dev/min-scale", 1);
+    let awake = Workload::new("hello").env("HELLO_TEXT", "evil").set("scale.min", 1);
     tenant.deploy(&awake).await?;
-    env.until(SOON, "the tenant's own", async || {
-        Ok(!tenant.space.autoscaler("hello").await?.status.unwrap_or_default().service_name.is_empty())
-    })
-    .await?;
-    let hello = Workload::new("hello").env("HELLO_TEXT", "prod").annotate(HOSTS, "shop.example.com");
+    env.until(SOON, "the tenant's own", async || Ok(tenant.space.scaler("hello").await?.is_ready())).await?;
+    let hello = Workload::new("hello").env("HELLO_TEXT", "prod").set("hosts", vec!["shop.example.com"]);
     env.deploy(&hello).await?;
     is_confined(&tenant, &env).await?;
     let by = |entry: Entry, host: &str| Load::new(env.entry(entry), host);
@@ -172,9 +168,12 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     }
 
     // Everything that it can write.
-    let wildcards = format!("*.{prod}, *.{prod}.svc, *.{prod}.svc.cluster.local, *.svc, *.local, *.svc.cluster.local");
-    let hosts = format!("{}, {wildcards}, hello, *.example.com, evil.example.org", prods.join(", "));
-    tenant.ask("hello", &hosts).await?;
+    let wildcards = ["", ".svc", ".svc.cluster.local"].map(|end| format!("*.{prod}{end}"));
+    let others = ["*.svc", "*.local", "*.svc.cluster.local", "*.example.com", "evil.example.org"];
+    let hosts = prods.iter().cloned().chain(wildcards).chain(others.map(str::to_owned));
+    tenant.ask("hello", &hosts.collect::<Vec<_>>()).await?;
+    let bare = tenant.ask("hello", &["hello".to_owned()]).await;
+    ensure!(bare.is_err_and(|error| error.to_string().contains("spec.hosts[0]")), "a name without a dot");
     let server = by(Entry::Activator, &format!("hello.{evil}"));
     ensure!(server.get("/").await?.body == "evil", "its own name is its own");
     let pods = tenant.space.pods("hello").await?;
@@ -187,11 +186,12 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
         Ok(by(Entry::Activator, "evil.example.org").get("/").await?.body == "evil")
     })
     .await?;
-    let told = tenant.told("hello").await?;
-    for host in prods.iter().chain([&format!("*.{prod}"), &"hello".to_owned(), &"*.svc".to_owned()]) {
-        ensure!(told.contains(&format!("{host} ")), "{host} is missing from {told:?}");
-    }
-    ensure!(!told.contains("evil.example.org"), "{told}");
+    env.until(SOON, "all others to be told of", async || {
+        let told = tenant.told("hello").await?;
+        let mut others = prods.iter().cloned().chain([format!("*.{prod}"), "*.svc".to_owned()]);
+        Ok(others.all(|host| told.contains(&format!("{host} "))) && !told.contains("evil.example.org"))
+    })
+    .await?;
 
     let check = async |when: &str| -> anyhow::Result<()> {
         for (entry, host) in entries.iter().flat_map(|entry| prods.iter().map(move |host| (*entry, host))) {

@@ -150,12 +150,11 @@ struct Soak<'a> {
 impl Soak<'_> {
     fn workloads() -> Vec<Workload> {
         let mut all: Vec<_> = (0..SLEEPERS).map(|n| Workload::new(&format!("sleeper-{n}"))).collect();
-        let target = "autoscaling.knative.dev/target";
-        all.push(Workload::new("web").env("HELLO_LATENCY_MS", 20).annotate(target, 3));
-        all.push(Workload { protocol: "h2c", ..Workload::new("calls").annotate(target, 4) });
-        all.push(Workload::new("talk").env("E2E_STREAMS", 1).annotate(target, 4));
-        let max_scale = "autoscaling.knative.dev/max-scale";
-        all.push(Workload::new("slow").env("HELLO_LATENCY_MS", 150).container_concurrency(1).annotate(max_scale, 1));
+        let target = "scale.load.concurrency";
+        all.push(Workload::new("web").env("HELLO_LATENCY_MS", 20).set(target, 3));
+        all.push(Workload { protocol: "h2c", ..Workload::new("calls").set(target, 4) });
+        all.push(Workload::new("talk").env("E2E_STREAMS", 1).set(target, 4));
+        all.push(Workload::new("slow").env("HELLO_LATENCY_MS", 150).set("concurrency", 1).set("scale.max", 1));
         all
     }
 

@@ -2,7 +2,7 @@
 //! out.
 
 use crate::space::Space;
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -31,9 +31,8 @@ pub(super) async fn make(space: &Space, workloads: &[&str], n: u64) -> anyhow::R
     match n % 4 {
         0 => kill(space, name, DeleteParams::default().grace_period(0)).await,
         1 => {
-            let annotations =
-                json!({"autoscaling.knative.dev/target-utilization-percentage": (70 + turn % 2).to_string()});
-            merge::<PodAutoscaler>(&space.api(), name, &json!({"metadata": {"annotations": annotations}})).await
+            let utilization = json!({"spec": {"scale": {"load": {"utilization": 70 + turn % 2}}}});
+            merge::<ZeroScaler>(&space.api(), name, &utilization).await
         }
         2 => kill(space, name, DeleteParams::default()).await,
         _ => {

@@ -49,8 +49,7 @@ async fn each_component_gives_its_rights() -> anyhow::Result<()> {
         ("argo-rollouts", "autoscaler", "watch", "argoproj.io/rollouts", true),
         ("argo-rollouts", "autoscaler", "patch", "argoproj.io/rollouts/scale", true),
         ("argo-rollouts", "activator", "watch", "argoproj.io/rollouts", false),
-        ("openshift", "autoscaler", "update", "autoscaling.internal.knative.dev/podautoscalers/finalizers", true),
-        ("openshift", "autoscaler", "update", "networking.internal.knative.dev/serverlessservices/finalizers", true),
+        ("openshift", "autoscaler", "update", "zeroscale.dev/zeroscalers/finalizers", true),
         ("openshift", "autoscaler", "create", "discovery.k8s.io/endpointslices/restricted", true),
         ("openshift", "activator", "create", "discovery.k8s.io/endpointslices/restricted", false),
     ];

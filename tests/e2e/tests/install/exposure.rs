@@ -23,7 +23,7 @@ async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
 async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     env.deploy(&Workload::new("crash").env("HELLO_START_MS", 60_000).env("HELLO_EXIT_AFTER_MS", 1)).await?;
-    env.deploy(&Workload::new("never").env("HELLO_NEVER_READY", 1).annotate("zeroscale.dev/timeout", "2s")).await?;
+    env.deploy(&Workload::new("never").env("HELLO_NEVER_READY", 1).set("wake.timeout", "2s")).await?;
     let (activator, autoscaler) =
         (env.cluster.address(PlaneId::Activator(0)), env.cluster.address(PlaneId::Autoscaler(0)));
     let h2c = SocketAddr::new(activator.ip(), 8013);

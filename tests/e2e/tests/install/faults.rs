@@ -4,7 +4,7 @@
 use crate::manifests::{documents, folder};
 use crate::site::{ACTIVATOR, AUTOSCALER, HPA, Plane, Running, SYSTEM, Site, free_address, run};
 use anyhow::{Context, ensure};
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use e2e::bare;
 use e2e::relay::Relay;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -105,7 +105,7 @@ async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result
     for name in &names {
         definitions.delete(name, &DeleteParams::default()).await?;
     }
-    let anything: Api<PodAutoscaler> = Api::all(site.client.clone());
+    let anything: Api<ZeroScaler> = Api::all(site.client.clone());
     until("the resources to go", async || Ok(anything.list(&Default::default()).await.is_err())).await?;
     let autoscaler = site.start(AUTOSCALER, site.address()?, false).await?;
     for name in &names {

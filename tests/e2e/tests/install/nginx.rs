@@ -95,8 +95,8 @@ async fn service(env: &TestEnv, name: &str) -> anyhow::Result<String> {
 async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    env.deploy(&Workload::new("hello").annotate("zeroscale.dev/hosts", HELLO)).await?;
-    let streams = Workload::new("streams").annotate("zeroscale.dev/hosts", STREAMS).env("E2E_STREAMS", 1);
+    env.deploy(&Workload::new("hello").set("hosts", vec![HELLO])).await?;
+    let streams = Workload::new("streams").set("hosts", vec![STREAMS]).env("E2E_STREAMS", 1);
     env.deploy(&streams).await?;
     let at = SocketAddr::new(free_address()?, 8081);
     let servers =

@@ -6,7 +6,7 @@
 
 use crate::manifests::{folder, objects};
 use anyhow::{Context, ensure};
-use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler};
+use common_api::ZeroScaler;
 use e2e::space::SOON;
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -181,16 +181,13 @@ pub(crate) fn none_is_surplus(record: &Record, kustomization: &str) -> anyhow::R
 /// Goal: where owner references are enforced, the OpenShift kustomization allows those that our objects carry.
 async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
     let mut owners = BTreeSet::new();
-    let metas = env.api::<ServerlessService>().list(&ListParams::default()).await?.items.into_iter();
-    let mut metas: Vec<_> = metas.map(|object| object.metadata).collect();
-    metas.extend(env.api::<Metric>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    let mut metas = Vec::new();
     metas.extend(env.api::<Service>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
     metas.extend(env.api::<EndpointSlice>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
     for owner in metas.iter().flat_map(|meta| meta.owner_references.iter().flatten()) {
         let group = owner.api_version.split('/').next().unwrap_or_default();
         // Owners that are not ours are those of Kubernetes' own controllers.
-        let is_ours = group.ends_with("internal.knative.dev") || group == "zeroscale.dev";
-        if owner.block_owner_deletion == Some(true) && is_ours {
+        if owner.block_owner_deletion == Some(true) && group == "zeroscale.dev" {
             owners.insert((group.to_owned(), format!("{}s/finalizers", owner.kind.to_lowercase())));
         }
     }
@@ -202,14 +199,13 @@ async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
 
 /// Everything that may happen to workloads.
 async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "adopt"},
-        "spec": {"selector": {"app": "adopt"}, "ports": [{"port": 80, "targetPort": 8080}]}});
-    env.create::<Service>(service).await?;
-    env.deploy(&Workload::new("adopt").replicas(1).annotate("zeroscale.dev/adopt-service", "true")).await?;
-    let cpu = "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 1}}}";
-    let plain = Workload::new("plain").annotate("zeroscale.dev/metrics", cpu).annotate("zeroscale.dev/period", "1s");
-    let plain = plain.annotate("zeroscale.dev/hosts", "plain.example.com");
-    env.deploy(&plain).await?;
+    env.deploy(&Workload::new("adopt").replicas(1)).await?;
+    let cpu = json!([{"type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}}]);
+    let plain = Workload::new("plain").set("metrics", cpu).set("hosts", vec!["plain.example.com"]);
+    env.create::<Deployment>(plain.deployment(&e2e::space::program()?)).await?;
+    env.create::<ZeroScaler>(plain.set("service.create", true).scaler()).await?;
+    env.until_served("plain").await?;
     env.create::<Deployment>(Workload::new("zs").deployment(&e2e::space::program()?)).await?;
     // A label makes one and takes it away; a StatefulSet is scaled, though nobody runs its pods here.
     let mut labelled = Workload::new("labelled").deployment(&e2e::space::program()?);
@@ -242,16 +238,12 @@ async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     }
     owners_may_wait(env).await?;
     conflict::<ZeroScaler>(env, record, "zs", "zeroscalers").await?;
-    conflict::<PodAutoscaler>(env, record, "plain", "podautoscalers").await?;
-    conflict::<ServerlessService>(env, record, "plain", "serverlessservices").await?;
-    conflict::<Metric>(env, record, "plain", "metrics").await?;
     let plain = Load::new(env.entry(Entry::Activator), "plain.example.com");
     env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
     // Another window, another public Service, one host more.
-    let edits = json!({"metadata": {"annotations": {
-        "autoscaling.knative.dev/window": "7s", "zeroscale.dev/service": "renamed",
-        "zeroscale.dev/hosts": "plain.example.com, *.plain.example.com"}}});
-    env.api::<PodAutoscaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
+    let edits = json!({"spec": {"scale": {"window": "7s"}, "service": {"name": "renamed"},
+        "hosts": ["plain.example.com", "*.plain.example.com"]}});
+    env.api::<ZeroScaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
     env.until(SOON, "the former public Service to go", async || {
         Ok(env.api::<Service>().get_opt("plain").await?.is_none())
     })
@@ -264,15 +256,11 @@ async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
         env.until_asleep(name).await?;
     }
     for name in ["adopt", "plain"] {
-        env.api::<PodAutoscaler>().delete(name, &DeleteParams::default()).await?;
-        env.until(SOON, "the PodAutoscaler to go", async || {
-            Ok(env.api::<PodAutoscaler>().get_opt(name).await?.is_none())
-        })
-        .await?;
+        env.api::<ZeroScaler>().delete(name, &DeleteParams::default()).await?;
+        env.until_gone(name).await?;
     }
     env.api::<ZeroScaler>().delete("zs", &DeleteParams::default()).await?;
-    env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt("zs").await?.is_none()))
-        .await?;
+    env.until_gone("zs").await?;
     env.until(SOON, "its hosts to be taken back", async || Ok(record.asked("autoscaler", "delete", "configmaps")))
         .await?;
     contend(env, record).await?;

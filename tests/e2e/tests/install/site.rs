@@ -157,9 +157,9 @@ impl Running {
             }
             "autoscaler" => {
                 unless_there(site, bare::deployment(0)).await?;
-                unless_there(site, bare::pod_autoscaler(json!({}))).await?;
-                let made: Api<common_api::ServerlessService> = Api::namespaced(site.client.clone(), "default");
-                Ok(made.get_opt("hello").await?.is_some())
+                unless_there(site, bare::scaler(json!({}))).await?;
+                let made: Api<common_api::ZeroScaler> = Api::namespaced(site.client.clone(), "default");
+                Ok(made.get_opt("hello").await?.is_some_and(|scaler| scaler.status.is_some()))
             }
             _ => {
                 let mut deployment = bare::deployment(1);
