@@ -1,7 +1,6 @@
 //! What depends on how the autoscaler is installed, as one trait with two implementations: [`crate::knative`] and
 //! [`crate::standalone`]. [`crate::front_end`] chooses between them.
 
-use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::{Reconcilers, Wiring};
 use common::config::{ConfigError, LeaderElectionConfig};
@@ -17,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 /// What a front end decides for the whole process.
 pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
+    /// Kind of the objects that ask for a scale.
+    fn kind(&self) -> &'static str;
+
     /// How fast the API server may be written to, unless the settings say otherwise.
     fn api_rate(&self) -> Rate;
 
     /// The ServiceAccount of the autoscalers, which may forward anybody's stats.
     fn account(&self) -> &'static str;
-
-    /// Returns once nothing stands against a start. Until then `server` answers 503 with the reason.
-    fn may_start<'a>(&'a self, client: &'a Client, server: &'a StatServer) -> BoxFuture<'a, ()>;
 
     /// Whether the process may start although ConfigMaps break a rule, by their defaults.
     ///

@@ -1,10 +1,11 @@
-//! Why a revision has the scale it has: as JSON on the admin port, as a table for people.
+//! Why a workload has the scale it has: as JSON on the admin port, as a table for people.
 //!
 //! `GET /explain/NAMESPACE/NAME` answers with the latest decision, what it was made from, and the decisions before it
 //! as changes, oldest first, each voice in its turn: what the decider wished, what came of load and metrics together,
 //! and what the reconciler made of it (bounds, grace period, awaited proof, refusals). `autoscaler why NAMESPACE/NAME`
 //! asks for that and prints a table, latest first.
 //!
+//! `NAMESPACE/NAME` is that of the object that asks for the scale: a ZeroScaler, or in a Knative install a PodAutoscaler.
 //! HorizontalPodAutoscalers are explained under the same path by the process that evaluates them ([`hpa::explain`]).
 //!
 //! Only the instance that owns a revision decides about it; another one answers 404 and names the owner.
@@ -27,20 +28,20 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The page that explains.
-pub fn page(multiscaler: Arc<Multiscaler>, shares: Shares) -> Page {
+/// The page that explains objects of this kind.
+pub fn page(kind: &'static str, multiscaler: Arc<Multiscaler>, shares: Shares) -> Page {
     Arc::new(move |path| {
         let (namespace, name) = path.strip_prefix(EXPLAIN)?.split_once('/')?;
-        Some(answer(&multiscaler, &shares, &RevisionKey::new(namespace, name)))
+        Some(answer(kind, &multiscaler, &shares, &RevisionKey::new(namespace, name)))
     })
 }
 
-fn answer(multiscaler: &Multiscaler, shares: &Shares, key: &RevisionKey) -> Response<Full<Bytes>> {
+fn answer(kind: &str, multiscaler: &Multiscaler, shares: &Shares, key: &RevisionKey) -> Response<Full<Bytes>> {
     match multiscaler.explain(key) {
         Some(explanation) => json(StatusCode::OK, document(key, &explanation).to_string()),
         None => {
             let reason = match shares.owner(key) {
-                Owner::Us => "no such revision is decided on".to_owned(),
+                Owner::Us => format!("no {kind} of that name is decided on"),
                 Owner::Other(instance) => format!("decided by {instance}"),
                 Owner::Nobody => "nobody decides at the moment: its lease is between two holders".to_owned(),
             };

@@ -25,7 +25,7 @@ impl FrontEnd {
         Self(Arc::new(Knative))
     }
 
-    /// Beside ordinary Deployments; `hpa` says who looks at the metrics that PodAutoscalers ask for.
+    /// Beside ordinary Deployments; `hpa` says who looks at the metrics that ZeroScalers ask for.
     pub fn standalone(hpa: Hpa) -> Self {
         Self(Arc::new(Standalone { hpa }))
     }

@@ -31,7 +31,7 @@ struct Arguments {
     /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
     #[arg(long, global = true)]
     kubeconfig: Option<PathBuf>,
-    /// Who looks at metrics that PodAutoscalers ask for: `engine` (this process; default in standalone) or `off`.
+    /// Who looks at metrics that ZeroScalers ask for: `engine` (this process; default in standalone) or `off`.
     /// Default: `ZEROSCALE_HPA`.
     #[arg(long, value_name = "WHO")]
     hpa: Option<String>,
@@ -47,9 +47,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print why a revision, or a HorizontalPodAutoscaler, has the scale it has.
+    /// Print why a workload has the scale it has.
     Why {
-        /// NAMESPACE/NAME of the PodAutoscaler, or of the HorizontalPodAutoscaler.
+        /// NAMESPACE/NAME of its ZeroScaler (in a Knative install: PodAutoscaler), or of its HorizontalPodAutoscaler.
         revision: String,
         /// Admin address of the autoscaler (or autoscaler-hpa) that owns it.
         #[arg(long, default_value = "127.0.0.1:9090")]

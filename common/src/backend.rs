@@ -1,14 +1,9 @@
-//! What an activator must know of a revision, in one annotation.
+//! What an activator must know of a workload in standalone, its addresses aside.
 //!
-//! Standalone has no Revision objects. The ServerlessService controller resolves everything that is asked of a
-//! PodAutoscaler, its target and its pods once, and writes it as JSON under [`BACKEND`](crate::names::BACKEND) on the
-//! private Service, whose EndpointSlices carry the addresses. The activator needs nothing else but the hosts, which are
-//! settled between namespaces ([`crate::hosts`]), and sees an edit as soon as the Service is updated.
-//!
-//! Whoever may edit Services of a namespace may write such an annotation there. So it speaks for that namespace alone:
-//! the revision and the Service that it names are ones of its own namespace.
+//! The autoscaler resolves everything that is asked of a ZeroScaler, its target and its pods once, and writes it into the
+//! ZeroScaler's status, where the activator reads it. Hosts and port numbers are not in it: they are settled where no
+//! tenant can write ([`crate::hosts`], [`crate::ports`]).
 
-use crate::annotations::Settings;
 use serde::{Deserialize, Serialize};
 
 /// All that an activator knows of one revision, its addresses aside.
@@ -126,10 +121,9 @@ impl HttpGet {
 }
 
 impl Backend {
-    /// One of plain pods that speak HTTP/1.1, with standalone's defaults: what a PodAutoscaler without any annotation
-    /// comes to where no container declares a probe.
+    /// One of plain pods that speak HTTP/1.1, with standalone's defaults: what a ZeroScaler that says nothing comes to where
+    /// no container declares a probe.
     pub fn plain(name: &str) -> Self {
-        let settings = Settings::default();
         Self {
             revision: name.to_owned(),
             service: name.to_owned(),
@@ -138,10 +132,10 @@ impl Backend {
             queue_proxy: false,
             host_network: false,
             probe: Probe::Tcp { port: None },
-            timeout_ms: u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX),
+            timeout_ms: 300_000,
             response_start_timeout_ms: 0,
             idle_timeout_ms: 0,
-            max_held: settings.max_held,
+            max_held: 10_000,
             failing: None,
             wake_refused: None,
         }

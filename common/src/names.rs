@@ -2,7 +2,12 @@
 
 use md5::{Digest, Md5};
 
-/// Label on Services, EndpointSlices and Endpoints: [`SERVICE_TYPE_PUBLIC`] or [`SERVICE_TYPE_PRIVATE`].
+/// Label of standalone on Services, EndpointSlices and Endpoints: [`SERVICE_TYPE_PUBLIC`] or [`SERVICE_TYPE_PRIVATE`]. Knative
+/// looks for its own, and must not meet ours.
+pub const SIDE: &str = "zeroscale.dev/side";
+/// Label of standalone on the same: name of the ZeroScaler.
+pub const WORKLOAD: &str = "zeroscale.dev/workload";
+/// The same of Knative.
 pub const SERVICE_TYPE: &str = "networking.internal.knative.dev/serviceType";
 /// The Service that clients call.
 pub const SERVICE_TYPE_PUBLIC: &str = "Public";
@@ -10,13 +15,13 @@ pub const SERVICE_TYPE_PUBLIC: &str = "Public";
 pub const SERVICE_TYPE_PRIVATE: &str = "Private";
 /// Label that names the owning ServerlessService.
 pub const SERVERLESS_SERVICE: &str = "networking.internal.knative.dev/serverlessservice";
-/// Label that names the revision; in standalone the PodAutoscaler's name.
+/// Label that names the revision.
 pub const REVISION: &str = "serving.knative.dev/revision";
-/// Label that names the configuration; in standalone the PodAutoscaler's name.
+/// Label that names the configuration.
 pub const CONFIGURATION: &str = "serving.knative.dev/configuration";
 /// Label that names the Knative Service, if any.
 pub const SERVICE: &str = "serving.knative.dev/service";
-/// Label with the uid of the revision; in standalone the PodAutoscaler's uid.
+/// Label with the uid of the revision.
 pub const REVISION_UID: &str = "serving.knative.dev/revisionUID";
 
 /// Class of PodAutoscalers that this autoscaler's own rules scale.
@@ -24,9 +29,6 @@ pub const CLASS_KPA: &str = "kpa.autoscaling.knative.dev";
 /// Class of PodAutoscalers that a HorizontalPodAutoscaler scales.
 pub const CLASS_HPA: &str = "hpa.autoscaling.knative.dev";
 
-/// Annotation on a private Service that tells the activator all about a revision: JSON of
-/// [`Backend`](crate::backend::Backend).
-pub const BACKEND: &str = "zeroscale.dev/backend";
 /// Label of the ConfigMaps of the system namespace that say who has which host ([`crate::hosts::ledger`]) and which port
 /// number ([`crate::ports::ledger`]).
 pub const LEDGER: &str = "zeroscale.dev/ledger";
@@ -36,7 +38,7 @@ pub const LEDGER_OF_HOSTS: &str = "hosts";
 pub const LEDGER_OF_PORTS: &str = "ports";
 /// Annotation on an adopted Service that holds its former selector, as JSON.
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
-/// Finalizer on a standalone PodAutoscaler: replicas and Service are given back before it goes.
+/// Finalizer on a ZeroScaler: replicas and Service are given back before it goes.
 pub const FINALIZER: &str = "zeroscale.dev/restore";
 /// `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that standalone writes for public Services.
 pub const MANAGED_BY: &str = "zeroscale.dev";

@@ -61,6 +61,20 @@ pub(crate) struct Index {
 
 pub(crate) type Owner = (RevisionKey, Side);
 
+/// Labels by which an object is known to be about a revision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Labels {
+    side: &'static str,
+    name: &'static str,
+}
+
+impl Labels {
+    /// Standalone's.
+    pub(crate) const OWN: Self = Self { side: names::SIDE, name: names::WORKLOAD };
+    /// Knative's.
+    pub(crate) const KNATIVE: Self = Self { side: names::SERVICE_TYPE, name: names::REVISION };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
     /// `http` or `http2`, else the only one.
@@ -71,8 +85,8 @@ pub(crate) enum Ports {
 
 impl Entry {
     /// From a slice; nothing if it is not of a revision.
-    pub(crate) fn of_slice(slice: &EndpointSlice) -> Vec<Self> {
-        let Some((key, side)) = owner(slice) else { return Vec::new() };
+    pub(crate) fn of_slice(labels: Labels, slice: &EndpointSlice) -> Vec<Self> {
+        let Some((key, side)) = owner(labels, slice) else { return Vec::new() };
         let ports = slice.ports.iter().flatten();
         let ports = ports.filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port?).ok()?)));
         let addresses = slice.endpoints.iter().flatten().filter_map(|endpoint| {
@@ -86,8 +100,8 @@ impl Entry {
     }
 
     /// From Endpoints, one entry for each subset; nothing if they are not of a revision.
-    pub(crate) fn of_endpoints(endpoints: &Endpoints) -> Vec<Self> {
-        let Some((key, side)) = owner(endpoints) else { return Vec::new() };
+    pub(crate) fn of_endpoints(labels: Labels, endpoints: &Endpoints) -> Vec<Self> {
+        let Some((key, side)) = owner(labels, endpoints) else { return Vec::new() };
         let subsets = endpoints.subsets.iter().flatten();
         let entry = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
             let ports = subset.ports.iter().flatten();
@@ -184,14 +198,14 @@ impl Index {
 }
 
 /// The revision that an object's labels name.
-fn owner(object: &impl ResourceExt) -> Option<(RevisionKey, Side)> {
+fn owner(labels: Labels, object: &impl ResourceExt) -> Option<(RevisionKey, Side)> {
     let label = |name: &str| object.labels().get(name);
-    let side = match label(names::SERVICE_TYPE)?.as_str() {
+    let side = match label(labels.side)?.as_str() {
         names::SERVICE_TYPE_PRIVATE => Side::Private,
         names::SERVICE_TYPE_PUBLIC => Side::Public,
         _ => return None,
     };
-    Some((RevisionKey::new(object.namespace()?, label(names::REVISION)?.as_str()), side))
+    Some((RevisionKey::new(object.namespace()?, label(labels.name)?.as_str()), side))
 }
 
 #[cfg(test)]
@@ -215,7 +229,7 @@ mod tests {
     }
 
     fn put(index: &mut Index, slice: &EndpointSlice) -> Vec<Owner> {
-        index.set(ObjectKey::new("ns", slice.name_any()), Entry::of_slice(slice))
+        index.set(ObjectKey::new("ns", slice.name_any()), Entry::of_slice(Labels::KNATIVE, slice))
     }
 
     fn pods(index: &Index) -> (Vec<String>, Vec<String>) {
@@ -289,7 +303,7 @@ mod tests {
             ],
         }))
         .expect("endpoints");
-        let entries = Entry::of_endpoints(&endpoints);
+        let entries = Entry::of_endpoints(Labels::KNATIVE, &endpoints);
         assert_eq!(entries[0].port(Some("http2"), Ports::Named), Some(8013));
         assert_eq!(entries[0].port(Some("http"), Ports::Named), None);
         assert_eq!(entries[1].port(Some("http2"), Ports::Named), None);
@@ -299,6 +313,6 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "app-private", "labels": {
             names::SERVICE_TYPE: "Private", names::REVISION: "app"}}}))
             .expect("endpoints");
-        assert!(Entry::of_endpoints(&none).is_empty(), "no subsets: empty");
+        assert!(Entry::of_endpoints(Labels::KNATIVE, &none).is_empty(), "no subsets: empty");
     }
 }

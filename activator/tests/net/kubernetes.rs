@@ -3,7 +3,6 @@
 use crate::rig::{self, Pod, patient};
 use activator::Options;
 use bytes::Bytes;
-use common::backend::Backend;
 use common::names;
 use common_api::zeroscaler::BackendStatus;
 use common_runtime::environment::Mode;
@@ -74,8 +73,7 @@ impl Cluster {
         };
         let query = request.uri().query().unwrap_or_default();
         assert!(
-            matches!(kind, "ConfigMapList" | "ZeroScalerList")
-                || query.contains("labelSelector=networking.internal.knative.dev%2FserviceType"),
+            matches!(kind, "ConfigMapList" | "ZeroScalerList") || query.contains("labelSelector=zeroscale.dev%2Fside"),
             "{query}"
         );
         if !query.contains("watch=true") {
@@ -108,26 +106,33 @@ impl Cluster {
 }
 
 fn labels(kind: &str) -> Value {
-    json!({names::SERVICE_TYPE: kind, names::REVISION: "hello"})
+    json!({names::SIDE: kind, names::WORKLOAD: "hello"})
 }
 
 fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
     json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}])
 }
 
-/// As the autoscaler makes it.
-fn private_service_of(namespace: &str, backend: &Backend) -> Value {
-    let (revision, api_version) = (&backend.revision, "networking.internal.knative.dev/v1alpha1");
+/// The Service that selects the pods of the ZeroScaler `name`, as the autoscaler makes it.
+fn private_service_of(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {
-        "namespace": namespace, "name": names::private_service(revision), "resourceVersion": "1",
+        "namespace": namespace, "name": names::private_service(name), "resourceVersion": "1",
         "uid": format!("{namespace}-service"),
-        "ownerReferences": owner(api_version, "ServerlessService", revision, &format!("{namespace}-sks")),
-        "labels": {names::SERVICE_TYPE: "Private", names::REVISION: revision},
-        "annotations": {names::BACKEND: serde_json::to_string(backend).expect("serializable")}}})
+        "ownerReferences": owner("zeroscale.dev/v1alpha1", "ZeroScaler", name, &format!("{namespace}-zs")),
+        "labels": {names::SIDE: "Private", names::WORKLOAD: name}}})
 }
 
 fn private_service() -> Value {
-    private_service_of("default", &rig::backend("hello"))
+    private_service_of("default", "hello")
+}
+
+/// A ZeroScaler that says in its status which Service it has.
+fn scaler_of(namespace: &str, name: &str, service: &str) -> Value {
+    let backend = BackendStatus::from(&rig::backend(name));
+    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+        "metadata": {"namespace": namespace, "name": name, "uid": format!("{namespace}-zs"), "resourceVersion": "1"},
+        "spec": {"target": {"name": name}},
+        "status": {"service": service, "backend": backend, "ports": [{"name": "http", "port": 80}]}})
 }
 
 fn slice(pod: SocketAddr) -> Value {
@@ -205,8 +210,9 @@ impl Plane {
 /// Runs the plane on a cluster with one revision, sends one request before there is a pod, then announces `address`.
 async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(SocketAddr) -> Value) {
     let (announce, more) = watch::channel(Vec::new());
-    let services = vec![private_service()];
-    let plane = Plane::start(Cluster { services, slices_denied, more: Some(more), ..Cluster::default() }).await;
+    let (services, scalers) = (vec![private_service()], Some(vec![scaler_of("default", "hello", "hello")]));
+    let plane =
+        Plane::start(Cluster { services, scalers, slices_denied, more: Some(more), ..Cluster::default() }).await;
     let pod = Pod::saying("hello").await;
     let (answer, ()) = tokio::join!(plane.get("hello.default"), async {
         announce.send_replace(vec![json!({"type": "ADDED", "object": address(pod.address)})]);
@@ -221,28 +227,28 @@ async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(S
 #[tokio::test]
 async fn a_tenant_takes_no_name_of_another() {
     let (pod, evil) = (Pod::saying("default").await, Pod::saying("evil").await);
-    let backend = |revision: &str, service: &str| Backend { service: service.to_owned(), ..rig::backend(revision) };
-    let own = private_service_of("evil", &backend("hello", "hello"));
-    let mut services = vec![private_service(), own.clone()];
-    // Services of other names, without owner, or with another's words in the annotation.
+    let mut services = vec![private_service(), private_service_of("evil", "hello")];
+    let mut scalers = vec![scaler_of("default", "hello", "hello"), scaler_of("evil", "hello", "hello")];
+    // Statuses that name Services of others, as far as a word can.
     for (n, service) in
         ["hello.default", "hello.default.svc", "hello.default.svc.cluster", "*.default"].iter().enumerate()
     {
-        services.push(private_service_of("evil", &backend(&format!("r{n}"), service)));
+        scalers.push(scaler_of("evil", &format!("r{n}"), service));
     }
-    services.push(private_service_of("evil", &backend("../default/hello", "hello")));
-    services.push(private_service_of("evil", &backend("hello.default", "hello.default")));
-    let mut unowned = own.clone();
-    (unowned["metadata"]["name"], unowned["metadata"]["ownerReferences"]) = (json!("unowned-private"), json!([]));
-    unowned["metadata"]["annotations"][names::BACKEND] =
-        json!(serde_json::to_string(&backend("unowned", "unowned")).expect("serializable"));
+    scalers.push(scaler_of("evil", "../default/hello", "hello"));
+    scalers.push(scaler_of("evil", "hello.default", "hello.default"));
+    // A Service with what the autoscaler wrote there once, and no ZeroScaler.
+    let mut unowned = private_service_of("evil", "unowned");
+    unowned["metadata"]["ownerReferences"] = json!([]);
+    let backend = serde_json::to_string(&rig::backend("unowned")).expect("serializable");
+    unowned["metadata"]["annotations"] = json!({"zeroscale.dev/backend": backend});
     services.push(unowned);
     // Slices with the labels and owners of the other namespace's.
     let slice_in = |namespace: &str, name: &str, revision: &str, uid: &str, pod: SocketAddr| {
         let mut slice = slice(pod);
         slice["metadata"]["namespace"] = json!(namespace);
         slice["metadata"]["name"] = json!(name);
-        slice["metadata"]["labels"][names::REVISION] = json!(revision);
+        slice["metadata"]["labels"][names::WORKLOAD] = json!(revision);
         slice["metadata"]["ownerReferences"][0]["uid"] = json!(uid);
         slice["endpoints"][0]["conditions"]["ready"] = json!(true);
         slice
@@ -271,7 +277,9 @@ async fn a_tenant_takes_no_name_of_another() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"hosts": grants.to_string()}, "metadata": {
         "namespace": "knative-serving", "name": "hosts.evil", "resourceVersion": "1",
         "labels": {names::LEDGER: names::LEDGER_OF_HOSTS}}});
-    let plane = Plane::start(Cluster { services, addresses, maps: vec![map], ..Cluster::default() }).await;
+    let plane =
+        Plane::start(Cluster { services, addresses, scalers: Some(scalers), maps: vec![map], ..Cluster::default() })
+            .await;
     for (host, expected) in [
         ("hello.default", "default"),
         ("hello.default:80", "default"),
@@ -296,7 +304,7 @@ async fn a_tenant_takes_no_name_of_another() {
 }
 
 #[tokio::test]
-async fn services_and_slices_make_a_revision() {
+async fn scalers_services_and_slices_make_a_revision() {
     one_request_wakes(None, slice).await;
 }
 
@@ -334,7 +342,6 @@ async fn a_zeroscaler_and_the_ledger_make_a_workload_with_ports() {
         let (announce, more) = watch::channel(Vec::new());
         let mut service = private_service();
         service["metadata"]["uid"] = json!("private");
-        service["metadata"]["annotations"] = json!({});
         service["metadata"]["ownerReferences"] = owner("zeroscale.dev/v1alpha1", "ZeroScaler", "hello", "zs");
         let plane = Plane::start(Cluster {
             scalers: Some(vec![scaler("default", "zs", 20_000)]),

@@ -13,7 +13,6 @@
 //!
 //! The rules (`autoscaler_core::engine`), the metrics APIs ([`hpa::sources`]), and writing.
 
-pub(crate) mod annotations;
 mod look;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! Looks against an API server made of answers, in paused time.
 
 use super::*;
-use autoscaler_core::engine::plan;
+use autoscaler_core::engine::plan::{Written, plan};
+use common::field::FieldErrors;
 use common::scaling::Bounds;
 use common::time::Timestamp;
 use hpa::fixture::Mock;
@@ -13,17 +14,17 @@ const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&re
                     resourceVersionMatch=NotOlderThan";
 const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
 
-fn subject(period: &str) -> Subject {
-    let annotations = [
-        (
-            "zeroscale.dev/metrics",
-            "- {type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 100m}}}",
-        ),
-        ("zeroscale.dev/behavior", "{scaleUp: {}, scaleDown: {stabilizationWindowSeconds: 0}}"),
-        ("zeroscale.dev/period", period),
-    ];
-    let annotations = annotations.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let plan = annotations::read(&annotations).expect("valid").expect("a plan");
+/// `period` in seconds.
+fn subject(period: u64) -> Subject {
+    let cpu = json!([{"type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "100m"}}}]);
+    let behavior = json!({"scaleUp": {}, "scaleDown": {"stabilizationWindowSeconds": 0}});
+    let written = Written {
+        metrics: Some(serde_json::from_value(cpu).expect("metrics")),
+        behavior: Some(serde_json::from_value(behavior).expect("a behavior")),
+    };
+    let plan = plan(written, FieldErrors::new()).expect("valid").expect("a plan");
+    let plan = Plan { period: Duration::from_secs(period), ..plan };
     Subject { plan: Arc::new(plan), selector: "app=hello".into() }
 }
 
@@ -64,7 +65,7 @@ impl Fixture {
     fn new() -> Self {
         let (mock, feed) = (Mock::default(), Requests::new());
         let engine = Engine::new(mock.client(), Clock::starting_at(NOW), feed.clone());
-        Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior: subject("1s").plan.behavior.clone() }
+        Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior: subject(1).plan.behavior.clone() }
     }
 
     fn answer(&self, current: i32, load: i32) -> Answer {
@@ -74,7 +75,6 @@ impl Fixture {
             bounds: Bounds::default(),
             load: Some(load),
             load_name: "concurrency",
-            role: plan::LoadRole::Counts,
             measured: None,
             behavior: self.behavior.as_ref(),
         };
@@ -87,7 +87,7 @@ impl Fixture {
 async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).refuses(USAGE, 500, "busy");
-    fixture.engine.follow(&fixture.key, subject("3s"), 2);
+    fixture.engine.follow(&fixture.key, subject(3), 2);
     assert_eq!(fixture.answer(2, 1).desired, Some(2), "not looked yet");
     let start = tokio::time::Instant::now();
     assert_eq!(*fixture.feed.next().await.key(), fixture.key);
@@ -108,15 +108,15 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
 async fn nothing_is_looked_at_without_replicas() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
-    fixture.engine.follow(&fixture.key, subject("1s"), 1);
+    fixture.engine.follow(&fixture.key, subject(1), 1);
     fixture.feed.next().await;
     assert_eq!(fixture.answer(1, 0).desired, Some(0));
-    fixture.engine.follow(&fixture.key, subject("1s"), 0);
+    fixture.engine.follow(&fixture.key, subject(1), 0);
     fixture.mock.asked();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(fixture.mock.asked(), [""; 0]);
     assert_eq!(fixture.answer(0, 3).desired, Some(3));
-    fixture.engine.follow(&fixture.key, subject("1s"), 3);
+    fixture.engine.follow(&fixture.key, subject(1), 3);
     assert_eq!(fixture.answer(3, 0).desired, Some(3), "what was found before the sleep does not count");
     fixture.engine.forget(&fixture.key);
     fixture.mock.asked();
@@ -129,13 +129,13 @@ async fn nothing_is_looked_at_without_replicas() {
 async fn only_another_subject_begins_again() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
-    fixture.engine.follow(&fixture.key, subject("60s"), 1);
+    fixture.engine.follow(&fixture.key, subject(60), 1);
     fixture.feed.next().await;
     fixture.mock.asked();
-    fixture.engine.follow(&fixture.key, subject("60s"), 1);
+    fixture.engine.follow(&fixture.key, subject(60), 1);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(fixture.mock.asked(), [""; 0]);
-    fixture.engine.follow(&fixture.key, subject("30s"), 1);
+    fixture.engine.follow(&fixture.key, subject(30), 1);
     assert_eq!(fixture.answer(1, 0).desired, Some(1), "not looked yet");
     fixture.feed.next().await;
     assert_eq!(fixture.answer(1, 0).desired, Some(0));

@@ -47,7 +47,7 @@ async fn why_is_answered_over_the_admin_port() {
     multiscaler.stat_recorded(&key, 1.0); // Not collected, so nothing can be decided: that, too, is an answer.
     let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
     let shares = Shares::new(bucket_names(1), Ownership::alone(1, &me));
-    let pages = vec![page(multiscaler, shares)];
+    let pages = vec![page("ZeroScaler", multiscaler, shares)];
     let listen = ([127, 0, 0, 1], 0).into();
     let admin = admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
 
@@ -57,7 +57,7 @@ async fn why_is_answered_over_the_admin_port() {
     assert!(lines[2].starts_with("2026-08-01 00:00:0") && lines[2].ends_with("unknown: pods"), "{}", lines[2]);
 
     let error = why(admin, None, "ns/nobody").await.expect_err("unknown").to_string();
-    assert_eq!(error, "ns/nobody: no such revision is decided on");
+    assert_eq!(error, "ns/nobody: no ZeroScaler of that name is decided on");
     for bad in ["hello", "a/b/c", "/b", ""] {
         let error = why(admin, None, bad).await.expect_err(bad).to_string();
         assert!(error.contains("NAMESPACE/NAME"), "{error}");
@@ -73,7 +73,7 @@ async fn why_is_answered_over_tls() {
     let key = RevisionKey::new("ns", "hello");
     multiscaler.ensure(&key, subject(), Initial::Adopted(0));
     let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
-    let pages = vec![page(multiscaler, Shares::new(bucket_names(1), Ownership::alone(1, &me)))];
+    let pages = vec![page("ZeroScaler", multiscaler, Shares::new(bucket_names(1), Ownership::alone(1, &me)))];
     let (ours, theirs) = (Certificate::new("localhost"), Certificate::new("localhost"));
     let config = ours.server(&shutdown).await;
     let admin = Admin { metrics: None, pages, tls: Some(config) };
@@ -162,7 +162,7 @@ async fn another_owner_is_named() {
     let other = Holder { pod_name: "as-1".into(), pod_ip: [10, 0, 0, 2].into() };
     assign.set(0, Some(other), false);
     let shares = Shares::new(bucket_names(1), ownership);
-    let response = answer(&multiscaler(), &shares, &RevisionKey::new("ns", "hello"));
+    let response = answer("ZeroScaler", &multiscaler(), &shares, &RevisionKey::new("ns", "hello"));
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     let body = response.into_body().collect().await.expect("body").to_bytes();
     assert!(String::from_utf8_lossy(&body).contains("decided by as-1 at 10.0.0.2"));

@@ -59,7 +59,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
@@ -79,10 +78,6 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for peers to answer the close frame on shutdown, all together. Upstream: 5 s.
 pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections at once while the process is not ready.
-const REFUSED_MAX: usize = 64;
-/// Longest life of one of them.
-const REFUSED_TIMEOUT: Duration = Duration::from_secs(2);
 /// Read buffer of each connection. Most frames are far smaller.
 const READ_BUFFER: usize = 8 * 1024;
 /// TCP keep-alive: first probe after so long, as upstream.
@@ -142,34 +137,6 @@ impl StatServer {
     /// The system does not tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
-    }
-
-    /// Answers every request with 503 and `reason` for as long as `until` takes: the process is not ready. Connections
-    /// that come afterwards wait for [`StatServer::serve`].
-    pub async fn refuse<T>(&self, reason: &str, until: impl Future<Output = T>) -> T {
-        let body = Bytes::from(format!("{reason}\n"));
-        let mut answering = JoinSet::new();
-        tokio::pin!(until);
-        loop {
-            let (stream, _) = tokio::select! {
-                outcome = &mut until => {
-                    answering.detach_all(); // Nobody is cut off in the middle of an answer.
-                    return outcome;
-                }
-                Some(_) = answering.join_next() => continue,
-                accepted = self.accept(), if answering.len() < REFUSED_MAX => accepted,
-            };
-            let body = body.clone();
-            let service = hyper::service::service_fn(move |_: Request<Incoming>| {
-                let mut response = Response::new(Full::new(body.clone()));
-                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .keep_alive(false)
-                .serve_connection(TokioIo::new(stream), service);
-            answering.spawn(timeout(REFUSED_TIMEOUT, connection));
-        }
     }
 
     async fn accept(&self) -> (TcpStream, SocketAddr) {

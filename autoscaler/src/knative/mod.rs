@@ -9,7 +9,6 @@ pub(crate) mod lifecycle;
 pub(crate) mod watches;
 
 use crate::decisions::{Buckets, Decisions};
-use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::records::Records;
@@ -20,8 +19,7 @@ use common::names;
 use common::write_rate::Rate;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
-use kube::Client;
+use futures::future::BoxFuture;
 use kube::runtime::watcher;
 use lifecycle::Revisions;
 use std::collections::BTreeMap;
@@ -34,6 +32,10 @@ use watches::NoWatches;
 pub(crate) struct Knative;
 
 impl Decisions for Knative {
+    fn kind(&self) -> &'static str {
+        "PodAutoscaler"
+    }
+
     fn api_rate(&self) -> Rate {
         Rate::AUTOSCALER
     }
@@ -41,10 +43,6 @@ impl Decisions for Knative {
     /// Knative's autoscaler runs under the account of its controller.
     fn account(&self) -> &'static str {
         "controller"
-    }
-
-    fn may_start<'a>(&'a self, _: &'a Client, _: &'a StatServer) -> BoxFuture<'a, ()> {
-        ready(()).boxed()
     }
 
     /// As upstream: a map that breaks a rule at the start ends the process.

@@ -4,14 +4,13 @@
 //!
 //! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
 //! 2. The API server's version is checked.
-//! 3. Standalone waits, not ready, for as long as Knative Serving's own controller lives in the cluster.
-//! 4. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that
+//! 3. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that
 //!    breaks one at the start ends the process in a Knative install, as upstream; standalone takes the defaults and
 //!    says so loudly. The map of the leases is the exception: it is read once, as upstream does, since a change that
 //!    some replicas know of and others do not would make two owners. For the same reason one that breaks a rule ends
 //!    the process: the defaults might not be what its peers go by.
-//! 5. Watches, leases, ticks and scrapes begin; the stat server accepts.
-//! 6. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
+//! 4. Watches, leases, ticks and scrapes begin; the stat server accepts.
+//! 5. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //!
 //! # End
 //!
@@ -76,10 +75,6 @@ pub async fn run(
             () = shutdown.cancelled() => return Ok(()),
         }
     }
-    tokio::select! {
-        () = options.front_end.decides().may_start(&client, &server) => {}
-        () = shutdown.cancelled() => return Ok(()),
-    }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
     options.front_end.decides().judge(&configs.refusals)?;
     let election = Result::clone(&configs.election.borrow());
@@ -99,7 +94,11 @@ pub async fn run(
         who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
         metrics: components.metrics.clone(),
         config: configs.observability.clone(),
-        pages: vec![explain::page(components.multiscaler.clone(), components.shares.clone())],
+        pages: vec![explain::page(
+            options.front_end.decides().kind(),
+            components.multiscaler.clone(),
+            components.shares.clone(),
+        )],
         admin: options.admin,
     };
     let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;

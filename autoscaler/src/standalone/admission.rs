@@ -1,4 +1,4 @@
-//! What standalone looks at before it scales: is the PodAutoscaler valid, is its target there, is its Service ours?
+//! What standalone looks at before it scales: is the ZeroScaler valid, is its target there, is its Service ours?
 //!
 //! Whatever is refused is refused in the status, with the field, the value and the rule, and nothing else is changed.
 //! Of an edit that breaks a rule the former version stays in force; of a ZeroScaler's also where the cluster refuses it.
@@ -11,6 +11,7 @@ use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, T
 use super::scalers::translation;
 use super::serverless::adopt::{Claimant, Standing, standing};
 use super::serverless::{backend, services};
+use super::settings::{PortReference, Settings};
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::probe::ProbeTarget;
@@ -22,7 +23,6 @@ use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::scale::{Initial, SubjectLabels};
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
-use common::annotations::{self, PortReference, Settings};
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
 use common_api::zeroscaler::conditions::ADOPTED;
@@ -33,7 +33,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
 
-/// Decides which PodAutoscalers may be acted upon.
+/// Decides which ZeroScalers may be acted upon.
 pub(super) struct Admission {
     pub(super) hpa: Hpa,
     pub(super) validation: Arc<Validation>,
@@ -55,12 +55,7 @@ impl Admission {
         status: &PodAutoscalerStatus,
     ) -> Result<Reading, Error> {
         let Some(original) = self.validation.original(key, object) else {
-            return match self.validation.accepted(key, object) {
-                Ok((accepted, broken)) => {
-                    self.look(key, object, status, accepted, broken.map(|errors| not_ready(errors.to_string())))
-                }
-                Err(errors) => Ok(invalid(errors.to_string())),
-            };
+            return Ok(invalid("there is no such object any more".to_owned())); // Nobody will read this.
         };
         let newest = match self.validation.newest(key, &original) {
             Ok(newest) => self.look(key, object, status, newest, None)?,
@@ -89,11 +84,10 @@ impl Admission {
         accepted: Accepted,
         broken: Option<NotReady>,
     ) -> Result<Reading, Error> {
-        let is_scaler = accepted.original.is_some();
-        // Where the user of a ZeroScaler has written what is wrong.
-        let at = |field: &str, message: String| if is_scaler { format!("{field}: {message}") } else { message };
-        let of_user = |error: TargetError| if is_scaler { error.of_scaler() } else { error };
-        let target_key = TargetKey::of(key.namespace(), &accepted.object.spec.scale_target_ref).map_err(of_user)?;
+        // Where the user has written what is wrong.
+        let at = |field: &str, message: String| format!("{field}: {message}");
+        let reference = &accepted.object.spec.scale_target_ref;
+        let target_key = TargetKey::of(key.namespace(), reference).map_err(TargetError::of_scaler)?;
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
@@ -103,45 +97,34 @@ impl Admission {
             }
             Err(error) => return Err(error.into()),
         };
-        let contender = accepted.original.as_ref().and_then(|_| self.cluster.horizontals.of(&target_key));
+        let contender = self.cluster.horizontals.of(&target_key);
         let contender = contender.map(|contender| contested(&contender, &target_key));
         if let Some(contested) = contender.clone().filter(|_| !has_finalizer(object)) {
             return Ok(Reading::Refuse(contested, Afterwards::Stay));
         }
-        if let Some(owner) = accepted.original.as_ref().and_then(|_| self.owner_before(key, &target_key)) {
+        if let Some(owner) = self.owner_before(key, &target_key) {
             let (resource, name, owner) = (&target_key.resource, target_key.object.name(), owner.name());
             let message = format!("{SCALER_ROOT}: {resource} {name:?} is scaled by ZeroScaler {owner:?} already");
             let not_ready = NotReady { reason: TARGET_TAKEN, message, obstacle: Obstacle::Contested };
             return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
         }
         let pods = match &target.selector {
-            selector @ (Selector::Labels(_) | Selector::Expressions(_))
-                if is_scaler || matches!(selector, Selector::Labels(_)) =>
-            {
-                match selector.pods() {
-                    Some(pods) => pods,
-                    None => {
-                        let message = at(SCALER_ROOT, "spec.selector of the target: makes no sense".to_owned());
-                        return Ok(invalid(message));
-                    }
+            selector @ (Selector::Labels(_) | Selector::Expressions(_)) => match selector.pods() {
+                Some(pods) => pods,
+                None => {
+                    let message = "spec.selector of the target: makes no sense".to_owned();
+                    return Ok(invalid(at(SCALER_ROOT, message)));
                 }
-            }
-            Selector::Labels(_) | Selector::Expressions(_) => {
-                let rule = "a Service cannot select by expressions: use matchLabels alone";
-                return Ok(invalid(format!("spec.selector.matchExpressions of the target: {rule}")));
-            }
-            Selector::Missing if is_scaler => {
+            },
+            Selector::Missing => {
                 let TargetKey { resource, object } = &target_key;
                 let rule = "it has no label selector, by which pods are counted";
                 return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
             }
-            Selector::Missing => {
-                return Ok(invalid("spec.selector.matchLabels of the target: must not be empty".to_owned()));
-            }
         };
         let name = public_service(key, &accepted.settings);
         let service = self.cluster.services.get(&Key::new(key.namespace(), name));
-        if service.is_none() && accepted.original.as_ref().is_some_and(|original| !original.spec.service.create) {
+        if service.is_none() && !accepted.original.spec.service.create {
             let namespace = key.namespace();
             let message = format!(
                 "spec.service.name: {name:?}: no such Service in namespace {namespace:?}; spec.service.create: true makes one"
@@ -152,14 +135,12 @@ impl Admission {
         let settings = &settings_beside(&accepted, service.as_deref());
         let port = match backend::port(&target, settings, accepted.object.spec.protocol_type) {
             Ok(port) => port,
-            Err(error) if is_scaler => return Ok(invalid(error.for_scaler(name))),
-            Err(error) => return Ok(invalid(error.to_string())),
+            Err(error) => return Ok(invalid(format!("Service {name:?}: {error}"))),
         };
         let uid = object.uid().unwrap_or_default();
         let serverless = self.stores.serverless.get(key);
-        match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref(), settings.adopt_service)) {
+        match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref())) {
             Standing::Foreign(why) => return Ok(not_owned(at("spec.service.name", why))),
-            Standing::Returnable => return Ok(returned()),
             standing @ (Standing::Adoptable | Standing::Adopted) => {
                 let ports = service.as_deref().map(|service| services::adopted_ports(service, &port, &target));
                 if let Some(Err(error)) = ports {
@@ -170,8 +151,7 @@ impl Admission {
             }
             Standing::Absent | Standing::Ours | Standing::Outgoing => {}
         }
-        if let Some(unknown) = accepted.original.as_ref().zip(service.as_deref()).and_then(|(o, s)| unknown_port(o, s))
-        {
+        if let Some(unknown) = service.as_deref().and_then(|service| unknown_port(&accepted.original, service)) {
             return Ok(invalid(unknown));
         }
         let lost_hosts = settings.hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host));
@@ -180,23 +160,18 @@ impl Admission {
         let adoption = Adoption { replicas: adopted_replicas(object, &target), plain };
         let (config, deployment) = (self.configs.autoscaler.borrow(), self.configs.deployment.borrow());
         let initialized = status.is_scale_target_initialized();
-        let (parameters, asks_for_initial) = match &accepted.original {
-            Some(original) => {
-                let mut parameters = adoption.parameters_of(original, &config, &deployment, initialized);
-                parameters.ignored = self.hpa.ignored_of(original);
-                (parameters, original.spec.scale.initial().is_some())
-            }
-            None => {
-                let mut parameters = adoption.parameters(asked, &config, &deployment, initialized);
-                parameters.ignored = parameters.ignored.or_else(|| self.hpa.ignored(asked.annotations()));
-                (parameters, annotations::INITIAL_SCALE.entry(asked.annotations()).is_some())
-            }
-        };
+        let original = &accepted.original;
+        let mut parameters = adoption.parameters(original, &config, &deployment, initialized);
+        parameters.ignored = self.hpa.ignored(original);
         let host = format!("{name}.{}.svc.{}", key.namespace(), self.cluster_domain);
         let served = serverless.as_ref().and_then(|serverless| serverless.status.as_ref());
         Ok(Reading::Go(Box::new(Workload {
             labels: subject_labels(key, asked),
-            initial: if asks_for_initial { Initial::Unknown } else { Initial::Adopted(target.current()) },
+            initial: if original.spec.scale.initial().is_some() {
+                Initial::Unknown
+            } else {
+                Initial::Adopted(target.current())
+            },
             private_service: names::private_service(key.name()),
             probe: Some(ProbeTarget { host, port: 80 }).filter(|_| !name.is_empty()),
             may_scale: served.is_some_and(|status| status.service_name == *name),
@@ -248,9 +223,10 @@ impl Admission {
 
 /// What is asked for beside the scale. Where the pods of a ZeroScaler take requests follows from its Service.
 pub(crate) fn settings_beside(accepted: &Accepted, service: Option<&Service>) -> Arc<Settings> {
-    match (&accepted.original, service) {
-        (Some(original), Some(service)) => Arc::new(translation::settings(original, traffic_port(original, service))),
-        _ => accepted.settings.clone(),
+    let original = &accepted.original;
+    match service {
+        Some(service) => Arc::new(translation::settings(original, traffic_port(original, service))),
+        None => accepted.settings.clone(),
     }
 }
 
@@ -313,13 +289,7 @@ fn not_owned(message: String) -> Reading {
     Reading::Refuse(not_ready, Afterwards::LetGo)
 }
 
-fn returned() -> Reading {
-    let message = "the Service is given back: zeroscale.dev/adopt-service is not set any more".to_owned();
-    let not_ready = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::GivenBack };
-    Reading::Refuse(not_ready, Afterwards::GiveBack)
-}
-
-/// The configuration is the PodAutoscaler itself, where nobody says otherwise.
+/// The configuration is the ZeroScaler itself, where nobody says otherwise.
 fn subject_labels(key: &Key, object: &PodAutoscaler) -> SubjectLabels {
     let label = |name: &str| object.labels().get(name).filter(|value| !value.is_empty());
     SubjectLabels {
@@ -328,13 +298,8 @@ fn subject_labels(key: &Key, object: &PodAutoscaler) -> SubjectLabels {
     }
 }
 
-/// Who asks for a Service: the PodAutoscaler of this uid, by its own ServerlessService.
-pub(crate) fn claimant<'a>(
-    name: &'a str,
-    uid: &'a str,
-    serverless: Option<&'a ServerlessService>,
-    adopt: bool,
-) -> Claimant<'a> {
+/// Who asks for a Service: the ZeroScaler of this uid, by its own ServerlessService.
+pub(crate) fn claimant<'a>(name: &'a str, uid: &'a str, serverless: Option<&'a ServerlessService>) -> Claimant<'a> {
     let own = serverless.filter(|sks| controller(&sks.metadata).is_some_and(|owner| owner.uid == uid));
-    Claimant { name, autoscaler_uid: uid, serverless_uid: own.and_then(|sks| sks.metadata.uid.as_deref()), adopt }
+    Claimant { name, autoscaler_uid: uid, serverless_uid: own.and_then(|sks| sks.metadata.uid.as_deref()) }
 }

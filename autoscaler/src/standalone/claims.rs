@@ -1,4 +1,4 @@
-//! Which Services and hosts PodAutoscalers name, turned around: from a Service or a host to those that name it.
+//! Which Services and hosts ZeroScalers name, turned around: from a Service or a host to those that name it.
 //!
 //! Whose a host is, is not decided here ([`super::hosts`]).
 
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What one PodAutoscaler names.
+/// What one ZeroScaler names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     /// Its public Service.
@@ -35,7 +35,7 @@ struct Inner {
 }
 
 impl Claims {
-    /// Takes in what a PodAutoscaler names now; whether that may move a host.
+    /// Takes in what a ZeroScaler names now; whether that may move a host.
     pub(crate) fn apply(&self, autoscaler: &Key, named: Option<Named>) -> bool {
         let mut inner = self.inner.write();
         if inner.named.get(autoscaler) == named.as_ref() {

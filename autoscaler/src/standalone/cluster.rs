@@ -1,7 +1,7 @@
 //! What standalone watches besides: all Services and EndpointSlices, and the way from their events to the
 //! ServerlessServices and PodAutoscalers that they concern.
 //!
-//! | event | ServerlessService keys | PodAutoscaler keys |
+//! | event | keys of the path | keys of the scale |
 //! |---|---|---|
 //! | PodAutoscaler | itself, unless only its status changed | – |
 //! | ServerlessService | itself | – |
@@ -16,19 +16,19 @@
 use super::claims::{Claims, Named};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
-use super::hpa::Hpa;
 use super::policies::Policies;
 use super::scalers::Scalers;
 use super::serverless::adopt::OWNER_KINDS;
 use super::serverless::slices::SERVICE_NAME;
+use super::settings::Settings;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Labels;
 use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
-use common::annotations::Settings;
+use common::host::HostPattern;
 use common::hosts::claims::Claim;
 use common::names;
-use common_api::{PodAutoscaler, ServerlessService};
+use common_api::{PodAutoscaler, ServerlessService, ZeroScalerSpec};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
 use futures::FutureExt;
@@ -56,7 +56,7 @@ pub(crate) struct Cluster {
 
 /// From events to keys.
 struct Routes {
-    hpa: Hpa,
+    scalers: Arc<Scalers>,
     /// `activator-service`.
     activators: Key,
     autoscalers: WorkQueue<Key>,
@@ -72,7 +72,6 @@ struct Routes {
 impl Cluster {
     /// One that knows nothing yet. `autoscalers` are PodAutoscalers to reconcile.
     pub(crate) fn new(
-        hpa: Hpa,
         system_namespace: &str,
         cluster_domain: &str,
         autoscalers: WorkQueue<Key>,
@@ -81,7 +80,7 @@ impl Cluster {
         let claims = Arc::<Claims>::default();
         let hosts = Hosts::new(system_namespace, cluster_domain, claims.clone(), autoscalers.clone());
         let routes = Arc::new(Routes {
-            hpa,
+            scalers: scalers.clone(),
             activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
             autoscalers,
             serverless: WorkQueue::new(),
@@ -99,6 +98,12 @@ impl Cluster {
             scalers,
             routes,
         }
+    }
+
+    /// The Service that clients of one call.
+    pub(crate) fn public_service(&self, key: &Key) -> Key {
+        let known = self.scalers.kept(key).or_else(|| self.scalers.get(key));
+        Key::new(key.namespace(), known.as_deref().map_or(key.name(), |object| object.spec.service_name()))
     }
 
     /// ServerlessServices to reconcile.
@@ -188,19 +193,16 @@ impl Watches for Cluster {
 
 impl Routes {
     fn named(&self, key: &Key, autoscaler: &PodAutoscaler) -> Named {
-        // What cannot be read is refused by the reconciler; until it is put right the object has its own name and the
-        // hosts that it had.
-        let settings = Settings::read(autoscaler.annotations()).ok();
-        let hosts = match &settings {
-            Some(_) if !self.hpa.serves(autoscaler.annotations()) => Some(Vec::new()),
-            settings => settings.as_ref().map(|settings| settings.hosts.clone()),
-        };
+        let original = self.scalers.get(key).filter(|original| original.metadata.uid == autoscaler.metadata.uid);
+        let spec = original.as_deref().map(|original| &original.spec);
+        // A list that cannot be read leaves it the hosts that it had.
+        let readable = |spec: &&ZeroScalerSpec| spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
         Named {
-            service: Key::new(key.namespace(), public_service(key, &settings.unwrap_or_default())),
+            service: Key::new(key.namespace(), spec.map_or(key.name(), ZeroScalerSpec::service_name)),
             claim: Claim {
                 uid: autoscaler.uid().unwrap_or_default(),
                 created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-                hosts,
+                hosts: spec.filter(readable).map(ZeroScalerSpec::host_patterns),
             },
         }
     }
@@ -244,7 +246,7 @@ impl Routes {
                 self.serverless.add(autoscaler, Priority::Normal);
             }
         }
-        let label = new.or(old).and_then(|slice| slice.labels().get(names::SERVERLESS_SERVICE).cloned());
+        let label = new.or(old).and_then(|slice| slice.labels().get(names::WORKLOAD).cloned());
         if let Some(name) = label {
             self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
         }

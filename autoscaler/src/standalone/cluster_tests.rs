@@ -18,7 +18,7 @@ impl Fixture {
     fn new() -> Self {
         let queues = Queues::default();
         let (domain, scalers) = ("cluster.local", Scalers::new(Arc::new(Alone)));
-        let cluster = Arc::new(Cluster::new(Hpa::Engine, "system", domain, queues.autoscalers.clone(), scalers));
+        let cluster = Arc::new(Cluster::new("system", domain, queues.autoscalers.clone(), scalers));
         Self { stores: stores(&queues, cluster.clone()), queues, cluster }
     }
 
@@ -27,13 +27,14 @@ impl Fixture {
         (drain(&self.queues.autoscalers).await, drain(&self.cluster.queue()).await)
     }
 
-    fn autoscaler(&self, name: &str, created: &str, annotations: Value) {
-        let value = json!({
-            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created, "annotations": annotations},
-            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "protocolType": "http1"},
+    fn scaler(&self, name: &str, created: &str, spec: Value) {
+        let mut value = json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created},
+            "spec": {"target": {"name": name}},
         });
-        let object: PodAutoscaler = serde_json::from_value(value).expect("a PodAutoscaler");
-        self.stores.autoscalers.apply(&Key::new("ns", name), "1", Some(object));
+        json_patch::merge(&mut value["spec"], &spec);
+        let object = serde_json::from_value(value).expect("a ZeroScaler");
+        self.cluster.scalers.take(&self.stores.autoscalers, object);
     }
 
     fn slice(&self, name: &str, labels: Value) {
@@ -65,10 +66,10 @@ fn keys(names: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn events_lead_to_the_keys_that_depend_on_them() {
     let f = Fixture::new();
-    f.autoscaler("young", "2026-01-02T00:00:00Z", json!({"zeroscale.dev/hosts": "a.example.com"}));
+    f.scaler("young", "2026-01-02T00:00:00Z", json!({"hosts": ["a.example.com"]}));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
-    let old = json!({"zeroscale.dev/hosts": "a.example.com", "zeroscale.dev/service": "web"});
-    f.autoscaler("old", "2026-01-01T00:00:00Z", old);
+    let old = json!({"hosts": ["a.example.com"], "service": {"name": "web"}});
+    f.scaler("old", "2026-01-01T00:00:00Z", old);
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
     assert_eq!(drain(&f.cluster.hosts.queue()).await, ["system/hosts"], "asked for twice, looked at once");
 
@@ -78,7 +79,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
 
     f.slice("left-behind", json!({"kubernetes.io/service-name": "web"}));
     assert_eq!(f.drain().await, (vec![], keys(&["old"])), "a slice about the public Service");
-    f.slice("private", json!({"kubernetes.io/service-name": "young-private", names::SERVERLESS_SERVICE: "young"}));
+    f.slice("private", json!({"kubernetes.io/service-name": "young-private", names::WORKLOAD: "young"}));
     assert_eq!(f.drain().await, (vec![], keys(&["young"])), "a private slice, by its label");
     assert_eq!(f.cluster.slices_of(&Key::new("ns", "web")).len(), 1);
     f.slice("left-behind", json!({"kubernetes.io/service-name": "elsewhere"}));
@@ -128,9 +129,9 @@ async fn activators_concern_every_serverless_service() {
 #[tokio::test]
 async fn a_status_of_our_own_does_not_concern_the_services() {
     let f = Fixture::new();
-    f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
+    f.scaler("a", "2026-01-02T00:00:00Z", json!({}));
     f.drain().await;
-    f.autoscaler("a", "2026-01-02T00:00:00Z", json!({}));
+    f.scaler("a", "2026-01-02T00:00:00Z", json!({}));
     assert_eq!(f.drain().await, (keys(&["a"]), vec![]));
     let queues = Queues::default();
     let knative = stores(&queues, Arc::new(NoWatches));

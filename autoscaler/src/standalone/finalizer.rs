@@ -1,4 +1,4 @@
-//! The finalizer of a PodAutoscaler that has taken up its target, and the replicas that the target was found with.
+//! The finalizer of a ZeroScaler that has taken up its target, and the replicas that the target was found with.
 //!
 //! Both are set before anything is made or changed for the target, and removed when everything is given back.
 
@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use std::sync::Arc;
 
-/// Annotation on a PodAutoscaler: replicas that its target was found with.
+/// Annotation on a ZeroScaler: replicas that its target was found with.
 pub(crate) const ADOPTED_REPLICAS: &str = "zeroscale.dev/adopted-replicas";
 
 /// Replicas that the target was found with: as noted, else as it is.
@@ -21,7 +21,7 @@ pub(crate) fn adopted_replicas(object: &PodAutoscaler, target: &Target) -> i32 {
     noted.unwrap_or_else(|| target.current())
 }
 
-/// Whether the PodAutoscaler has our finalizer.
+/// Whether the ZeroScaler has our finalizer.
 pub(crate) fn has_finalizer(object: &PodAutoscaler) -> bool {
     object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
 }
@@ -33,7 +33,7 @@ pub(super) struct Finalizers {
 }
 
 impl Finalizers {
-    /// Finalizers the PodAutoscaler, unless it is. Returns the object as it is then.
+    /// Finalizers the ZeroScaler, unless it is. Returns the object as it is then.
     ///
     /// # Errors
     /// The API server's; a conflict if somebody wrote first.

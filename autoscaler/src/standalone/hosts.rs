@@ -1,11 +1,11 @@
 //! Who has which host: decided by the rules of [`common::hosts`], and written ([`super::ledger`]) into the ledger in the
 //! system namespace, which activators follow.
 //!
-//! What may move a host, and so leads to a pass: a PodAutoscaler that comes, goes, or asks for others; a namespace that
+//! What may move a host, and so leads to a pass: a ZeroScaler that comes, goes, or asks for others; a namespace that
 //! comes, goes, or is confined; a map that somebody has edited; another leader. Until namespaces and ledger have been
 //! listed, nothing moves.
 //!
-//! PodAutoscalers hear of what they have gained and lost: their status says what they do not have, and why.
+//! ZeroScalers hear of what they have gained and lost: their status says what they do not have, and why.
 
 use super::claims::Claims;
 use crate::reconcile::kpa::workload::LostHost;
@@ -45,7 +45,7 @@ struct Shared {
     mapped: RwLock<BTreeSet<String>>,
     /// Passes over the ledger.
     queue: WorkQueue<Key>,
-    /// PodAutoscalers to reconcile.
+    /// ZeroScalers to reconcile.
     autoscalers: WorkQueue<Key>,
 }
 
@@ -120,7 +120,7 @@ impl Hosts {
         self.shared.look();
     }
 
-    /// Why a PodAutoscaler does not have a host that it asks for; none: it has it, or it is not known yet.
+    /// Why a ZeroScaler does not have a host that it asks for; none: it has it, or it is not known yet.
     pub(crate) fn lost(&self, autoscaler: &Key, host: &HostPattern) -> Option<LostHost> {
         if !self.namespaces.is_synced() {
             return None;

@@ -1,11 +1,10 @@
-//! PodAutoscalers that users write: validated, given a finalizer as they take up targets, and given back at the end.
+//! ZeroScalers that users write: validated, given a finalizer as they take up targets, and given back at the end.
 
 use super::admission::Admission;
 use super::cluster::Cluster;
 use super::finalizer::{Finalizers, has_finalizer};
 use super::hpa::Hpa;
 use super::retire::Retirement;
-use super::unserved;
 use super::validation::Validation;
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::lifecycle::Lifecycle;
@@ -14,28 +13,23 @@ use crate::reconcile::kpa::workload::Reading;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::records::Records;
 use crate::reconcile::stores::facts::Target;
-use crate::scale::Deciders;
 use common::RevisionKey as Key;
-use common::annotations::{self, Annotations};
+use common::annotations::Annotations;
 use common::names;
 use common_api::{PodAutoscaler, PodAutoscalerStatus};
-use common_runtime::clock::Clock;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What standalone does about PodAutoscalers.
+/// What standalone does about ZeroScalers.
 pub(crate) struct Autoscalers {
-    hpa: Hpa,
     validation: Arc<Validation>,
     admission: Admission,
     finalizers: Finalizers,
-    pub(crate) retirement: Retirement,
+    retirement: Retirement,
     records: Records,
-    clock: Clock,
-    deciders: Arc<dyn Deciders>,
 }
 
 impl Autoscalers {
@@ -43,7 +37,6 @@ impl Autoscalers {
         let records = parts.records.clone();
         let finalizers = Finalizers { records: records.clone() };
         Self {
-            hpa,
             admission: Admission {
                 hpa,
                 validation: validation.clone(),
@@ -56,20 +49,12 @@ impl Autoscalers {
             validation,
             finalizers,
             records,
-            clock: parts.writes.clock.clone(),
-            deciders: parts.ports.deciders.clone(),
         }
     }
 }
 
-/// Whether a PodAutoscaler is ours to scale. A missing class means KPA, and what was taken up stays ours whatever its
-/// class becomes.
-pub(crate) fn is_ours(hpa: Hpa, object: &PodAutoscaler) -> bool {
-    annotations::CLASS.text(object.annotations()).is_none() || hpa.serves(object.annotations()) || has_finalizer(object)
-}
-
-/// The PodAutoscaler's labels, with revision, its uid and configuration, which nobody else sets here.
-pub(crate) fn labels(object: &PodAutoscaler) -> BTreeMap<String, String> {
+/// Its labels, with revision, its uid and configuration, which nobody else sets here.
+fn labels(object: &PodAutoscaler) -> BTreeMap<String, String> {
     let mut labels = object.labels().clone();
     let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
     for (label, value) in [(names::REVISION, &name), (names::CONFIGURATION, &name), (names::REVISION_UID, &uid)] {
@@ -85,12 +70,13 @@ fn shared_annotations(object: &PodAutoscaler) -> Annotations {
 }
 
 impl Lifecycle for Autoscalers {
-    fn is_ours(&self, object: &PodAutoscaler) -> bool {
-        is_ours(self.hpa, object)
+    /// Nobody else scales a ZeroScaler's target.
+    fn is_ours(&self, _: &PodAutoscaler) -> bool {
+        true
     }
 
-    fn decline<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
-        unserved::decline(&*self.records.autoscalers, &self.clock, &*self.deciders, key, object).boxed()
+    fn decline<'a>(&'a self, _: &'a Key, _: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>> {
+        ready(Ok(())).boxed()
     }
 
     fn read(&self, key: &Key, object: &Arc<PodAutoscaler>, status: &PodAutoscalerStatus) -> Result<Reading, Error> {

@@ -1,15 +1,15 @@
 //! The front end beside ordinary Deployments.
 //!
-//! Users write the PodAutoscalers, so each is validated here; its target is taken up as it is found, and given back at
-//! the end. Nobody else looks after ServerlessServices, so their controller is here too, and so is that of hosts
-//! ([`hosts`]). The activators are our own,
-//! hence silence counts only where all of them attest it.
+//! Users write ZeroScalers, so each is validated here; its target is taken up as it is found, and given back at the end.
+//! No object of Knative's groups is read or written: the PodAutoscalers, ServerlessServices and Metrics that the shared
+//! passes work on are values in memory ([`scalers`]). Services and EndpointSlices follow from them ([`serverless`]), and
+//! hosts have a controller, too ([`hosts`]). The activators are our own, hence silence counts only where all of them attest
+//! it.
 
 mod admission;
 mod adoption;
 mod claims;
 pub(crate) mod cluster;
-mod conflict_guard;
 pub(crate) mod finalizer;
 pub(crate) mod horizontals;
 mod hosts;
@@ -21,13 +21,12 @@ pub(crate) mod reasons;
 mod retire;
 pub(crate) mod scalers;
 pub(crate) mod serverless;
-mod unserved;
+pub(crate) mod settings;
 pub(crate) mod validation;
 
 pub use hpa::Hpa;
 
 use crate::decisions::{Buckets, Decisions};
-use crate::ingest::stat_server::StatServer;
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::stores::{Queues, Stores};
@@ -40,7 +39,6 @@ use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::lease::Timing;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
-use kube::Client;
 use kube::runtime::watcher;
 use lifecycle::Autoscalers;
 use scalers::Scalers;
@@ -63,6 +61,10 @@ pub(crate) struct Standalone {
 }
 
 impl Decisions for Standalone {
+    fn kind(&self) -> &'static str {
+        "ZeroScaler"
+    }
+
     /// This process also does what upstream's ServerlessService controller does.
     fn api_rate(&self) -> Rate {
         Rate::WITH_CONTROLLER
@@ -70,11 +72,6 @@ impl Decisions for Standalone {
 
     fn account(&self) -> &'static str {
         "autoscaler"
-    }
-
-    /// Waits for as long as Knative Serving's own controller lives in the cluster.
-    fn may_start<'a>(&'a self, client: &'a Client, server: &'a StatServer) -> BoxFuture<'a, ()> {
-        conflict_guard::wait_until_alone(client, server, conflict_guard::RECHECK).boxed()
     }
 
     /// The process starts with the defaults, and the refusal has been told loudly.
@@ -130,7 +127,6 @@ impl Decisions for Standalone {
         let (hpa, queues) = (self.hpa, Queues::default());
         let scalers = Scalers::new(wiring.ports.leadership.clone());
         let cluster = Arc::new(Cluster::new(
-            hpa,
             &wiring.system_namespace,
             &wiring.cluster_domain,
             queues.autoscalers.clone(),
@@ -140,8 +136,7 @@ impl Decisions for Standalone {
         let parts = Parts::new(wiring, queues, cluster.clone(), records, shutdown);
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
         let autoscalers = Arc::new(Autoscalers::new(&parts, hpa, validation.clone(), cluster.clone()));
-        let serverless =
-            Arc::new(serverless::Controller::new(&parts, hpa, validation, cluster.clone(), scalers.clone()));
+        let serverless = Arc::new(serverless::Controller::new(&parts, validation, cluster.clone(), scalers.clone()));
         let pass: Pass = Arc::new(move |key, _| {
             let serverless = serverless.clone();
             Box::pin(async move { serverless.reconcile(&key).await })

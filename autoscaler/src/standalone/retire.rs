@@ -1,4 +1,4 @@
-//! Giving a target back: when its PodAutoscaler is deleted, or may not keep its Service any more.
+//! Giving a target back: when its ZeroScaler is deleted, or may not keep its Service any more.
 //!
 //! 1. No more decisions. Replicas become max(1, min-scale, replicas at adoption).
 //! 2. Until a pod is ready the activators stay in the path: requests of that moment are held as ever. Bounded by
@@ -6,11 +6,11 @@
 //! 3. The path leads to the pods, and an adopted Service gets its selector back: done by the ServerlessService
 //!    reconciler, waited for here, bounded by [`RETURN_WAIT_MAX`].
 //! 4. ServerlessService and Metric are deleted, and all that hangs on them with them.
-//! 5. The finalizer that kept the PodAutoscaler is removed.
+//! 5. The finalizer that kept the ZeroScaler is removed.
 //!
 //! Each step is seen in the cluster's state, so a process that dies in between is followed by one that goes on.
 
-use super::cluster::{Cluster, public_service};
+use super::cluster::Cluster;
 use super::finalizer::{Finalizers, adopted_replicas, has_finalizer};
 use super::scalers::translation;
 use super::serverless::adopt::ADOPTED_BY;
@@ -25,7 +25,7 @@ use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use common::RevisionKey as Key;
-use common::annotations::{self, Settings};
+use common::annotations;
 use common::config::AutoscalerConfig;
 use common::names;
 use common_api::condition_set::HasConditions;
@@ -57,10 +57,10 @@ pub(crate) struct Retirement {
     scaler: Arc<Scaler>,
     finalizers: Finalizers,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// Where a PodAutoscaler comes back when a wait is over.
+    /// Where a ZeroScaler comes back when a wait is over.
     queue: WorkQueue<Key>,
     /// When each return began.
-    pub(crate) began: DashMap<Key, Instant>,
+    began: DashMap<Key, Instant>,
 }
 
 impl Retirement {
@@ -134,9 +134,8 @@ impl Retirement {
 
     /// Takes away Services and slices that were made for a ZeroScaler.
     async fn clear_away(&self, key: &Key, object: &PodAutoscaler) -> Result<(), Error> {
-        let settings = Settings::read(object.annotations()).unwrap_or_default();
         let (services, slices) = (&self.cluster.services, &self.cluster.slices);
-        let public = Key::new(key.namespace(), public_service(key, &settings));
+        let public = self.cluster.public_service(key);
         for slice in self.cluster.slices_of(&public) {
             if controlled_by(controller(&slice.metadata), object) {
                 let slice = Key::new(key.namespace(), slice.name_any());
@@ -191,9 +190,11 @@ impl Retirement {
     /// Step 3: the pods have the traffic, and nobody's Service is borrowed.
     fn is_returned(&self, key: &Key, object: &PodAutoscaler, serverless: &ServerlessService) -> bool {
         let written = serverless.status.as_ref().map(|status| status.service_name.as_str()).unwrap_or_default();
-        let settings = Settings::read(object.annotations()).unwrap_or_default();
-        let name = if written.is_empty() { public_service(key, &settings) } else { written };
-        let service = self.cluster.services.get(&Key::new(key.namespace(), name));
+        let service = match written {
+            "" => self.cluster.public_service(key),
+            name => Key::new(key.namespace(), name),
+        };
+        let service = self.cluster.services.get(&service);
         let borrowed =
             service.is_some_and(|service| service.annotations().get(ADOPTED_BY) == object.metadata.uid.as_ref());
         let to_pods = serverless.status.as_ref().is_some_and(|status| {

@@ -1,10 +1,11 @@
-//! The CustomResourceDefinitions, made from the types. Those shared with Knative have upstream's names, columns and
-//! required fields; our own is put together in [`crate::zeroscaler::crd`].
+//! The CustomResourceDefinitions, made from the types. Our own is put together in [`crate::zeroscaler::crd`]. Those shared
+//! with Knative are Knative's to install; they are here for tests of the drop-in, with upstream's names, columns and
+//! required fields.
 //!
 //! Their schema is stricter than upstream's in one way: `protocolType`, `mode` and `reachability` admit their values
 //! alone. Where no webhook runs nothing else would refuse a wrong one, and typed clients could not even list it.
 //!
-//! `cargo run -p common-api --example crds` writes them to `deploy/kubernetes/crds`, and the manual's page of our
+//! `cargo run -p common-api --example crds` writes our own to `deploy/kubernetes/crds`, and the manual's page of our
 //! own; a test fails while those files are stale.
 
 use crate::{Metric, PodAutoscaler, ServerlessService, zeroscaler};
@@ -20,14 +21,13 @@ const INSTALL_LABEL: &str = "knative.dev/crd-install";
 const READY_STATUS: &str = ".status.conditions[?(@.type==\"Ready\")].status";
 const READY_REASON: &str = ".status.conditions[?(@.type==\"Ready\")].reason";
 
-/// All of them: those shared with Knative, and our own.
+/// Our own: all that standalone needs.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    let [pod_autoscaler, metric, serverless_service] = shared();
-    vec![pod_autoscaler, metric, serverless_service, zeroscaler::crd::crd()]
+    vec![zeroscaler::crd::crd()]
 }
 
-/// Those shared with Knative.
-fn shared() -> [CustomResourceDefinition; 3] {
+/// Those shared with Knative, whose install brings them. Only tests of the drop-in make them.
+pub fn shared() -> [CustomResourceDefinition; 3] {
     [pod_autoscaler(), metric(), serverless_service()]
 }
 
@@ -200,7 +200,7 @@ mod tests {
                 }
             }
         }
-        for crd in crds() {
+        for crd in crds().into_iter().chain(shared()) {
             walk(&schema(&crd, &[]), &crd.spec.names.kind);
         }
     }

@@ -4,7 +4,7 @@
 //! prunes them before anybody sees them. Protocol and mode cannot be wrong in a typed object: the schema refuses those.
 
 use crate::{Metric, ObjectReference, PodAutoscaler, ServerlessService};
-use common::annotations::{self, Annotations, Settings};
+use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
 use kube::ResourceExt;
@@ -47,19 +47,6 @@ impl PodAutoscaler {
             }
         }
         errors.into_result()
-    }
-
-    /// Checks spec, Knative's annotations and our own, and gives back what the latter say.
-    ///
-    /// # Errors
-    /// Every violation.
-    pub fn validate_standalone(&self, config: &AutoscalerConfig) -> Result<Settings, FieldErrors> {
-        let mut errors = self.validate(config).err().unwrap_or_default();
-        let settings = Settings::read(self.annotations()).unwrap_or_else(|found| {
-            errors.extend(ANNOTATIONS, found);
-            Settings::default()
-        });
-        errors.into_result().map(|()| settings)
     }
 }
 
@@ -176,7 +163,6 @@ mod tests {
     #[test]
     fn a_good_object_passes() {
         assert_eq!(autoscaler().validate(&AutoscalerConfig::default()), Ok(()));
-        assert_eq!(autoscaler().validate_standalone(&AutoscalerConfig::default()), Ok(Settings::default()));
     }
 
     #[test]
@@ -185,11 +171,8 @@ mod tests {
         object.spec.container_concurrency = 1001;
         object.spec.scale_target_ref =
             ObjectReference { api_version: Some("apps///v1".into()), kind: None, name: Some("Hello".into()) };
-        for (key, value) in [
-            ("autoscaling.knative.dev/window", "1s"),
-            ("serving.knative.dev/progress-deadline", "-1s"),
-            ("zeroscale.dev/probe", "ping"),
-        ] {
+        for (key, value) in [("autoscaling.knative.dev/window", "1s"), ("serving.knative.dev/progress-deadline", "-1s")]
+        {
             object.annotations_mut().insert(key.into(), value.into());
         }
         let knative = [
@@ -201,9 +184,6 @@ mod tests {
             "metadata.annotations.serving.knative.dev/progress-deadline",
         ];
         assert_eq!(paths(object.validate(&AutoscalerConfig::default())), knative);
-        let standalone = object.validate_standalone(&AutoscalerConfig::default()).expect_err("one more");
-        assert_eq!(standalone.iter().count(), knative.len() + 1);
-        assert!(standalone.to_string().contains("invalid value: ping: metadata.annotations.zeroscale.dev/probe"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub use ipnet::IpNet as Cidr;
 /// Which system's rules hold where they differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Beside plain Deployments: a PodAutoscaler is the revision, and the ServerlessService controller is ours.
+    /// Beside ordinary workloads, by objects of our own.
     Standalone,
     /// In place of Knative Serving's own components. The default, so that a swapped image behaves.
     #[default]

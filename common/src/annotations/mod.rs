@@ -4,13 +4,11 @@
 //!   is absent. A value that is present but malformed counts as not set, and the alias does not rescue it.
 //! - [`validate()`]: what upstream's webhook refuses. Readers do not repeat these checks: whatever parses is used.
 //! - Resolution: annotation, else configuration, into a [`DeciderSpec`](crate::scaling::DeciderSpec) and its company.
-//! - [`Settings`]: our own annotations, which exist for standalone alone.
 //!
 //! One difference from upstream: `NaN` counts as malformed.
 
 mod read;
 mod resolve;
-pub mod settings;
 mod validate;
 
 pub use crate::names::{CLASS_HPA, CLASS_KPA};
@@ -19,8 +17,10 @@ pub use resolve::{
     bounds, decider_spec, initial_scale, panic_window, pod_retention, progress_deadline, scale_down_delay,
     stable_window, target_burst_capacity, targets,
 };
-pub use settings::{BEHAVIOR, HOSTS, METRICS, PERIOD, PortReference, ProbeOverride, Settings};
 pub use validate::{validate, validate_progress_deadline};
+
+/// On a Namespace: the patterns of hosts that it may have, separated by commas. Standalone's alone.
+pub const HOSTS: Key = Key::new("zeroscale.dev/hosts");
 
 /// Metric: requests in flight.
 pub const METRIC_CONCURRENCY: &str = "concurrency";

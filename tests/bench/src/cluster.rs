@@ -8,8 +8,9 @@ use crate::settings::Settings;
 use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
 use common::names;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::BackendStatus;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -40,8 +41,8 @@ pub(crate) struct Plane {
     pub(crate) h2c: SocketAddr,
     pub(crate) process: Process,
     client: kube::Client,
-    /// Uids of the revisions' Services.
-    services: Mutex<HashMap<String, String>>,
+    /// Uids of the ZeroScalers.
+    scalers: Mutex<HashMap<String, String>>,
     _server: ApiServer,
     _files: tempfile::TempDir,
 }
@@ -88,7 +89,7 @@ impl Plane {
         let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
         let http1 = settings.address(names::ACTIVATOR_HTTP1_PORT);
         let h2c = settings.address(names::ACTIVATOR_H2C_PORT);
-        let plane = Self { http1, h2c, process, client, services: Mutex::default(), _server: server, _files: files };
+        let plane = Self { http1, h2c, process, client, scalers: Mutex::default(), _server: server, _files: files };
         until("the activator to serve", async || {
             status(http1, "nobody.example.com").await.is_ok_and(|status| status == 404)
         })
@@ -99,29 +100,20 @@ impl Plane {
     /// Creates a revision without pods. Its host is [`host`].
     pub(crate) async fn revision(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
         let backend = Backend { protocol, max_held: HELD_MAX, ..Backend::plain(name) };
-        let serverless = json!({
-            "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
-            "metadata": {"name": name},
-            "spec": {"objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "protocolType": "http1"},
+        let spoken = if protocol == Protocol::H2c { "h2c" } else { "http1" };
+        let port = json!({"name": protocol.port_name(), "port": 80, "protocol": spoken});
+        let status = json!({"status": {
+            "service": name, "backend": BackendStatus::from(&backend), "ports": [port],
+        }});
+        let scaler = json!({
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
+            "spec": {"target": {"name": name}},
         });
-        let owner = e2e::bare::create(&self.client, Some(NAMESPACE), serverless).await?.metadata.uid;
-        let service = json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {
-                "name": names::private_service(name),
-                "labels": labels(name),
-                "annotations": {names::BACKEND: serde_json::to_string(&backend)?},
-                "ownerReferences": [{
-                    "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
-                    "name": name, "uid": owner, "controller": true,
-                }],
-            },
-            "spec": {"clusterIP": "None", "ports": [{"name": protocol.port_name(), "port": 80}]},
-        });
-        let api: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let service = api.create(&Default::default(), &serde_json::from_value(service)?).await?;
-        let uid = service.metadata.uid.context("a Service has a uid")?;
-        self.services.lock().expect("no panic").insert(name.to_owned(), uid);
+        let uid = e2e::bare::create(&self.client, Some(NAMESPACE), scaler).await?.metadata.uid;
+        let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), NAMESPACE);
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        let uid = uid.context("a ZeroScaler has a uid")?;
+        self.scalers.lock().expect("no panic").insert(name.to_owned(), uid);
         Ok(())
     }
 
@@ -129,14 +121,14 @@ impl Plane {
     pub(crate) async fn pods(&self, name: &str, protocol: Protocol, addresses: &[SocketAddr]) -> anyhow::Result<()> {
         let port = addresses.first().map_or(80, SocketAddr::port);
         let endpoints: Vec<_> = addresses.iter().map(|a| json!({"addresses": [a.ip().to_string()]})).collect();
-        let service = self.services.lock().expect("no panic").get(name).cloned();
+        let uid = self.scalers.lock().expect("no panic").get(name).cloned();
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {
                 "name": names::private_service(name),
                 "labels": labels(name),
                 "ownerReferences": [{
-                    "apiVersion": "v1", "kind": "Service", "name": names::private_service(name), "uid": service,
+                    "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name, "uid": uid,
                     "controller": true,
                 }],
             },
@@ -196,7 +188,7 @@ pub(crate) fn host(name: &str) -> String {
 }
 
 fn labels(name: &str) -> serde_json::Value {
-    json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: name})
+    json!({names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name})
 }
 
 struct IpOctets([u8; 4]);

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -30,13 +31,25 @@ pub async fn start(range: &str) -> anyhow::Result<(ApiServer, Client)> {
     Ok((server, client))
 }
 
-/// Creates the definitions of the custom resources.
+/// Creates the definitions of our own custom resources.
 ///
 /// # Errors
 /// The API server refuses one.
 pub async fn define_resources(client: &Client) -> anyhow::Result<()> {
-    for crd in common_api::crds::crds() {
-        let mut object = serde_json::to_value(&crd)?;
+    define(client, &common_api::crds::crds()).await
+}
+
+/// Creates the definitions that a Knative install brings.
+///
+/// # Errors
+/// The API server refuses one.
+pub async fn define_shared_resources(client: &Client) -> anyhow::Result<()> {
+    define(client, &common_api::crds::shared()).await
+}
+
+async fn define(client: &Client, crds: &[CustomResourceDefinition]) -> anyhow::Result<()> {
+    for crd in crds {
+        let mut object = serde_json::to_value(crd)?;
         object["apiVersion"] = json!("apiextensions.k8s.io/v1");
         object["kind"] = json!("CustomResourceDefinition");
         create(client, None, object).await?;

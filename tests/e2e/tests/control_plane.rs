@@ -226,7 +226,7 @@ async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa()
     const ELECTION: &str = "config-leader-election";
     const AUTOSCALER: &str = "config-autoscaler";
     let (_server, client) = cluster().await;
-    bare::define_resources(&client).await.expect("the CRDs");
+    bare::define_shared_resources(&client).await.expect("the CRDs");
     for name in [ELECTION, AUTOSCALER] {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}});
         bare::create(&client, Some(SYSTEM), map).await.expect("created");

@@ -113,7 +113,7 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
     let backend = json!({"revision": name, "service": service, "hosts": [service, "shop.example.com"],
         "probe": {"type": "tcp"}, "timeoutMs": 1000, "maxHeld": 10});
     let labels = |kind: &str| {
-        json!({names::SERVICE_TYPE: kind, names::REVISION: name,
+        json!({names::SIDE: kind, names::WORKLOAD: name,
         "kubernetes.io/service-name": names::private_service(name)})
     };
     // A ZeroScaler of the same name, of a workload that is not there.
@@ -124,7 +124,7 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
     let made: Service = tenant
         .make(json!({
             "metadata": {"name": names::private_service(name), "labels": labels("Private"),
-                "annotations": {names::BACKEND: backend.to_string()},
+                "annotations": {"zeroscale.dev/backend": backend.to_string()},
                 "ownerReferences": [{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
                     "name": name, "uid": scaler.metadata.uid, "controller": true}]},
             "spec": {"ports": [{"name": "http", "port": 80}]},

@@ -9,7 +9,7 @@ use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use crate::summary::Without;
 use autoscaler_core::engine::blend::{Blend, Input};
-use autoscaler_core::engine::{Answer, LoadRole, Measured};
+use autoscaler_core::engine::{Answer, Measured};
 use hpa_core::spec::{Behavior, ScalingRules};
 use rand::Rng;
 use rand::RngExt;
@@ -18,7 +18,6 @@ use std::time::Duration;
 /// What a revision asks the metrics for.
 #[derive(Clone, Debug)]
 pub(crate) struct Metric {
-    role: LoadRole,
     /// Time between two looks.
     pub(crate) period: Duration,
     behavior: Option<Behavior>,
@@ -41,7 +40,6 @@ impl Metric {
         let down =
             ScalingRules { stabilization_window_seconds: Some(rng.random_range(0..=10)), ..ScalingRules::default() };
         Self {
-            role: if rng.random_bool(0.3) { LoadRole::Activity } else { LoadRole::Counts },
             period: Duration::from_secs(rng.random_range(1..=8)),
             behavior: rng.random_bool(0.7).then_some(Behavior { scale_up: None, scale_down: Some(down) }),
             most: rng.random_range(0..=4),
@@ -71,7 +69,6 @@ impl Simulation {
             bounds,
             load,
             load_name: "concurrency",
-            role: metric.role,
             measured: looks.measured.as_ref(),
             behavior: metric.behavior.as_ref(),
         });

@@ -44,7 +44,19 @@ fn dependencies_point_inward() {
             &["activator", "autoscaler", "common", "common-api", "common-controller", "common-runtime", "hello", "hpa"],
         ),
         ("hello", &[]),
-        ("bench", &["activator", "activator-core", "autoscaler-core", "common", "common-runtime", "e2e", "local"]),
+        (
+            "bench",
+            &[
+                "activator",
+                "activator-core",
+                "autoscaler-core",
+                "common",
+                "common-api",
+                "common-runtime",
+                "e2e",
+                "local",
+            ],
+        ),
         ("sim", &["activator-core", "autoscaler-core", "common", "hpa-core"]),
         ("fuzz", &[]),
     ]

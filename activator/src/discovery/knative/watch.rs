@@ -6,7 +6,7 @@
 //! System-internal TLS ([`crate::InternalTls`]); the annotation for full duplex, which is always on.
 
 use super::revision::{passthrough, rules, spec};
-use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
+use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
 use crate::discovery::{Closed, Event, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
@@ -81,7 +81,7 @@ impl KnativeWatch {
                 },
                 Some(change) = endpoints.next() => match change {
                     Change::Applied(object) => {
-                        self.addresses(key_of(&object), Entry::of_endpoints(&object)).await?;
+                        self.addresses(key_of(&object), Entry::of_endpoints(Labels::KNATIVE, &object)).await?;
                     }
                     Change::Gone(name) => self.addresses(name, Vec::new()).await?,
                     Change::Listed => self.set_listed(1).await?,

@@ -1,6 +1,6 @@
 //! The watches of standalone, as streams of what they tell.
 
-use crate::discovery::slices::Entry;
+use crate::discovery::slices::{Entry, Labels};
 use common::names;
 use common_api::ZeroScaler;
 use common_controller::changes::{self, Change, Changes};
@@ -31,7 +31,7 @@ pub(super) enum WatchEvent {
 }
 
 pub(super) fn services(client: Client) -> impl Stream<Item = WatchEvent> + Send {
-    let selector = format!("{}={}", names::SERVICE_TYPE, names::SERVICE_TYPE_PRIVATE);
+    let selector = format!("{}={}", names::SIDE, names::SERVICE_TYPE_PRIVATE);
     let config = watcher::Config::default().labels(&selector);
     changes::watch(Api::<Service>::all(client), config).map(|change| WatchEvent::Service(Box::new(change)))
 }
@@ -70,12 +70,16 @@ pub(super) fn hosts(client: Client, system_namespace: &str) -> impl Stream<Item 
 }
 
 pub(super) fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
-    let config = watcher::Config::default().labels(names::SERVICE_TYPE);
+    let config = watcher::Config::default().labels(names::SIDE);
     let mut changes = Changes::default();
     watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
         .flat_map(move |event| {
             let news = match event {
-                Ok(event) => changes.take(event).into_iter().map(|c| addresses(c, Entry::of_slice)).collect(),
+                Ok(event) => changes
+                    .take(event)
+                    .into_iter()
+                    .map(|c| addresses(c, |slice| Entry::of_slice(Labels::OWN, slice)))
+                    .collect(),
                 Err(error) => vec![WatchEvent::SlicesDenied(error)],
             };
             futures::stream::iter(news)
@@ -84,12 +88,16 @@ pub(super) fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
 }
 
 pub(super) fn endpoints(client: Client) -> BoxStream<'static, WatchEvent> {
-    let config = watcher::Config::default().labels(names::SERVICE_TYPE);
+    let config = watcher::Config::default().labels(names::SIDE);
     let mut changes = Changes::default();
     watch_unless(Api::<Endpoints>::all(client), config, is_denied)
         .flat_map(move |event| {
             let news = match event {
-                Ok(event) => changes.take(event).into_iter().map(|c| addresses(c, Entry::of_endpoints)).collect(),
+                Ok(event) => changes
+                    .take(event)
+                    .into_iter()
+                    .map(|c| addresses(c, |of| Entry::of_endpoints(Labels::OWN, of)))
+                    .collect(),
                 Err(_) => vec![WatchEvent::EndpointsDenied],
             };
             futures::stream::iter(news)

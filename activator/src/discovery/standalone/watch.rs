@@ -1,21 +1,19 @@
-//! Revisions from ZeroScalers, and from the backend annotation of private Services that a ServerlessService has;
-//! addresses from EndpointSlices, which are found by one label. All in all namespaces; Deployments are never looked at.
-//! Which hosts revisions have beside the names of their Services, and which numbers, is the word of the ledgers in the
-//! system namespace.
+//! Revisions from ZeroScalers; addresses from EndpointSlices, which are found by one label. All in all namespaces;
+//! Deployments are never looked at. Which hosts revisions have beside the names of their Services, and which numbers, is
+//! the word of the ledgers in the system namespace.
 //!
 //! Who may edit Services and slices of a namespace may write such objects there; what is believed of them is in
-//! [`super::proof`]. Where a ZeroScaler has the name, nothing else stands for a revision of that name.
+//! [`super::proof`].
 //!
 //! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well,
-//! both are tried in turn. An annotation that cannot be read is reported and leaves the former one in force.
+//! both are tried in turn.
 
-use super::proof::{PrivateService, Proof, ScalerProof};
+use super::proof::{PrivateService, Proof};
 use super::scalers;
 use super::sources::{self, WatchEvent, after_pause};
 use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
-use crate::discovery::{Closed, Event, Spec};
+use crate::discovery::{Closed, Event};
 use common::RevisionKey;
-use common::backend::Backend;
 use common::hosts::ledger;
 use common::names;
 use common::ports::{self, Block};
@@ -33,7 +31,6 @@ pub(super) async fn run(client: Client, system_namespace: &str, events: mpsc::Se
     let mut adapter = StandaloneWatch {
         scalers: HashMap::new(),
         privates: HashMap::new(),
-        revisions: HashMap::new(),
         index: Index::default(),
         listed: Listed::default(),
         events,
@@ -46,8 +43,6 @@ struct StandaloneWatch {
     scalers: HashMap<RevisionKey, Scaler>,
     /// Those of ZeroScalers, which may not be known yet.
     privates: HashMap<ObjectKey, PrivateService>,
-    /// By private Service, whose name follows from the revision's.
-    revisions: HashMap<ObjectKey, (RevisionKey, Proof)>,
     index: Index,
     listed: Listed,
     events: mpsc::Sender<Event>,
@@ -56,7 +51,7 @@ struct StandaloneWatch {
 /// What of a ZeroScaler tells which addresses are its pods'.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Scaler {
-    proof: ScalerProof,
+    proof: Proof,
     /// The name of the port that requests by host come to.
     port: Option<String>,
 }
@@ -152,7 +147,7 @@ impl StandaloneWatch {
             return Ok(()); // What was known stays in force.
         };
         let port = scalers::first_port(&spec).map(str::to_owned);
-        let scaler = Scaler { proof: ScalerProof { uid, public: spec.backend.service.clone() }, port };
+        let scaler = Scaler { proof: Proof { uid, public: spec.backend.service.clone() }, port };
         let former = self.scalers.insert(key.clone(), scaler.clone());
         self.send(Event::Revision(Box::new(spec))).await?;
         // Its slices may have come before it.
@@ -177,56 +172,16 @@ impl StandaloneWatch {
     }
 
     async fn service(&mut self, service: &Service) -> Result<(), Closed> {
-        if let Some(private) = PrivateService::of(service) {
-            let name = key_of(service);
-            let key = RevisionKey::new(name.namespace(), private.scaler.as_str());
-            let former = self.privates.insert(name, private.clone());
-            return if former == Some(private) { Ok(()) } else { self.tell_addresses(&(key, Side::Private)).await };
-        }
-        let Some(text) = service.annotations().get(names::BACKEND) else { return Ok(()) };
         let name = key_of(service);
-        let backend: Backend = match serde_json::from_str(text) {
-            Ok(backend) => backend,
-            Err(error) => {
-                tracing::error!(namespace = name.namespace(), service = name.name(), annotation = names::BACKEND, %error,
-                    "annotation refused; what was known stays in force");
-                return Ok(());
-            }
-        };
-        let Some(proof) = Proof::of(service, &backend) else {
-            tracing::warn!(
-                namespace = name.namespace(),
-                service = name.name(),
-                annotation = names::BACKEND,
-                "ignored: the autoscaler makes no such Service"
-            );
-            return self.gone(&name).await;
-        };
-        let spec = Spec::standalone(name.namespace(), backend);
-        let key = spec.key.clone();
-        if self.scalers.contains_key(&key) {
-            return Ok(());
-        }
-        let former = self.revisions.insert(name, (key.clone(), proof.clone()));
-        self.send(Event::Revision(Box::new(spec))).await?;
-        // Its slices may have come before it.
-        match former {
-            Some((_, former)) if former == proof => Ok(()),
-            _ => self.tell_all_addresses(&key).await,
-        }
+        let Some(private) = PrivateService::of(service) else { return self.gone(&name).await };
+        let key = RevisionKey::new(name.namespace(), private.scaler.as_str());
+        let former = self.privates.insert(name, private.clone());
+        if former == Some(private) { Ok(()) } else { self.tell_addresses(&(key, Side::Private)).await }
     }
 
     async fn gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
-        if let Some(private) = self.privates.remove(name) {
-            let key = RevisionKey::new(name.namespace(), private.scaler);
-            self.tell_addresses(&(key, Side::Private)).await?;
-        }
-        let Some((key, _)) = self.revisions.remove(name) else { return Ok(()) };
-        if self.scalers.contains_key(&key) {
-            return Ok(());
-        }
-        self.send(Event::Deleted(key.clone())).await?;
-        self.tell_all_addresses(&key).await
+        let Some(private) = self.privates.remove(name) else { return Ok(()) };
+        self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler), Side::Private)).await
     }
 
     async fn hosts(&mut self, map: &ConfigMap) -> Result<(), Closed> {
@@ -254,19 +209,12 @@ impl StandaloneWatch {
     /// Of slices that are proven to be the revision's.
     async fn tell_addresses(&self, owner: &Owner) -> Result<(), Closed> {
         let (key, side) = owner;
-        let service = ObjectKey::new(key.namespace(), names::private_service(key.name()));
-        let event = match self.scalers.get(key) {
-            Some(Scaler { proof, port }) => {
-                let private = self.privates.get(&service);
-                let counts = |entry: &Entry| proof.covers(entry.owner.as_ref(), *side, private);
-                self.index.event_of(owner, port.as_deref(), Ports::NamedOrOnly, counts)
-            }
-            None => {
-                let proof = self.revisions.get(&service).map(|(_, proof)| proof);
-                let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side));
-                self.index.event_of(owner, None, Ports::NamedOrOnly, counts)
-            }
-        };
+        let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
+        let scaler = self.scalers.get(key);
+        let port = scaler.and_then(|scaler| scaler.port.as_deref());
+        let counts =
+            |entry: &Entry| scaler.is_some_and(|scaler| scaler.proof.covers(entry.owner.as_ref(), *side, private));
+        let event = self.index.event_of(owner, port, Ports::NamedOrOnly, counts);
         self.send(event).await
     }
 

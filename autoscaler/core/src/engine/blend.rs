@@ -26,7 +26,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::plan::LoadRole;
 use common::scaling::Bounds;
 use common::time::Timestamp;
 use hpa_core::behavior::{self, Rules};
@@ -74,8 +73,6 @@ pub struct Input<'a> {
     pub load: Option<i32>,
     /// What the load is called.
     pub load_name: &'a str,
-    /// What it is good for.
-    pub role: LoadRole,
     /// The latest look at the metrics; none before the first.
     pub measured: Option<&'a Measured>,
     /// The behavior that was asked for.
@@ -113,7 +110,7 @@ impl Blend {
     /// One wish of all answers.
     pub fn answer(&mut self, input: &Input<'_>) -> Answer {
         let Input { now, current, .. } = *input;
-        let load = input.load.map(|load| if input.role == LoadRole::Activity { load.min(1) } else { load });
+        let load = input.load;
         let mut answer = Answer {
             desired: load,
             metric: Arc::from(input.load_name),

@@ -28,8 +28,7 @@ fn behavior(up: &[(&str, i32, i32)], down: &[(&str, i32, i32)]) -> Behavior {
 }
 
 fn input<'a>(current: i32, load: Option<i32>, measured: Option<&'a Measured>) -> Input<'a> {
-    let (load_name, role) = ("concurrency", LoadRole::Counts);
-    Input { now: NOW, current, bounds: FREE, load, load_name, role, measured, behavior: None }
+    Input { now: NOW, current, bounds: FREE, load, load_name: "concurrency", measured, behavior: None }
 }
 
 /// (replicas, load, metrics, failures) -> (wish, what won). No windows, and policies that do not bind.
@@ -119,17 +118,6 @@ fn without_metrics_a_behavior_governs_the_load() {
     let answer = Blend::default().answer(&ask(9));
     assert_eq!((answer.desired, answer.limit), (Some(3), Limit::ScaleUp));
     assert_eq!(Blend::default().answer(&ask(0)).desired, Some(0));
-}
-
-/// Goal: what only tells whether anybody calls does not count pods.
-#[test]
-fn activity_alone_wakes_and_keeps_one_pod() {
-    let ask = |current, load, measured| Input { role: LoadRole::Activity, ..input(current, load, measured) };
-    let (one, four) = (measured(1, 0), measured(4, 0));
-    assert_eq!(Blend::default().answer(&ask(0, Some(9), None)).desired, Some(1));
-    assert_eq!(Blend::default().answer(&ask(1, Some(9), Some(&one))).desired, Some(1));
-    assert_eq!(Blend::default().answer(&ask(1, Some(9), Some(&four))).desired, Some(4));
-    assert_eq!(Blend::default().answer(&ask(1, Some(0), Some(&one))).desired, Some(0));
 }
 
 /// Goal: without a behavior the metrics look back five minutes, and the load does not wait for them on the way up.

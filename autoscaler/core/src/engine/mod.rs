@@ -1,14 +1,13 @@
 //! Pods asked for by metrics, beside the pods asked for by requests: a HorizontalPodAutoscaler without an object.
 //!
 //! ```text
-//! annotations ─▶ plan (what to measure, how often, how to behave)
+//! ZeroScaler ─▶ plan (what to measure, how often, how to behave)
 //!                  │
 //! metrics APIs ─▶ hpa::combine ─▶ measured ─┐
 //! stats ─▶ decider ─▶ load ─────────────────┴─▶ blend ─▶ desired ─▶ bounds ─▶ scale_to_zero
 //! ```
 //!
-//! [`plan`] reads a PodAutoscaler of class KPA with `zeroscale.dev/metrics`, or of class HPA; [`blend`] makes one wish
-//! of all answers. How a metric turns into replicas, and what a behavior allows, are [`hpa_core`]'s rules, unchanged.
+//! [`plan`] checks what a ZeroScaler says of `metrics` and `behavior`; [`blend`] makes one wish of all answers. How a metric turns into replicas, and what a behavior allows, are [`hpa_core`]'s rules, unchanged.
 //!
 //! # Not here
 //!
@@ -19,4 +18,4 @@ pub mod blend;
 pub mod plan;
 
 pub use blend::{Answer, Blend, Measured};
-pub use plan::{LoadRole, Plan};
+pub use plan::Plan;

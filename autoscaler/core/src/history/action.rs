@@ -71,8 +71,6 @@ impl Cause {
 pub enum Obstacle {
     /// The PodAutoscaler or its target breaks a rule.
     Invalid,
-    /// Nobody serves a PodAutoscaler of its class here.
-    ClassNotServed,
     /// The target does not exist, or cannot be looked at.
     TargetNotFound,
     /// The public Service is somebody else's.
@@ -81,8 +79,6 @@ pub enum Obstacle {
     ServicePending,
     /// There is no private Service yet, so pods cannot be found.
     NoPrivateService,
-    /// The Service and the target are given back.
-    GivenBack,
     /// The lease may end before the write is done.
     LeaseEnding,
     /// The API server did not accept the change, or could not be reached.
@@ -96,12 +92,10 @@ impl Obstacle {
     pub fn explain(self) -> &'static str {
         match self {
             Self::Invalid => "refused: a rule is broken, see its status",
-            Self::ClassNotServed => "refused: its class is not served",
             Self::TargetNotFound => "refused: the target cannot be found",
             Self::ServiceNotOwned => "refused: the public Service is not its own",
             Self::ServicePending => "not yet: the public Service is not in hand",
             Self::NoPrivateService => "not yet: there is no private Service",
-            Self::GivenBack => "the target is given back",
             Self::LeaseEnding => "not yet: the lease may end within two seconds",
             Self::NotAccepted => "the API server did not accept it; tried again",
             Self::Contested => "not yet: somebody else keeps changing the replicas",

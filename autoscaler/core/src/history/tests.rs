@@ -103,12 +103,10 @@ fn what_changes_an_action_makes_a_new_entry() {
 fn every_obstacle_has_words_of_its_own() {
     let all = [
         Obstacle::Invalid,
-        Obstacle::ClassNotServed,
         Obstacle::TargetNotFound,
         Obstacle::ServiceNotOwned,
         Obstacle::ServicePending,
         Obstacle::NoPrivateService,
-        Obstacle::GivenBack,
         Obstacle::LeaseEnding,
         Obstacle::NotAccepted,
         Obstacle::Contested,

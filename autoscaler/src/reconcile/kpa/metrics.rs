@@ -44,7 +44,6 @@ impl Wishes {
             bounds: workload.parameters.bounds,
             load,
             load_name,
-            role: plan.load,
             measured: None,
             behavior: plan.behavior.as_ref(),
         };

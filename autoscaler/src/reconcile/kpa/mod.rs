@@ -205,10 +205,6 @@ impl Pass<'_> {
                         controller.stop(key);
                         lifecycle.let_go(key, &self.object).await
                     }
-                    Afterwards::GiveBack => {
-                        controller.stop(key);
-                        lifecycle.give_back(key, &self.object).await
-                    }
                 };
             }
         };

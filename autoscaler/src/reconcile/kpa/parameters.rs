@@ -1,7 +1,6 @@
 //! What one revision is scaled by, from its annotations, the cluster's configuration and what its pods are.
 
 use autoscaler_core::bounds;
-use autoscaler_core::engine::plan;
 use autoscaler_core::scale_to_zero::ACTIVATION_TIMEOUT_BUFFER;
 use common::annotations;
 use common::config::{AutoscalerConfig, DeploymentConfig};
@@ -67,10 +66,9 @@ impl Parameters {
     }
 }
 
-/// What the decider is told by annotations and configuration. A target of class HPA is its metric's.
+/// What the decider is told by annotations and configuration.
 pub(crate) fn decider(object: &PodAutoscaler, config: &AutoscalerConfig) -> DeciderSpec {
-    let load = plan::load_annotations(object.annotations());
-    annotations::decider_spec(&load, config, object.spec.container_concurrency, object.is_reachable())
+    annotations::decider_spec(object.annotations(), config, object.spec.container_concurrency, object.is_reachable())
 }
 
 #[cfg(test)]

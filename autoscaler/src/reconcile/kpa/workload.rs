@@ -94,6 +94,4 @@ pub(crate) enum Afterwards {
     Stay,
     /// Whatever was made for it goes; its replicas are none of our business.
     LetGo,
-    /// Its target and its Service are given back.
-    GiveBack,
 }

@@ -80,7 +80,7 @@ async fn a_setting_that_is_taken_away_goes() {
 async fn standalone_keeps_its_labels() {
     let mut f = Fixture::standalone();
     let asleep = status("False", "NoTraffic", 3600, 0, 0);
-    standalone::settled(&f, json!({"zeroscale.dev/hosts": "x.example.com"}), asleep, 0);
+    standalone::settled(&f, json!({"hosts": ["x.example.com"]}), asleep, 0);
     f.decides(Some(0), -1);
     let mut metric = standalone::metric("", "pa");
     metric["metadata"]["labels"] = json!({"serving.knative.dev/revision": "hello"});

@@ -21,20 +21,20 @@ use crate::scale::{
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
-use crate::standalone::scalers::Scalers;
-use crate::standalone::scalers::keeper;
 use crate::standalone::scalers::publication::Publisher;
+use crate::standalone::scalers::{Scalers, keeper, translation};
 use crate::standalone::validation::Validation;
 use crate::standalone::{Hpa, ledger, serverless};
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
+use common::backend::Backend;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::hosts::claims::Confinement;
 use common::time::Timestamp;
 use common::write_rate::Rate;
-use common_api::{Metric, PodAutoscaler, ServerlessService};
+use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler};
 use common_controller::{Leadership, Recorder, Workers, WriteLimiter};
 use common_runtime::clock::Clock;
 use common_runtime::lease::WriteGuard;
@@ -172,7 +172,6 @@ pub(super) struct Controllers {
 /// What standalone has besides.
 struct Standalone {
     cluster: Arc<Cluster>,
-    autoscalers: Arc<Autoscalers>,
     serverless: serverless::Controller,
     ledger: ledger::Controller,
     scalers: Arc<Scalers>,
@@ -199,11 +198,6 @@ impl Controllers {
     pub(super) fn cluster(&self) -> &Cluster {
         &self.standalone().cluster
     }
-
-    /// Whether a PodAutoscaler is giving its target back.
-    pub(super) fn is_retiring(&self, key: &Key) -> bool {
-        self.standalone().autoscalers.retirement.began.contains_key(key)
-    }
 }
 
 pub(super) struct Fixture {
@@ -222,39 +216,45 @@ pub(super) struct Fixture {
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 impl Fixture {
-    /// Beside ordinary Deployments.
+    /// Beside ordinary Deployments. What the passes hold as values is written to the API server here, so that a script
+    /// sees each change of it.
     pub(super) fn standalone() -> Self {
         Self::standalone_probing(NOBODY)
     }
 
     /// One whose probes reach `public`.
     pub(super) fn standalone_probing(public: SocketAddr) -> Self {
-        Self::standalone_with(Hpa::Engine, public)
+        Self::standalone_with(Hpa::Engine, public, true)
     }
 
     /// One that looks at no metrics.
     pub(super) fn without_metrics() -> Self {
-        Self::standalone_with(Hpa::Off, NOBODY)
+        Self::standalone_with(Hpa::Off, NOBODY, true)
     }
 
-    fn standalone_with(hpa: Hpa, public: SocketAddr) -> Self {
+    /// One that keeps its values in memory, as the process does.
+    pub(super) fn scalers() -> Self {
+        Self::standalone_with(Hpa::Engine, NOBODY, false)
+    }
+
+    fn standalone_with(hpa: Hpa, public: SocketAddr, written: bool) -> Self {
         let queues = Queues::default();
         let fakes = Arc::new(Fakes::default());
         let scalers = Scalers::new(fakes.clone());
         let (domain, autoscalers) = ("cluster.local", queues.autoscalers.clone());
-        let cluster = Arc::new(Cluster::new(hpa, "system", domain, autoscalers, scalers.clone()));
-        let records = |stores: &Stores, writes: &Writes| keeper::records(&scalers, stores, writes);
+        let cluster = Arc::new(Cluster::new("system", domain, autoscalers, scalers.clone()));
+        let records = |stores: &Stores, writes: &Writes| match written {
+            true => Records::api_objects(stores, writes),
+            false => keeper::records(&scalers, stores, writes),
+        };
         let watches: Arc<dyn Watches> = cluster.clone();
         Self::with(public, fakes, queues, (watches, records), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let autoscalers = Arc::new(Autoscalers::new(parts, hpa, validation.clone(), cluster.clone()));
-            let serverless = serverless::Controller::new(parts, hpa, validation, cluster.clone(), scalers.clone());
+            let serverless = serverless::Controller::new(parts, validation, cluster.clone(), scalers.clone());
             let publisher = Publisher::new(parts, scalers.clone(), cluster.clone());
             let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone() };
-            (
-                autoscalers.clone(),
-                Some(Standalone { cluster, autoscalers, serverless, ledger, scalers: scalers.clone(), publisher }),
-            )
+            (autoscalers, Some(Standalone { cluster, serverless, ledger, scalers: scalers.clone(), publisher }))
         })
     }
 
@@ -456,6 +456,11 @@ impl Fixture {
         asked
     }
 
+    /// How activators are told to reach the pods.
+    pub(super) fn backend(&self) -> Backend {
+        self.cx.standalone().scalers.backend(&self.key).expect("a look at the path")
+    }
+
     /// A ZeroScaler as the watch tells of it.
     pub(super) fn put_scaler(&self, value: Value) {
         let object = serde_json::from_value(value).expect("a ZeroScaler");
@@ -468,14 +473,26 @@ impl Fixture {
     }
 
     pub(super) fn put_autoscaler(&self, value: Value) {
-        let object = serde_json::from_value(value).expect("a PodAutoscaler");
-        self.cx.stores.autoscalers.apply(&self.key, "10", Some(object));
+        self.put_autoscaler_as(&self.key, value, "10");
     }
 
     /// A newer version of it.
     pub(super) fn put_autoscaler_again(&self, value: Value) {
-        let object = serde_json::from_value(value).expect("a PodAutoscaler");
-        self.cx.stores.autoscalers.apply(&self.key, "11", Some(object));
+        self.put_autoscaler_as(&self.key, value, "11");
+    }
+
+    /// The same of another name. In standalone there is a ZeroScaler with the field `scaler` as its spec.
+    pub(super) fn put_autoscaler_as(&self, key: &Key, value: Value, version: &str) {
+        let mut object: PodAutoscaler = serde_json::from_value(value.clone()).expect("a PodAutoscaler");
+        if let Some(standalone) = &self.cx.standalone {
+            let mut spec = json!({"target": {"name": "hello"}, "service": {"create": true}});
+            json_patch::merge(&mut spec, &value["scaler"]);
+            let scaler = json!({"metadata": value["metadata"], "spec": spec});
+            let scaler: ZeroScaler = serde_json::from_value(scaler).expect("a ZeroScaler");
+            object = PodAutoscaler { status: object.status, ..translation::autoscaler(&scaler) };
+            standalone.scalers.put(scaler);
+        }
+        self.cx.stores.autoscalers.apply(key, version, Some(object));
     }
 
     /// Waits until an activator has answered a probe for the public Service.
@@ -513,10 +530,14 @@ impl Fixture {
     /// The PodAutoscaler, with its defaults where the reconciler fills them in: Knative's webhook does not.
     fn owner(&self) -> Option<PodAutoscaler> {
         let mut owner = PodAutoscaler::clone(&*self.cx.stores.autoscalers.get(&self.key)?);
-        if self.cx.standalone.is_none() {
-            owner.set_defaults(&self.config.borrow().pod_autoscaler_class);
-        }
-        Some(owner)
+        let config = self.config.borrow();
+        let Some(standalone) = &self.cx.standalone else {
+            owner.set_defaults(&config.pod_autoscaler_class);
+            return Some(owner);
+        };
+        let original = standalone.scalers.get(&self.key)?;
+        let scale = &original.spec.scale;
+        Some(translation::with_windows(owner, scale.window(&config), scale.panic_window(&config)))
     }
 
     pub(super) fn put_service(&self, value: Value) {

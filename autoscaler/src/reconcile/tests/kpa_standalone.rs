@@ -1,4 +1,4 @@
-//! PodAutoscalers beside plain Deployments: birth, waking, falling asleep, refusals.
+//! Beside plain Deployments: birth, waking, falling asleep, refusals.
 
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
@@ -15,25 +15,28 @@ pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha
 pub(super) const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
 pub(super) const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
-/// A PodAutoscaler that has taken up its target, with a status.
-pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
-    let mut annotations = annotations;
-    if !annotations["zeroscale.dev/adopted-replicas"].is_string() {
-        annotations["zeroscale.dev/adopted-replicas"] = json!("0");
-    }
+/// What the passes know of a ZeroScaler with this spec that has taken up its target.
+pub(super) fn autoscaler(spec: Value, status: Value) -> Value {
     json!({
         "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
         "metadata": {
             "name": "hello", "namespace": "ns", "uid": "pa", "resourceVersion": "10", "generation": 1,
             "creationTimestamp": "2023-01-01T00:00:00Z", "finalizers": ["zeroscale.dev/restore"],
-            "annotations": annotations,
+            "annotations": {"zeroscale.dev/adopted-replicas": "0"},
         },
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
             "protocolType": "http1",
         },
         "status": status,
+        "scaler": spec,
     })
+}
+
+/// The same with another number of replicas that its target was found with.
+pub(super) fn found_with(replicas: &str, mut object: Value) -> Value {
+    object["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"] = json!(replicas);
+    object
 }
 
 fn newborn() -> Value {
@@ -137,7 +140,7 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
 
     let mut leaving = autoscaler(json!({}), asleep.clone());
     leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
-    for object in [newborn(), leaving, autoscaler(json!({"autoscaling.knative.dev/min-scale": "x"}), asleep)] {
+    for object in [newborn(), leaving, autoscaler(json!({"scale": {"window": "1s"}}), asleep)] {
         let mut f = Fixture::standalone();
         settled(&f, json!({}), Value::Null, 0);
         f.put_autoscaler(object);
@@ -152,12 +155,20 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
 }
 
 /// Everything that a settled revision has.
-pub(super) fn settled(f: &Fixture, annotations: Value, status: Value, replicas: i32) {
-    f.put_autoscaler(autoscaler(annotations, status));
+pub(super) fn settled(f: &Fixture, spec: Value, status: Value, replicas: i32) {
+    f.put_autoscaler(autoscaler(spec, status));
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("", "pa"));
     f.put_service(public_service("sks"));
     f.put_target(replicas);
+}
+
+/// A Service that somebody else has taken over.
+pub(super) fn taken_service() -> Value {
+    json!({
+        "metadata": {"name": "hello", "namespace": "ns", "annotations": {"zeroscale.dev/adopted-by": "another"}},
+        "spec": {"ports": [{"port": 80}]},
+    })
 }
 
 /// Our own public Service.
@@ -245,7 +256,7 @@ async fn born_running_it_keeps_its_replicas() {
         let script = vec![
             expect(&format!("PATCH {PA}"))
                 .with(|body| assert_eq!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "3"))
-                .answered(200, autoscaler(json!({"zeroscale.dev/adopted-replicas": "3"}), Value::Null)),
+                .answered(200, found_with("3", autoscaler(json!({}), Value::Null))),
             expect(&format!("POST {METRICS}")),
             expect(&format!("POST {SKSS}")),
             put_status().with(|body| {
@@ -282,7 +293,7 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
 #[tokio::test]
 async fn replicas_changed_by_hand_are_put_right_once() {
     let mut f = Fixture::standalone();
-    settled(&f, json!({"autoscaling.knative.dev/max-scale": "4"}), status("True", "", 10, 3, 3), 9);
+    settled(&f, json!({"scale": {"max": 4}}), status("True", "", 10, 3, 3), 9);
     f.put_serverless(serverless("Proxy", 3, "pa"));
     f.ready(3);
     f.decides(Some(3), -1);
@@ -326,10 +337,10 @@ async fn a_foreign_service_means_hands_off() {
     f.put_autoscaler(newborn());
     f.put_target(3);
     f.decides(Some(0), -1);
-    f.put_service(json!({"metadata": {"name": "hello", "namespace": "ns"}, "spec": {"selector": {"app": "hello"}}}));
+    f.put_service(taken_service());
     let script = vec![put_status().with(|body| {
         assert_condition(body, "Ready", "False", "ServiceNotOwned");
-        assert!(condition(body, "Ready").2.contains("zeroscale.dev/adopt-service"));
+        assert!(condition(body, "Ready").2.contains("is adopted by another object"));
     })];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(*f.fakes.deciding.lock(), None);
@@ -353,14 +364,14 @@ async fn no_patch_before_the_public_service_is_in_hand() {
 #[tokio::test]
 async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     let rows = [
-        (json!({"autoscaling.knative.dev/window": "1s"}), "Invalid", "autoscaling.knative.dev/window"),
-        (json!({"zeroscale.dev/timeout": "soon"}), "Invalid", "zeroscale.dev/timeout"),
-        (json!({"zeroscale.dev/port": "web"}), "Invalid", "zeroscale.dev/port"),
+        (json!({"scale": {"window": "1s"}}), "Invalid", "spec.scale.window"),
+        (json!({"wake": {"timeout": "soon"}}), "Invalid", "spec.wake.timeout"),
+        (json!({"service": {"create": false}}), "ServiceNotFound", "spec.service.name"),
     ];
-    for (annotations, reason, named) in rows {
+    for (spec, reason, named) in rows {
         let mut f = Fixture::standalone();
         let mut object = newborn();
-        object["metadata"]["annotations"] = annotations;
+        object["scaler"] = spec;
         f.put_autoscaler(object);
         f.put_target(0);
         let script = vec![put_status().with(move |body| {
@@ -368,7 +379,8 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
             assert!(condition(body, "Ready").2.contains(named), "{}", condition(body, "Ready").2);
         })];
         pass(&mut f, script).await.expect("a pass");
-        assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::Invalid)));
+        let obstacle = if reason == "Invalid" { Obstacle::Invalid } else { Obstacle::ServicePending };
+        assert_eq!(acted(&f), (None, false, Cause::Obstacle(obstacle)));
     }
     let mut f = Fixture::standalone();
     f.put_autoscaler(newborn());
@@ -386,7 +398,7 @@ async fn a_bad_edit_is_told_and_the_former_version_still_wakes() {
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("a settled pass");
-    let bad = json!({"autoscaling.knative.dev/max-scale": "many"});
+    let bad = json!({"scale": {"window": "many"}});
     f.put_autoscaler(autoscaler(bad, status("False", "NoTraffic", 3600, 0, 0)));
     f.decides(Some(1), -1);
     let script = vec![
@@ -400,25 +412,12 @@ async fn a_bad_edit_is_told_and_the_former_version_still_wakes() {
 }
 
 #[tokio::test]
-async fn an_annotation_without_effect_is_named() {
-    let mut f = Fixture::standalone();
-    let annotations = json!({"autoscaling.knative.dev/target-burst-capacity": "200"});
-    settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
-    f.decides(Some(0), -1);
-    let script = vec![put_status().with(|body| {
-        assert_condition(body, "SettingsHonored", "False", "AnnotationIgnored");
-        assert!(condition(body, "SettingsHonored").2.contains("target-burst-capacity"));
-    })];
-    pass(&mut f, script).await.expect("a pass");
-}
-
-#[tokio::test]
 async fn a_conflict_on_the_status_is_answered_by_the_same_status_on_the_newer_object() {
     let mut f = Fixture::standalone();
     settled(&f, json!({}), status("True", "", 10, 1, 1), 1);
     f.ready(2);
     f.decides(Some(1), -1);
-    let mut newer = autoscaler(json!({"touched": "yes"}), status("True", "", 10, 1, 1));
+    let mut newer = autoscaler(json!({}), status("True", "", 10, 1, 1));
     newer["metadata"]["resourceVersion"] = json!("11");
     let script = vec![
         put_status().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "10")).refused(409, "changed"),
@@ -457,63 +456,4 @@ async fn a_failed_patch_is_told_and_tried_again() {
     let expected = "error scaling target: failed to apply scale 4 to scale target hello: ";
     assert!(error.starts_with(expected), "{error}");
     assert_eq!(acted(&f), (Some(4), false, Cause::Obstacle(Obstacle::NotAccepted)));
-}
-
-const CLASS: &str = "autoscaling.knative.dev/class";
-
-/// Goal: class HPA is told that nobody serves it, once; other foreign classes, and a Knative install's, hear nothing.
-#[tokio::test]
-async fn a_class_that_nobody_serves_is_told_and_a_foreign_one_is_left_alone() {
-    let with_class = |class: &str| {
-        let mut object = newborn();
-        object["metadata"]["annotations"] = json!({CLASS: class});
-        object
-    };
-    let mut f = Fixture::without_metrics();
-    f.put_autoscaler(with_class("hpa.autoscaling.knative.dev"));
-    f.put_target(3);
-    let script = vec![put_status().with(|body| {
-        assert_condition(body, "Ready", "False", "ClassNotServed");
-        let message = condition(body, "Ready").2;
-        assert!(message.contains("hpa.autoscaling.knative.dev is not served here (ZEROSCALE_HPA=off)"), "{message}");
-    })];
-    pass(&mut f, script).await.expect("a pass");
-    pass(&mut f, vec![]).await.expect("said already");
-    assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::ClassNotServed)));
-    assert_eq!(*f.fakes.deciding.lock(), None);
-
-    let unserved = [(Fixture::standalone(), "vpa.example.com"), (Fixture::knative(), "hpa.autoscaling.knative.dev")];
-    for (mut f, class) in unserved {
-        f.put_autoscaler(with_class(class));
-        pass(&mut f, vec![]).await.expect("nothing to say");
-    }
-}
-
-/// Goal: what was taken up and then given another class still wakes by its former version, says why, and can be
-/// deleted.
-#[tokio::test]
-async fn a_class_edited_after_the_take_up_is_refused_and_the_former_version_stays() {
-    let mut f = Fixture::without_metrics();
-    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
-    f.decides(Some(0), -1);
-    pass(&mut f, vec![]).await.expect("a settled pass");
-    let mut edited =
-        autoscaler(json!({CLASS: "hpa.autoscaling.knative.dev"}), status("False", "NoTraffic", 3600, 0, 0));
-    f.put_autoscaler(edited.clone());
-    f.decides(Some(1), -1);
-    let script = vec![
-        patched(1),
-        put_status().with(|body| {
-            assert_condition(body, "Ready", "False", "Invalid");
-            assert!(condition(body, "Ready").2.contains(CLASS), "{}", condition(body, "Ready").2);
-        }),
-    ];
-    pass(&mut f, script).await.expect("a pass");
-
-    edited["metadata"]["deletionTimestamp"] = json!(ago(1));
-    edited["metadata"]["resourceVersion"] = json!("101");
-    let deleted = serde_json::from_value(edited).expect("a PodAutoscaler");
-    f.cx.stores.autoscalers.apply(&f.key, "101", Some(deleted));
-    pass(&mut f, vec![]).await.expect("waits for the pod, to give it back");
-    assert!(f.cx.is_retiring(&f.key));
 }

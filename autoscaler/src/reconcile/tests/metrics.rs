@@ -1,4 +1,4 @@
-//! PodAutoscalers that ask for metrics: class HPA, and class KPA with `zeroscale.dev/metrics`.
+//! ZeroScalers that ask for metrics.
 
 use super::fixture::{Fixture, USAGE, assert_condition, condition};
 use super::kpa_standalone::{acted, autoscaler, pass, patched, put_status, settled, status};
@@ -6,18 +6,22 @@ use autoscaler_core::history::Cause;
 use autoscaler_core::scale_to_zero::Reason;
 use serde_json::{Value, json};
 
-const CLASS: &str = "autoscaling.knative.dev/class";
-const HPA: &str = "hpa.autoscaling.knative.dev";
-const CPU: &str = "- {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}";
+fn asks_for(percent: i32) -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": percent});
+    json!({
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+    })
+}
 
 fn combined() -> Value {
-    json!({"zeroscale.dev/metrics": CPU, "zeroscale.dev/behavior": "scaleDown: {stabilizationWindowSeconds: 0}"})
+    asks_for(50)
 }
 
 /// One that runs, and whose pods were looked at once.
-async fn looked_at(annotations: Value, replicas: i32, cpu: &[u32]) -> Fixture {
+async fn looked_at(spec: Value, replicas: i32, cpu: &[u32]) -> Fixture {
     let mut f = Fixture::standalone();
-    settled(&f, annotations, status("True", "", 600, replicas, replicas), replicas);
+    settled(&f, spec, status("True", "", 600, replicas, replicas), replicas);
     f.ready(replicas);
     f.pods_use(cpu);
     f.decides(Some(1), -1);
@@ -48,9 +52,8 @@ async fn a_metric_that_asks_for_more_than_the_load_wins() {
 async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
     let mut f = looked_at(combined(), 2, &[10, 10]).await;
     f.metrics.now(USAGE, 503, json!({"kind": "Status", "message": "the metrics are down", "code": 503}));
-    let mut edited = combined();
-    edited["zeroscale.dev/period"] = json!("1s"); // Another plan is looked at anew.
-    f.put_autoscaler(edited_status(edited, 2));
+    // Another plan is looked at anew.
+    f.put_autoscaler(autoscaler(asks_for(60), status("True", "", 600, 2, 2)));
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("nothing goes before the look");
     f.cx.ports.requests.next().await;
@@ -66,43 +69,16 @@ async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
     pass(&mut f, vec![patched(4), put_status()]).await.expect("a pass");
 }
 
-fn edited_status(annotations: Value, replicas: i32) -> Value {
-    autoscaler(annotations, status("True", "", 600, replicas, replicas))
-}
-
-/// Goal: class HPA without a HorizontalPodAutoscaler: its metric scales, its target is not the load's, the load wakes
-/// it.
+/// Goal: what cannot be read is named with its path, and nothing is scaled by it.
 #[tokio::test]
-async fn class_hpa_is_scaled_by_its_metric_and_woken_by_its_load() {
-    let annotations = json!({
-        CLASS: HPA, "autoscaling.knative.dev/metric": "cpu", "autoscaling.knative.dev/target": "50",
-    });
-    let mut f = looked_at(annotations.clone(), 1, &[100]).await;
-    f.decides(Some(50), -1);
-    let script = vec![patched(2), put_status()];
-    pass(&mut f, script).await.expect("a pass");
-    let target = f.fakes.deciding.lock().as_ref().map(|(subject, _)| subject.spec.target_value);
-    assert_eq!(target, Some(70.0), "the cluster's, not 50 percent");
-    assert_eq!(acted(&f).2, Cause::Rule(Reason::Metrics), "fifty pods for the load are not asked for");
-
+async fn a_plan_that_breaks_a_rule_is_named_with_its_path() {
     let mut f = Fixture::standalone();
-    settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
-    f.decides(Some(3), -1);
-    pass(&mut f, vec![patched(1), put_status()]).await.expect("woken");
-}
-
-/// Goal: what cannot be read is named by annotation and path, and nothing is scaled by it.
-#[tokio::test]
-async fn a_plan_that_breaks_a_rule_is_named_by_annotation_and_path() {
-    let mut f = Fixture::standalone();
-    let annotations = json!({"zeroscale.dev/metrics": "- {type: Resource}", "zeroscale.dev/period": "0s"});
-    settled(&f, annotations, status("False", "NoTraffic", 3600, 0, 0), 0);
+    let spec = json!({"metrics": [{"type": "Resource"}], "behavior": {"scaleUp": {"policies": []}}});
+    settled(&f, spec, status("False", "NoTraffic", 3600, 0, 0), 0);
     let script = vec![put_status().with(|body| {
         assert_condition(body, "Ready", "False", "Invalid");
         let message = condition(body, "Ready").2;
-        for path in
-            ["metadata.annotations.zeroscale.dev/metrics[0].resource", "metadata.annotations.zeroscale.dev/period"]
-        {
+        for path in ["spec.metrics[0].resource", "spec.behavior.scaleUp.policies"] {
             assert!(message.contains(path), "{message}");
         }
     })];
@@ -110,7 +86,7 @@ async fn a_plan_that_breaks_a_rule_is_named_by_annotation_and_path() {
     assert_eq!(*f.fakes.blended.lock(), None);
 }
 
-/// Goal: where nobody looks at metrics, class KPA goes on by its load.
+/// Goal: where nobody looks at metrics, the load goes on alone, and the status says so.
 #[tokio::test]
 async fn without_the_engine_metrics_have_no_effect() {
     let mut f = Fixture::without_metrics();

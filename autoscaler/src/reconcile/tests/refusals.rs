@@ -51,13 +51,13 @@ async fn a_refused_wake_is_tried_again_while_somebody_waits() {
     let told_first = told(&asked).into_iter().find(|(status, ..)| !status.is_empty()).expect("told");
     assert_eq!(told_first, ("False".into(), "FailedUpdateScale".into(), SAID.into()));
 
-    let backend = private_backend(&mut f).await;
+    let backend = told_backend(&mut f).await;
     assert_eq!(backend.wake_refused.as_deref(), Some(SAID));
 
     let accepted = f.work_for(Duration::from_secs(6), None).await;
     assert_eq!(patches(&accepted).len(), 1, "{accepted:?}");
     assert_eq!(told(&accepted).last().map(|(status, ..)| status.as_str()), Some(""), "{accepted:?}");
-    assert_eq!(private_backend(&mut f).await.wake_refused, None);
+    assert_eq!(told_backend(&mut f).await.wake_refused, None);
 }
 
 /// Goal: when nobody waits any more, nothing is tried any more, and nothing is told.
@@ -72,7 +72,7 @@ async fn a_refused_wake_that_nobody_waits_for_is_over() {
     f.decides(Some(0), -1);
     let asked = f.work_for(Duration::from_secs(60), refused()).await;
     assert!(patches(&asked).is_empty(), "{asked:?}");
-    assert_eq!(private_backend(&mut f).await.wake_refused, None);
+    assert_eq!(told_backend(&mut f).await.wake_refused, None);
 }
 
 /// Goal: beside Knative the pace is the same, and no object says anything that Knative's does not.
@@ -86,15 +86,8 @@ async fn beside_knative_only_the_pace_is_ours() {
     assert!(told(&asked).iter().all(|(status, ..)| status.is_empty()), "{asked:?}");
 }
 
-/// What activators read of the revision after a pass of its ServerlessService.
-async fn private_backend(f: &mut Fixture) -> Backend {
-    let mut read = None;
-    let asked = f.look_at_path().await;
-    for (_, line, body) in asked {
-        if line == "POST /api/v1/namespaces/ns/services" || line.ends_with("services/hello-private") {
-            let text = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");
-            read = Some(serde_json::from_str(text).expect("readable"));
-        }
-    }
-    read.expect("a private Service")
+/// How activators are told to reach the revision after a pass of its path.
+async fn told_backend(f: &mut Fixture) -> Backend {
+    f.look_at_path().await;
+    f.backend()
 }

@@ -2,12 +2,13 @@
 
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, ago, expect};
-use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, autoscaler, metric, public_service, serverless, status};
+use super::kpa_standalone::{
+    METRICS, PA, SCALE, SKSS, autoscaler, found_with, metric, public_service, serverless, status, taken_service,
+};
 use serde_json::{Value, json};
 
 fn deleted() -> Value {
-    let annotations = json!({"zeroscale.dev/adopted-replicas": "2"});
-    let mut object = autoscaler(annotations, status("False", "NoTraffic", 3600, 0, 0));
+    let mut object = found_with("2", autoscaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
     object["metadata"]["deletionTimestamp"] = json!(ago(1));
     object
 }
@@ -83,7 +84,7 @@ async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
     let mut object = deleted();
     object["metadata"].as_object_mut().expect("metadata").remove("deletionTimestamp");
     f.put_autoscaler(object);
-    f.put_service(json!({"metadata": {"name": "hello", "namespace": "ns"}, "spec": {"selector": {"app": "new"}}}));
+    f.put_service(taken_service());
     let gone = || json!({"kind": "Status", "status": "Success"});
     let script = vec![
         expect(&format!("DELETE {SKSS}/hello")).answered(200, gone()),
@@ -104,9 +105,7 @@ async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
 #[tokio::test]
 async fn an_adopted_service_gets_its_selector_back() {
     let mut f = settled();
-    let mut object = deleted();
-    object["metadata"]["annotations"]["zeroscale.dev/adopt-service"] = json!("true");
-    f.put_autoscaler(object);
+    f.put_autoscaler(deleted());
     f.put_target(2);
     f.put_serverless(serverless("Serve", 2, "pa"));
     f.put_service(json!({
@@ -145,7 +144,7 @@ async fn an_adopted_service_gets_its_selector_back() {
 async fn a_broken_autoscaler_gives_its_service_back_too() {
     let mut f = settled();
     let mut object = deleted();
-    object["metadata"]["annotations"]["zeroscale.dev/adopt-service"] = json!("maybe");
+    object["scaler"] = json!({"scale": {"window": "1s"}});
     f.put_autoscaler(object);
     f.put_target(2);
     f.put_serverless(serverless("Serve", 2, "pa"));

@@ -63,7 +63,7 @@ fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
 /// Goal: a birth writes a finalizer, its Services and one status, and no object of Knative's groups.
 #[tokio::test]
 async fn a_birth_writes_no_object_of_knatives() {
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     f.put_scaler(scaler(json!({})));
     f.put_service(service());
     f.put_target(2);
@@ -94,7 +94,7 @@ async fn a_birth_writes_no_object_of_knatives() {
 /// has written it.
 #[tokio::test]
 async fn who_was_asleep_before_this_process_began_wakes() {
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     f.put_scaler(asleep(json!({})));
     f.put_service(adopted());
     f.put_target(0);
@@ -113,7 +113,7 @@ async fn who_was_asleep_before_this_process_began_wakes() {
 /// Goal: an edit that breaks a rule is named with field, value and rule, and what was valid stays in force.
 #[tokio::test]
 async fn a_mistake_is_named_and_what_worked_goes_on() {
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     f.put_scaler(asleep(json!({"scale": {"max": 5}})));
     f.put_service(adopted());
     f.put_target(0);
@@ -139,7 +139,7 @@ async fn a_mistake_is_named_and_what_worked_goes_on() {
 /// finalizer.
 #[tokio::test]
 async fn a_new_process_gives_back_what_a_former_one_took() {
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     let mut leaving = asleep(json!({}));
     leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
     f.put_scaler(leaving);
@@ -180,7 +180,7 @@ fn events(asked: &[super::fixture::Asked]) -> Vec<(String, String)> {
 /// Goal: adoption, a mistake and a rival are said once each, before the status that says so, however often it is looked.
 #[tokio::test]
 async fn what_is_new_is_said_once_and_before_the_status() {
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     f.put_scaler(scaler(json!({})));
     f.put_service(service());
     f.put_target(2);
@@ -248,7 +248,7 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
         (service(), &port, "Invalid", vec!["spec.ports[0].name", "\"db\"", "Service \"hello\" has web 80/TCP"]),
     ];
     for (service, spec, reason, words) in rows {
-        let mut f = Fixture::standalone();
+        let mut f = Fixture::scalers();
         f.put_scaler(scaler(spec.clone()));
         f.put_service(service);
         f.put_target(2);
@@ -261,7 +261,7 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
         assert!(!lines(&asked).iter().any(touched), "{words:?}: {:?}", lines(&asked));
         assert_eq!(events(&asked).len(), 1, "{words:?}");
     }
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     f.put_scaler(scaler(json!({})));
     f.put_service(service());
     f.put_target(1);
@@ -296,7 +296,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         (json!({"ports": [{"name": "db"}]}), "Invalid", "spec.ports[0].name: \"db\""),
     ];
     for (spec, reason, message) in rows {
-        let mut f = Fixture::standalone();
+        let mut f = Fixture::scalers();
         f.put_scaler(asleep(json!({})));
         f.put_service(adopted());
         f.put_service(foreign.clone());
@@ -338,7 +338,7 @@ async fn two_that_name_one_target_do_not_share_it() {
         value["metadata"]["creationTimestamp"] = json!(created);
         value
     };
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     let own = |created: &str| {
         let mut value = scaler(json!({}));
         value["metadata"]["creationTimestamp"] = json!(created);
@@ -387,7 +387,7 @@ async fn two_that_name_one_target_do_not_share_it() {
 /// served stays Ready, since nobody knows whether the cluster heeds policies.
 #[tokio::test]
 async fn a_policy_that_lets_no_activator_in_is_named() {
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
     f.put_scaler(scaler(json!({})));
     f.put_service(service());
@@ -405,7 +405,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
 /// Goal: a host of another namespace is not had, which is told with the host and the rule, and all else is served.
 #[tokio::test]
 async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
-    let mut f = Fixture::standalone();
+    let mut f = Fixture::scalers();
     f.put_namespace("ns", None);
     f.put_namespace("other", None);
     f.hosts_listed();

@@ -2,17 +2,17 @@
 
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
-use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status};
-use common::backend::{Backend, Probe};
+use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status, taken_service};
+use common::backend::Probe;
 use serde_json::{Value, json};
 
 const SERVICES: &str = "/api/v1/namespaces/ns/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
 const SLICE: &str = "hello-zeroscale-ipv4-0";
 
-fn fixture(annotations: Value, mode: &str) -> Fixture {
+fn fixture(spec: Value, mode: &str) -> Fixture {
     let f = Fixture::standalone();
-    f.put_autoscaler(autoscaler(annotations, status("False", "NoTraffic", 3600, 0, 0)));
+    f.put_autoscaler(autoscaler(spec, status("False", "NoTraffic", 3600, 0, 0)));
     let mut sks = serverless(mode, 2, "pa");
     sks["status"] = Value::Null;
     f.put_serverless(sks);
@@ -53,12 +53,8 @@ async fn born_asleep_it_leads_to_the_activators() {
             assert_eq!(body["metadata"]["name"], "hello-private");
             assert_eq!(body["spec"]["selector"], json!({"app": "hello"}));
             let labels = &body["metadata"]["labels"];
-            assert_eq!(labels["networking.internal.knative.dev/serviceType"], "Private");
-            assert_eq!(labels["networking.internal.knative.dev/serverlessservice"], "hello");
-            assert_eq!(labels["serving.knative.dev/revision"], "hello");
-            let backend = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");
-            let backend: Backend = serde_json::from_str(backend).expect("readable");
-            assert_eq!((backend.service.as_str(), backend.probe), ("hello", Probe::Tcp { port: None }));
+            assert_eq!(*labels, json!({"zeroscale.dev/side": "Private", "zeroscale.dev/workload": "hello"}));
+            assert!(body["metadata"]["annotations"].is_null(), "nothing is said where a tenant may write");
         }),
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello");
@@ -69,7 +65,7 @@ async fn born_asleep_it_leads_to_the_activators() {
             assert_eq!(body["metadata"]["name"], SLICE);
             assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(8012)));
             let labels = &body["metadata"]["labels"];
-            assert_eq!(labels["networking.internal.knative.dev/serviceType"], "Public");
+            assert_eq!(labels["zeroscale.dev/side"], "Public");
             assert_eq!(labels["endpointslice.kubernetes.io/managed-by"], "zeroscale.dev");
         }),
         put_status().with(|body| {
@@ -80,6 +76,8 @@ async fn born_asleep_it_leads_to_the_activators() {
         }),
     ];
     pass(&mut f, script).await.expect("a pass");
+    let backend = f.backend();
+    assert_eq!((backend.service.as_str(), backend.probe), ("hello", Probe::Tcp { port: None }));
 }
 
 /// Goal: one update moves the path, and a pass that finds everything in place writes nothing.
@@ -118,7 +116,7 @@ async fn a_switch_of_the_path_is_one_update() {
 
 #[tokio::test]
 async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
-    let mut f = fixture(json!({"zeroscale.dev/adopt-service": "true"}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy");
     f.put_service(json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
         "spec": {"selector": {"app": "hello"}, "clusterIP": "10.96.0.7", "ports": [{"port": 80, "targetPort": 8080}]},
@@ -155,7 +153,7 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
 #[tokio::test]
 async fn a_foreign_service_is_never_touched() {
     let mut f = fixture(json!({}), "Proxy");
-    f.put_service(json!({"metadata": {"name": "hello", "namespace": "ns"}, "spec": {"selector": {"app": "hello"}}}));
+    f.put_service(taken_service());
     let script = vec![
         expect(&format!("POST {SERVICES}")),
         put_status().with(|body| {
@@ -183,16 +181,13 @@ async fn pods_that_crash_loop_fail_their_held_requests() {
     let mut f = fixture(json!({}), "Proxy");
     *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff: back-off 10s".into());
     let script = vec![
-        expect(&format!("POST {SERVICES}")).with(|body| {
-            let backend = body["metadata"]["annotations"]["zeroscale.dev/backend"].as_str().expect("a backend");
-            let backend: Backend = serde_json::from_str(backend).expect("readable");
-            assert_eq!(backend.failing.as_deref(), Some("CrashLoopBackOff: back-off 10s"));
-        }),
+        expect(&format!("POST {SERVICES}")),
         expect(&format!("POST {SERVICES}")),
         expect(&format!("POST {SLICES}")),
         put_status(),
     ];
     pass(&mut f, script).await.expect("a pass");
+    assert_eq!(f.backend().failing.as_deref(), Some("CrashLoopBackOff: back-off 10s"));
 }
 
 /// Goal: without activators the traffic goes to the pods, but not to those that are about to go: while the write that
@@ -223,7 +218,7 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
 /// Goal: another name for the public Service: the new one is made, the former one and its slices go.
 #[tokio::test]
 async fn a_renamed_public_service_leaves_nothing_behind() {
-    let mut f = fixture(json!({"zeroscale.dev/service": "web"}), "Proxy");
+    let mut f = fixture(json!({"service": {"name": "web"}}), "Proxy");
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_service(public_service("sks"));
     f.put_slice(json!({

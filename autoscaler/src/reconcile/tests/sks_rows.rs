@@ -37,9 +37,8 @@ fn fresh(mode: &str, protocol: &str, version: &str) -> Value {
 /// A revision with such a ServerlessService, before there is a slice of anything.
 fn alone(mode: &str, protocol: &str) -> Fixture {
     let f = Fixture::standalone();
-    let mut owner = autoscaler(json!({}), status("True", "", 3600, 1, 1));
-    owner["spec"]["protocolType"] = json!(protocol);
-    f.put_autoscaler(owner);
+    let ports = json!({"ports": [{"name": "http", "protocol": protocol}]});
+    f.put_autoscaler(autoscaler(ports, status("True", "", 3600, 1, 1)));
     f.put_serverless(fresh(mode, protocol, "20"));
     f.put_target(1);
     f

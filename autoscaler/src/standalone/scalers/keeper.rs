@@ -1,14 +1,13 @@
 //! Where the passes over ZeroScalers write: statuses into memory, finalizers and events to the API server.
 
 use super::Scalers;
-use super::beside::Beside;
 use super::memory::Memory;
-use crate::reconcile::records::{Children, Records, Scaled, Subjects};
+use crate::reconcile::records::{Records, Scaled, Subjects};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
 use common::names;
-use common_api::{Metric, PodAutoscaler, PodAutoscalerStatus, ServerlessService, ServerlessServiceStatus, ZeroScaler};
+use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ServerlessServiceStatus, ZeroScaler};
 use common_controller::{BoundedApi, Priority, Severity, Statuses, Store, WriteError, key_of};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -18,9 +17,8 @@ use std::sync::Arc;
 /// Who speaks in Kubernetes Events.
 pub(super) const COMPONENT: &str = "zeroscaler-controller";
 
-/// The records of ZeroScalers, beside those of PodAutoscalers.
+/// The records of ZeroScalers.
 pub(crate) fn records(scalers: &Arc<Scalers>, stores: &Stores, writes: &Writes) -> Records {
-    let api = Records::api_objects(stores, writes);
     let own =
         Arc::new(Own { scalers: scalers.clone(), autoscalers: stores.autoscalers.clone(), writes: writes.clone() });
     let known = scalers.clone();
@@ -33,18 +31,11 @@ pub(crate) fn records(scalers: &Arc<Scalers>, stores: &Stores, writes: &Writes) 
             serverless.status = Some(known);
         }
     };
-    let autoscalers = Arc::new(Beside::<_, dyn Subjects> { scalers: scalers.clone(), own, api: api.autoscalers });
-    let serverless = Arc::new(Beside::<_, dyn Children<ServerlessService>> {
-        scalers: scalers.clone(),
-        own: Arc::new(Memory::new(stores.serverless.clone(), born)),
-        api: api.serverless,
-    });
-    let metrics = Arc::new(Beside::<_, dyn Children<Metric>> {
-        scalers: scalers.clone(),
-        own: Arc::new(Memory::new(stores.metrics.clone(), |_, _| {})),
-        api: api.metrics,
-    });
-    Records { autoscalers, serverless, metrics }
+    Records {
+        autoscalers: own,
+        serverless: Arc::new(Memory::new(stores.serverless.clone(), born)),
+        metrics: Arc::new(Memory::new(stores.metrics.clone(), |_, _| {})),
+    }
 }
 
 /// PodAutoscalers that stand for ZeroScalers.

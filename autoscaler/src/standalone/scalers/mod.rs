@@ -7,8 +7,8 @@
 //!               └──── publication ◀── statuses of PodAutoscaler and ServerlessService
 //! ```
 //!
-//! PodAutoscaler, ServerlessService and Metric are values in memory here ([`memory`]): nobody reads or writes such
-//! objects. What a user asks for becomes the PodAutoscaler's spec and settings ([`translation`]). What the passes say
+//! PodAutoscaler, ServerlessService and Metric are values in memory here ([`memory`]): nobody reads or writes objects of
+//! Knative's groups. What a user asks for becomes the PodAutoscaler's spec and settings ([`translation`]). What the passes say
 //! in the three statuses is held at once, and written down as the status of the ZeroScaler when there is time
 //! ([`publication`]): a wake waits for no status.
 //!
@@ -17,7 +17,6 @@
 //! Who leads an object knows its status better than the API server: what was written last may be older. Who does not
 //! lead it takes over what the leader has written, and goes on from there when it becomes the leader.
 
-mod beside;
 pub(crate) mod enabled;
 mod events;
 pub(crate) mod keeper;
@@ -116,6 +115,15 @@ impl Scalers {
         self.publications.add(key, Priority::Normal);
     }
 
+    /// Takes in one that means what is known of it already, as another version of it.
+    #[cfg(test)]
+    pub(crate) fn put(&self, mut object: ZeroScaler) {
+        static VERSIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let version = VERSIONS.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string();
+        object.metadata.resource_version = Some(version.clone());
+        self.objects.apply(&key_of(&object), &version, Some(object));
+    }
+
     /// The same of the answer to a write of ours, unless the object has gone since.
     fn answered(&self, autoscalers: &Store<PodAutoscaler>, object: ZeroScaler) {
         if self.get(&key_of(&object)).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
@@ -173,7 +181,7 @@ impl Scalers {
     }
 
     /// How activators reach the pods of one; none: that is not known yet.
-    fn backend(&self, key: &Key) -> Option<Backend> {
+    pub(crate) fn backend(&self, key: &Key) -> Option<Backend> {
         self.backends.get(key).map(|backend| backend.clone())
     }
 }

@@ -1,15 +1,15 @@
 //! What a ZeroScaler means, in the words of the passes: a PodAutoscaler, settings, parameters, a plan for its metrics.
 //!
-//! The PodAutoscaler carries as annotations what code that both front ends share reads there: Service and hosts, windows
-//! of the load, fewest pods. Everything else is read from the ZeroScaler itself.
+//! The PodAutoscaler carries as annotations what code that both front ends share reads there: windows of the load, fewest
+//! pods. Everything else is read from the ZeroScaler itself.
 
 use super::super::finalizer::ADOPTED_REPLICAS;
+use super::super::settings::{PortReference, Settings};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::engine::plan::{Written, plan};
-use common::annotations::{self, Annotations, PortReference, ProbeOverride, Settings};
+use common::annotations::{self, Annotations};
 use common::backend::Protocol;
 use common::field::FieldErrors;
-use common_api::zeroscaler::ProbeChoice;
 use common_api::{ObjectReference, PodAutoscaler, PodAutoscalerSpec, Reachability, ZeroScaler};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -22,14 +22,8 @@ pub(crate) fn autoscaler(object: &ZeroScaler) -> PodAutoscaler {
     let spec = &object.spec;
     let target = &spec.target;
     let mut annotations = Annotations::new();
-    let mut set = |key: annotations::Key, value: String| annotations.insert(key.name.to_owned(), value);
-    set(annotations::settings::SERVICE, spec.service_name().to_owned());
-    set(annotations::settings::ADOPT_SERVICE, "true".to_owned());
-    if !spec.hosts.is_empty() {
-        set(annotations::HOSTS, spec.hosts.join(","));
-    }
     if let Some(min) = spec.scale.min {
-        set(annotations::MIN_SCALE, min.to_string());
+        annotations.insert(annotations::MIN_SCALE.name.to_owned(), min.to_string());
     }
     if let Some(replicas) = object.annotations().get(ADOPTED_REPLICAS) {
         annotations.insert(ADOPTED_REPLICAS.to_owned(), replicas.clone());
@@ -66,22 +60,12 @@ fn protocol(object: &ZeroScaler) -> Protocol {
 
 /// What it says beside the scale. `port`: where its pods take requests, by its Service.
 pub(crate) fn settings(object: &ZeroScaler, port: Option<PortReference>) -> Settings {
-    let (spec, wake) = (&object.spec, &object.spec.wake);
+    let spec = &object.spec;
     Settings {
         service: Some(spec.service_name().to_owned()),
-        adopt_service: true,
         hosts: spec.host_patterns(),
         port,
-        probe: match wake.probe() {
-            ProbeChoice::Auto => None,
-            ProbeChoice::Tcp => Some(ProbeOverride::Tcp),
-            ProbeChoice::Http(path) => Some(ProbeOverride::Http(path)),
-            ProbeChoice::Kubernetes => Some(ProbeOverride::Kubernetes),
-        },
-        timeout: wake.timeout(),
-        response_start_timeout: wake.response_start(),
-        idle_timeout: wake.idle(),
-        max_held: wake.max_held(),
+        ..Settings::from(&spec.wake)
     }
 }
 
@@ -93,30 +77,21 @@ pub(crate) fn metrics(object: &ZeroScaler) -> Result<Option<Plan>, FieldErrors> 
     let (spec, mut errors) = (&object.spec, FieldErrors::new());
     let metrics = Some(&spec.metrics).filter(|metrics| !metrics.is_empty());
     let written = Written {
-        metrics: metrics.and_then(|metrics| converted(metrics, annotations::METRICS, &mut errors)),
-        behavior: spec.behavior.as_ref().and_then(|b| converted(b, annotations::BEHAVIOR, &mut errors)),
+        metrics: metrics.and_then(|metrics| converted(metrics, "spec.metrics", &mut errors)),
+        behavior: spec.behavior.as_ref().and_then(|b| converted(b, "spec.behavior", &mut errors)),
     };
-    plan(&Annotations::new(), written, errors).map_err(|found| {
-        let mut errors = FieldErrors::new();
-        for error in found.iter() {
-            errors.push(&*error.message, error.path.replacen("zeroscale.dev/", "spec.", 1), &*error.rule);
-        }
-        errors
-    })
+    plan(written, errors)
 }
 
 /// The same in the words of the rules; none, and an error, if these do not know it.
-fn converted<T: DeserializeOwned>(
-    value: &impl Serialize,
-    key: annotations::Key,
-    errors: &mut FieldErrors,
-) -> Option<T> {
+fn converted<T: DeserializeOwned>(value: &impl Serialize, at: &str, errors: &mut FieldErrors) -> Option<T> {
     let value = serde_json::to_value(value).unwrap_or_default();
     match serde_path_to_error::deserialize(value) {
         Ok(value) => Some(value),
         Err(error) => {
             let path = Some(error.path().to_string()).filter(|path| path != ".").unwrap_or_default();
-            errors.push(format!("cannot be read: {}", error.inner()), format!("{}{path}", key.name), "");
+            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+            errors.push(format!("cannot be read: {}", error.inner()), format!("{at}{dot}{path}"), "");
             None
         }
     }
@@ -153,13 +128,7 @@ mod tests {
         assert_eq!((made.spec.container_concurrency, made.spec.protocol_type), (5, Protocol::H2c));
         let target = &made.spec.scale_target_ref;
         assert_eq!((target.kind.as_deref(), target.name.as_deref()), (Some("Rollout"), Some("web")));
-        let expected = [
-            ("autoscaling.knative.dev/min-scale", "2"),
-            ("zeroscale.dev/adopt-service", "true"),
-            ("zeroscale.dev/adopted-replicas", "4"),
-            ("zeroscale.dev/hosts", "a.example.com,*.example.org"),
-            ("zeroscale.dev/service", "web"),
-        ];
+        let expected = [("autoscaling.knative.dev/min-scale", "2"), ("zeroscale.dev/adopted-replicas", "4")];
         let found: Vec<_> = made.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(found, expected, "what a user annotates is no setting");
     }

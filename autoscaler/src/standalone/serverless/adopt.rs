@@ -1,6 +1,6 @@
 //! Who a Service of the public name belongs to, and how a foreign one is borrowed and given back.
 //!
-//! A Service that we did not make is never touched, unless `zeroscale.dev/adopt-service: "true"` allows to borrow it.
+//! A Service that we did not make is borrowed, if nobody else controls or borrows it.
 //! Borrowing takes its selector away, which makes Kubernetes' controllers leave its endpoints to us, and notes the
 //! selector and the borrower in two annotations. Giving it back undoes exactly these three edits, so the Service is
 //! then equal to its former self but for `resourceVersion` and `managedFields`.
@@ -9,7 +9,7 @@
 //!
 //! - Somebody applies the old manifest again: the selector is back, the annotations are still there. It is borrowed
 //!   again, with that selector as the one to give back.
-//! - Two PodAutoscalers name the same Service: the borrower's uid is in the annotation; for the other it is foreign.
+//! - Two ZeroScalers name the same Service: the borrower's uid is in the annotation; for the other it is foreign.
 //! - A Service that has no selector, no address of its own (headless) or none at all (ExternalName) cannot carry
 //!   traffic to activators on another port, and is refused.
 
@@ -17,23 +17,21 @@ use crate::reconcile::stores::facts::Labels;
 use common::names;
 use k8s_openapi::api::core::v1::Service;
 
-/// Annotation on an adopted Service: uid of the PodAutoscaler that borrowed it.
+/// Annotation on an adopted Service: uid of the ZeroScaler that borrowed it.
 pub(crate) const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 
 /// What makes Services for a revision, under its name.
 pub(crate) const OWNER_KINDS: [&str; 2] = ["ServerlessService", "ZeroScaler"];
 
-/// What a Service of the public name is to one PodAutoscaler.
+/// What a Service of the public name is to one ZeroScaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// There is none: ours to create.
     Absent,
     /// We made it.
     Ours,
-    /// We have borrowed it, and may keep it.
+    /// We have borrowed it.
     Adopted,
-    /// We have borrowed it, and may not keep it: the annotation that allowed it is gone.
-    Returnable,
     /// A former ServerlessService of ours made it, and Kubernetes is about to delete it.
     Outgoing,
     /// It is somebody else's, and we may borrow it.
@@ -45,14 +43,12 @@ pub(crate) enum Standing {
 /// Who is asking.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
-    /// Name of the PodAutoscaler, and so of its ServerlessService.
+    /// Its name.
     pub(crate) name: &'a str,
-    /// Uid of the PodAutoscaler.
+    /// Uid of the ZeroScaler.
     pub(crate) autoscaler_uid: &'a str,
-    /// Uid of its ServerlessService, if there is one.
+    /// Uid of what controls its Services, if there is anything.
     pub(crate) serverless_uid: Option<&'a str>,
-    /// Whether `adopt-service` is set.
-    pub(crate) adopt: bool,
 }
 
 /// What `service` is to the claimant.
@@ -70,16 +66,9 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
         };
     }
     match annotation(service, ADOPTED_BY) {
-        Some(uid) if uid == claimant.autoscaler_uid && claimant.adopt => return Standing::Adopted,
-        Some(uid) if uid == claimant.autoscaler_uid => return Standing::Returnable,
+        Some(uid) if uid == claimant.autoscaler_uid => return Standing::Adopted,
         Some(_) => return Standing::Foreign(format!("Service {name:?} is adopted by another object")),
         None => {}
-    }
-    if !claimant.adopt {
-        return Standing::Foreign(format!(
-            "Service {name:?} exists and is not ours: set zeroscale.dev/adopt-service: \"true\" to borrow it, \
-             or zeroscale.dev/service to another name"
-        ));
     }
     let spec = service.spec.clone().unwrap_or_default();
     let refused = |why: &str| Standing::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
@@ -145,7 +134,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    const ME: Claimant<'_> = Claimant { name: "hello", autoscaler_uid: "pa", serverless_uid: Some("sks"), adopt: true };
+    const ME: Claimant<'_> = Claimant { name: "hello", autoscaler_uid: "pa", serverless_uid: Some("sks") };
 
     fn service(value: Value) -> Service {
         serde_json::from_value(value).expect("a Service")
@@ -172,7 +161,6 @@ mod tests {
             let adopted = adopt(&original, "pa");
             assert_eq!(adopted.spec.as_ref().and_then(|s| s.selector.clone()), None);
             assert_eq!(standing(Some(&adopted), ME), Standing::Adopted);
-            assert_eq!(standing(Some(&adopted), Claimant { adopt: false, ..ME }), Standing::Returnable);
             assert!(!needs_adoption(&adopted));
             assert_eq!(adopt(&adopted, "pa"), adopted, "borrowing twice changes nothing");
             let bytes = |s: &Service| serde_json::to_string(s).expect("serialisable");
@@ -218,7 +206,6 @@ mod tests {
         assert_eq!(standing(Some(&owned("hello", "sks")), ME), Standing::Ours);
         assert_eq!(standing(Some(&owned("hello", "sks-of-old")), ME), Standing::Outgoing);
         foreign(&owned("other", "sks-of-other"), ME, "controlled by ServerlessService \"other\"");
-        foreign(&service(plain()), Claimant { adopt: false, ..ME }, "adopt-service");
         foreign(&adopt(&service(plain()), "someone"), ME, "another object");
         foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");
         foreign(&edit("/spec/type", json!("ExternalName")), ME, "ExternalName");

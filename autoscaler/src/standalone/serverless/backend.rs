@@ -1,8 +1,8 @@
-//! What an activator must know of a revision, from what its PodAutoscaler and its target say.
+//! What an activator must know of a workload, from what its ZeroScaler, its Service and its target say.
 //!
 //! # Port
 //!
-//! Annotation `port` (a number or the name of a container port), else the container port named `http`, `http1`, `h2c`
+//! Where the Service leads, if there is one; else the container port named `http`, `http1`, `h2c`
 //! or `grpc`, else the only TCP port there is. Anything else is refused. Pods with a queue-proxy, known by a container
 //! port named `http-autometric`, are reached at its port as in Knative.
 //!
@@ -12,12 +12,13 @@
 //!
 //! The readiness probe of the container that has the port, sent by the activator: `httpGet`, `tcpSocket` or `grpc`.
 //! What only the kubelet can do (an exec or a startup probe, another host, TLS) leaves it to Kubernetes. No probe: a
-//! TCP connect. Annotation `probe` overrides.
+//! TCP connect. `wake.probe` overrides.
 
 use crate::reconcile::stores::facts::Target;
-use common::annotations::{PortReference, ProbeOverride, Settings};
+use crate::standalone::settings::{PortReference, Settings};
 use common::backend::{Backend, HttpGet, Probe, Protocol};
 use common::names;
+use common_api::zeroscaler::ProbeChoice;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -29,39 +30,18 @@ const PORT_NAMES: [&str; 4] = ["http", "http1", "h2c", "grpc"];
 /// Why no port could be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PortError {
-    /// The annotation names a container port that does not exist.
-    #[error("zeroscale.dev/port: {0:?}: no container port has this name")]
+    /// The Service leads to a container port that does not exist.
+    #[error("targetPort {0:?}: no container port of the target has this name")]
     Unknown(String),
     /// There is nothing to choose from.
-    #[error(
-        "the pod template declares no TCP port: name a container port `http`, `http1`, `h2c` or `grpc`, \
-         or set zeroscale.dev/port"
-    )]
+    #[error("spec.service.create: the pod template declares no TCP port that the Service could lead to")]
     None,
     /// There is more than one to choose from.
     #[error(
-        "the pod template declares several TCP ports ({0}) and none is named `http`, `http1`, `h2c` or `grpc`: \
-         name one so, or set zeroscale.dev/port"
+        "spec.service.create: the pod template declares several TCP ports ({0}) and none is named `http`, `http1`, `h2c` \
+         or `grpc`: name one so, or make the Service yourself"
     )]
     Ambiguous(String),
-}
-
-impl PortError {
-    /// The same for a ZeroScaler whose Service has this name.
-    pub(crate) fn for_scaler(&self, service: &str) -> String {
-        match self {
-            Self::Unknown(name) => {
-                format!("targetPort {name:?} of Service {service:?}: no container port of the target has this name")
-            }
-            Self::None => format!(
-                "spec.service.create: the pod template declares no TCP port that Service {service:?} could lead to"
-            ),
-            Self::Ambiguous(ports) => format!(
-                "spec.service.create: the pod template declares several TCP ports ({ports}) and none is named `http`, \
-                 `http1`, `h2c` or `grpc`: name one so, or make Service {service:?} yourself"
-            ),
-        }
-    }
 }
 
 /// Where a revision's pods take requests.
@@ -140,7 +120,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) protocol: Protocol,
     /// Requests that one pod may run at once; 0: no limit.
     pub(crate) container_concurrency: i64,
-    /// Our own annotations.
+    /// What the ZeroScaler says.
     pub(crate) settings: &'a Settings,
     /// What is scaled.
     pub(crate) target: &'a Target,
@@ -177,12 +157,10 @@ fn millis(duration: std::time::Duration) -> u64 {
 
 fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
     match &settings.probe {
-        Some(ProbeOverride::Tcp) => return Probe::Tcp { port: None },
-        Some(ProbeOverride::Http(path)) => {
-            return Probe::Http(HttpGet::path(path));
-        }
-        Some(ProbeOverride::Kubernetes) => return Probe::Kubernetes,
-        None => {}
+        ProbeChoice::Tcp => return Probe::Tcp { port: None },
+        ProbeChoice::Http(path) => return Probe::Http(HttpGet::path(path)),
+        ProbeChoice::Kubernetes => return Probe::Kubernetes,
+        ProbeChoice::Auto => {}
     }
     let owner = ports(target).find(|(_, p)| p.container_port == port.number).map(|(container, _)| container);
     // A port that no container declares belongs to the only container there is.

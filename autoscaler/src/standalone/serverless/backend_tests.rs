@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::reconcile::stores::facts::Selector;
+use common_api::zeroscaler::Wake;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 fn target(containers: Value) -> Target {
     let containers = serde_json::from_value(containers).expect("containers");
@@ -11,13 +12,22 @@ fn target(containers: Value) -> Target {
 }
 
 fn settings(pairs: &[(&str, &str)]) -> Settings {
-    let annotations: BTreeMap<String, String> =
-        pairs.iter().map(|(name, value)| (format!("zeroscale.dev/{name}"), (*value).to_owned())).collect();
-    Settings::read(&annotations).expect("valid settings")
+    let mut settings = Settings::default();
+    for (name, value) in pairs {
+        match *name {
+            "port" => {
+                let name = || PortReference::Name((*value).to_owned());
+                settings.port = Some(value.parse().map_or_else(|_| name(), PortReference::Number));
+            }
+            "probe" => settings.probe = Wake { probe: (*value).to_owned(), ..Wake::default() }.probe(),
+            other => panic!("{other}"),
+        }
+    }
+    settings
 }
 
 #[test]
-fn the_port_follows_from_annotation_name_or_uniqueness() {
+fn the_port_follows_from_the_service_its_name_or_uniqueness() {
     let named = |names: &[(&str, i32)]| {
         let ports: Vec<_> = names.iter().map(|(name, port)| json!({"name": name, "containerPort": port})).collect();
         target(json!([{"name": "app", "ports": ports}]))
@@ -100,7 +110,8 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
 fn a_backend_says_all_that_an_activator_needs() {
     let target = target(json!([{"name": "app", "ports": [{"containerPort": 8080}]}]));
     let target = Target { host_network: true, ..target };
-    let settings = settings(&[("timeout", "10s"), ("idle-timeout", "2s"), ("max-held", "50")]);
+    let (timeout, idle_timeout) = (Duration::from_secs(10), Some(Duration::from_secs(2)));
+    let settings = Settings { timeout, idle_timeout, max_held: 50, ..Settings::default() };
     let port = port(&target, &settings, Protocol::H2c).expect("a port");
     let inputs = Inputs {
         revision: "hello",

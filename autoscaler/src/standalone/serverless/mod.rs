@@ -3,7 +3,8 @@
 //! # Steps; the first error stops the chain
 //!
 //! 1. The public Service's standing decides what may be done with it ([`adopt`]).
-//! 2. Private Service: selects the pods, carries the backend annotation ([`services`], [`mod@backend`]).
+//! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
+//!    selects the pods ([`services`]).
 //! 3. Public Service: made, put right, or borrowed; a former one, of another name, is given up.
 //! 4. Its EndpointSlices ([`slices`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
 //!    slices, and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the
@@ -17,7 +18,7 @@
 //!
 //! # Giving back
 //!
-//! While the PodAutoscaler is being deleted, or may not keep a borrowed Service, and the mode is Serve, the Service
+//! While the ZeroScaler is being deleted, and the mode is Serve, the Service
 //! gets its selector back. Our slices stay, with the pods in them, until Kubernetes' own exist; they go with the
 //! ServerlessService.
 //!
@@ -34,8 +35,6 @@ pub(crate) mod slices;
 
 use super::admission::{claimant, settings_beside};
 use super::cluster::{Cluster, public_service};
-use super::hpa::Hpa;
-use super::lifecycle;
 use super::scalers::Scalers;
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
@@ -45,7 +44,7 @@ use crate::reconcile::parts::Parts;
 use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Labels, Selector, Target};
-use crate::reconcile::stores::target_key::{TargetError, TargetKey};
+use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use adopt::{ADOPTED_BY, Standing, standing};
@@ -65,7 +64,6 @@ use std::sync::Arc;
 
 /// Reconciles ServerlessServices.
 pub(crate) struct Controller {
-    hpa: Hpa,
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
@@ -80,13 +78,11 @@ pub(crate) struct Controller {
 impl Controller {
     pub(crate) fn new(
         parts: &Parts,
-        hpa: Hpa,
         validation: Arc<Validation>,
         cluster: Arc<Cluster>,
         scalers: Arc<Scalers>,
     ) -> Self {
         Self {
-            hpa,
             stores: parts.stores.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
@@ -111,7 +107,7 @@ impl Controller {
         let owner = controller(&object.metadata);
         let own = owner.is_some_and(|owner| Some(&owner.uid) == autoscaler.metadata.uid.as_ref());
         let gone = object.metadata.deletion_timestamp.is_some();
-        let ours = lifecycle::is_ours(self.hpa, &autoscaler) && self.writes.leadership.owns(key);
+        let ours = self.writes.leadership.owns(key);
         if !own || gone || !ours {
             return Ok(());
         }
@@ -119,9 +115,10 @@ impl Controller {
             Ok((accepted, _)) => (accepted, true),
             // What is borrowed goes back even if nobody knows any more what was asked for.
             Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
-                (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None, original: None }, false)
+                let Some(original) = self.scalers.get(key) else { return Ok(()) };
+                (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None, original }, false)
             }
-            Err(_) => return Ok(()), // Its PodAutoscaler's status says what is wrong.
+            Err(_) => return Ok(()), // Its status says what is wrong.
         };
         let run = async |status, now| {
             let mut pass = Pass { controller: self, key, now, object: object.clone(), autoscaler, accepted, status };
@@ -155,8 +152,7 @@ impl Pass<'_> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
             Err(TargetError::Missing(_)) if self.is_retiring() => return self.give_back_only().await,
-            Err(error) if self.accepted.original.is_some() => return Err(error.of_scaler().into()),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error.of_scaler().into()),
         };
         let protocol = self.accepted.object.spec.protocol_type;
         let common = self.common();
@@ -167,11 +163,11 @@ impl Pass<'_> {
         let Ok(port) = backend::port(&target, &settings, protocol) else {
             return Ok(()); // The PodAutoscaler's status says so.
         };
-        if existing.is_none() && self.accepted.original.as_ref().is_some_and(|original| !original.spec.service.create) {
+        if existing.is_none() && !self.accepted.original.spec.service.create {
             return Ok(()); // As above.
         }
         let standing = self.standing(existing.as_deref());
-        let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted | Standing::Returnable);
+        let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted);
         let adopted_ports = match existing.as_deref().filter(|_| borrowed) {
             Some(service) => match services::adopted_ports(service, &port, &target) {
                 Ok(ports) => Some(ports),
@@ -193,10 +189,9 @@ impl Pass<'_> {
             },
             &port,
         );
-        self.controller.scalers.reached(self.key, backend.clone());
-        let json = serde_json::to_string(&backend).unwrap_or_default(); // Strings and numbers always serialise.
+        self.controller.scalers.reached(self.key, backend);
         let private_name = names::private_service(self.key.name());
-        let private = services::private(&common, &private_name, selector.as_ref(), &port, &target, extra, json);
+        let private = services::private(&common, &private_name, selector.as_ref(), &port, &target, extra);
         let private = self.private(&private).await?;
         let led = if selector.is_none() { Some(self.pod_slices(&private, &common, &target).await?) } else { None };
         let public = services::public(&common, &name, &port);
@@ -213,18 +208,18 @@ impl Pass<'_> {
         let target = self.controller.stores.targets.get(&target_key)?;
         match &target.selector {
             Selector::Labels(labels) => Ok((target.clone(), Some(labels.clone()))),
-            Selector::Expressions(_) if self.accepted.original.is_some() => Ok((target.clone(), None)),
-            Selector::Expressions(_) | Selector::Missing => {
-                let rule = "the target must select its pods by matchLabels alone";
-                let (root, value) = ("spec.scaleTargetRef", target_key.object.name().to_owned());
+            Selector::Expressions(_) => Ok((target.clone(), None)),
+            Selector::Missing => {
+                let rule = "the target must have a label selector";
+                let (root, value) = (SCALER_ROOT, target_key.object.name().to_owned());
                 Err(TargetError::Reference { root, field: "name", value, rule })
             }
         }
     }
 
     fn common(&self) -> Common {
-        let mut labels = lifecycle::labels(&self.accepted.object);
-        labels.insert(names::SERVERLESS_SERVICE.to_owned(), self.key.name().to_owned());
+        let mut labels = self.accepted.object.labels().clone();
+        labels.insert(names::WORKLOAD.to_owned(), self.key.name().to_owned());
         Common {
             namespace: self.key.namespace().to_owned(),
             labels,
@@ -242,8 +237,7 @@ impl Pass<'_> {
     }
 
     fn standing(&self, service: Option<&Service>) -> Standing {
-        let adopt = self.accepted.settings.adopt_service;
-        standing(service, claimant(self.key.name(), self.uid(), Some(&self.object), adopt))
+        standing(service, claimant(self.key.name(), self.uid(), Some(&self.object)))
     }
 
     /// Whether what was borrowed is to be given back now.
@@ -321,13 +315,13 @@ impl Pass<'_> {
                 }
                 None => Ok(Some(own(Service::clone(&have)))),
             },
-            Standing::Adopted | Standing::Returnable if self.gives_back(&standing) => {
+            Standing::Adopted if self.is_retiring() => {
                 let released = adopt::release(&have);
                 let released = controller.writes.replace(key, store, &released, "failed to give back Service").await?;
                 tracing::info!(revision = %key, service = %released.name_any(), "Service given back");
                 Ok(borrowed(released))
             }
-            Standing::Adopted | Standing::Returnable | Standing::Adoptable => {
+            Standing::Adopted | Standing::Adoptable => {
                 if standing != Standing::Adoptable && !adopt::needs_adoption(&have) {
                     return Ok(borrowed(Service::clone(&have)));
                 }
@@ -340,10 +334,6 @@ impl Pass<'_> {
                 Ok(borrowed(adopted))
             }
         }
-    }
-
-    fn gives_back(&self, standing: &Standing) -> bool {
-        self.is_retiring() || (*standing == Standing::Returnable && self.object.spec.mode == Some(Mode::Serve))
     }
 
     /// The public Service had another name before: that one is deleted, or given back.
@@ -376,15 +366,18 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Where the target is gone or the PodAutoscaler makes no sense: there is nothing to lead to, but a borrowed
+    /// Where the target is gone or the ZeroScaler makes no sense: there is nothing to lead to, but a borrowed
     /// Service is still to be given back.
     async fn give_back_only(&mut self) -> Result<(), Error> {
         if !self.is_retiring() {
             return Ok(());
         }
         let known = Some(self.status.service_name.clone()).filter(|name| !name.is_empty());
-        let name = known.unwrap_or_else(|| public_service(self.key, &self.accepted.settings).to_owned());
-        let service = self.controller.cluster.services.get(&Key::new(self.key.namespace(), name));
+        let service = match known {
+            Some(name) => Key::new(self.key.namespace(), name),
+            None => self.controller.cluster.public_service(self.key),
+        };
+        let service = self.controller.cluster.services.get(&service);
         if let Some(service) = service.filter(|s| s.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()))
         {
             let released = adopt::release(&service);

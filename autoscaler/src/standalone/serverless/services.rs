@@ -1,7 +1,6 @@
 //! The two Services of a revision in standalone, as they should be.
 //!
-//! The private one selects the pods and carries, in one annotation, all that an activator must know. The public one has
-//! no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is
+//! The private one selects the pods, so that Kubernetes writes slices of them. The public one has no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is
 //! ours are kept as they should be; what else a user sets on it (type, load balancer, node ports) stays.
 //!
 //! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a
@@ -39,12 +38,11 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    fn metadata(&self, name: &str, kind: &str, annotations: BTreeMap<String, String>) -> ObjectMeta {
+    fn metadata(&self, name: &str, kind: &str) -> ObjectMeta {
         ObjectMeta {
             name: Some(name.to_owned()),
             namespace: Some(self.namespace.clone()),
             labels: Some(self.labels_of(kind)),
-            annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
             owner_references: Some(vec![self.owner.clone()]),
             ..ObjectMeta::default()
         }
@@ -53,7 +51,7 @@ impl Common {
     /// The labels of a public or private object.
     pub(crate) fn labels_of(&self, kind: &str) -> Labels {
         let mut labels = self.labels.clone();
-        labels.insert(names::SERVICE_TYPE.to_owned(), kind.to_owned());
+        labels.insert(names::SIDE.to_owned(), kind.to_owned());
         labels
     }
 
@@ -92,7 +90,6 @@ pub(crate) fn private(
     port: &BackendPort,
     target: &Target,
     extra: &[ExtraPort],
-    backend_json: String,
 ) -> Service {
     let mut ports = vec![common.port(common.protocol.port_name(), PRIVATE_PORT, port.target.clone())];
     if has_queue_proxy(target) {
@@ -105,11 +102,7 @@ pub(crate) fn private(
         ..common.port(&extra.name, number, extra.target.clone())
     }));
     Service {
-        metadata: common.metadata(
-            name,
-            names::SERVICE_TYPE_PRIVATE,
-            [(names::BACKEND.to_owned(), backend_json)].into(),
-        ),
+        metadata: common.metadata(name, names::SERVICE_TYPE_PRIVATE),
         spec: Some(ServiceSpec { ports: Some(ports), selector: selector.cloned(), ..ServiceSpec::default() }),
         status: None,
     }
@@ -123,7 +116,7 @@ pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service
         ports.push(common.port(&format!("{traffic}-backend"), port.number, port.target.clone()));
     }
     Service {
-        metadata: common.metadata(name, names::SERVICE_TYPE_PUBLIC, BTreeMap::new()),
+        metadata: common.metadata(name, names::SERVICE_TYPE_PUBLIC),
         spec: Some(ServiceSpec { ports: Some(ports), ..ServiceSpec::default() }),
         status: None,
     }
@@ -221,7 +214,7 @@ mod tests {
     fn common() -> Common {
         Common {
             namespace: "ns".into(),
-            labels: [(names::REVISION.to_owned(), "hello".to_owned())].into(),
+            labels: [(names::WORKLOAD.to_owned(), "hello".to_owned())].into(),
             owner: OwnerReference { uid: "sks".into(), controller: Some(true), ..OwnerReference::default() },
             protocol: Protocol::Http1,
         }
@@ -244,14 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn the_private_service_selects_the_pods_and_tells_the_activator_all() {
+    fn the_private_service_selects_the_pods_and_says_no_more() {
         let selector: Labels = [("app".to_owned(), "hello".to_owned())].into();
-        let service = private(&common(), "hello-private", Some(&selector), &web(), &target(), &[], "{}".into());
+        let service = private(&common(), "hello-private", Some(&selector), &web(), &target(), &[]);
         assert_eq!(service.spec.as_ref().and_then(|spec| spec.selector.clone()), Some(selector));
         assert_eq!(ports(&service), json!([{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]));
-        let annotations = service.metadata.annotations.expect("annotations");
-        assert_eq!(annotations[names::BACKEND], "{}");
-        assert_eq!(service.metadata.labels.expect("labels")[names::SERVICE_TYPE], "Private");
+        assert_eq!(service.metadata.annotations, None);
+        assert_eq!(service.metadata.labels.expect("labels")[names::SIDE], "Private");
     }
 
     #[test]
@@ -306,7 +298,7 @@ mod tests {
         let spec = tampered.spec.as_mut().expect("spec");
         spec.selector = Some([("app".to_owned(), "evil".to_owned())].into());
         spec.ports.as_mut().expect("ports").truncate(1);
-        tampered.metadata.labels.as_mut().expect("labels").remove(names::REVISION);
+        tampered.metadata.labels.as_mut().expect("labels").remove(names::WORKLOAD);
         assert_eq!(corrected(&tampered, &want), Some(have));
     }
 }

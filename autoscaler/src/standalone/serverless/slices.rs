@@ -281,7 +281,7 @@ fn slice(
     labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
     let mut kind = family.to_lowercase();
     if class == Class::Other {
-        labels.remove(names::SERVICE_TYPE);
+        labels.remove(names::SIDE);
         kind.push_str("-other");
     }
     let suffix = format!("-zeroscale-{kind}-{number}");

@@ -37,7 +37,7 @@ fn inputs<'a>(
         activator_port: 8012,
         private,
         activators,
-        labels: [(names::SERVICE_TYPE.to_owned(), names::SERVICE_TYPE_PUBLIC.to_owned())].into(),
+        labels: [(names::SIDE.to_owned(), names::SERVICE_TYPE_PUBLIC.to_owned())].into(),
         owner: OwnerReference { uid: "sks".into(), controller: Some(true), ..OwnerReference::default() },
     }
 }
@@ -145,7 +145,7 @@ fn a_port_that_is_no_traffic_leads_to_the_pods_in_every_mode() {
 }
 
 fn is_labelled(slice: &EndpointSlice) -> bool {
-    slice.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::SERVICE_TYPE))
+    slice.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::SIDE))
 }
 
 /// Goal: an activator finds itself once, by the port named as in `activator-service` or by the only one.

@@ -1,16 +1,16 @@
 //! Which endpoints a host leads to, kept current by three watches.
 //!
 //! A host is either a Service's own name (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`, and `NAME.NS.localhost`) or one
-//! that the ledger of hosts gives to a workload, whose public Service stands in the backend annotation of its private one.
+//! that the ledger of hosts gives to a ZeroScaler.
 
-use common::backend::Backend;
 use common::hosts::ledger;
 use common::{host, names};
+use common_api::ZeroScaler;
 use common_controller::changes::{self, Change};
 use common_controller::key_of;
 use common_runtime::watching::watch;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -48,10 +48,10 @@ type Name = (String, String); // Namespace, name.
 
 #[derive(Default)]
 struct State {
-    /// Workloads by host, lower case; wildcards as `*.domain`.
+    /// ZeroScalers by host, lower case; wildcards as `*.domain`.
     hosts: HashMap<String, Name>,
-    /// Public Services, by private ones.
-    public: HashMap<Name, Name>,
+    /// Names of their Services.
+    services: HashMap<Name, String>,
     /// By Service, then by slice name.
     slices: HashMap<Name, BTreeMap<String, Slice>>,
 }
@@ -103,19 +103,15 @@ impl Table {
         Some(Target { addresses, by_name, h2c })
     }
 
-    fn service_changed(&self, change: Change<Service>) {
+    fn scaler_changed(&self, change: Change<ZeroScaler>) {
         let mut state = self.state.write();
         match change {
-            Change::Applied(service) => {
-                let name = (service.namespace().unwrap_or_default(), service.name_any());
-                let backend = service.annotations().get(names::BACKEND);
-                match backend.and_then(|json| serde_json::from_str::<Backend>(json).ok()) {
-                    Some(backend) => state.public.insert(name.clone(), (name.0, backend.service)),
-                    None => state.public.remove(&name),
-                };
+            Change::Applied(scaler) => {
+                let name = (scaler.namespace().unwrap_or_default(), scaler.name_any());
+                state.services.insert(name, scaler.spec.service_name().to_owned());
             }
             Change::Gone(key) => {
-                state.public.remove(&(key.namespace().to_owned(), key.name().to_owned()));
+                state.services.remove(&(key.namespace().to_owned(), key.name().to_owned()));
             }
             Change::Listed => {}
         }
@@ -148,10 +144,10 @@ impl Table {
 }
 
 impl State {
-    /// The public Service of whoever has this host.
+    /// The Service of whoever has this host.
     fn claimed(&self, host: &str) -> Option<Name> {
-        let (namespace, name) = self.hosts.get(host)?;
-        self.public.get(&(namespace.clone(), names::private_service(name))).cloned()
+        let owner = self.hosts.get(host)?;
+        Some((owner.0.clone(), self.services.get(owner)?.clone()))
     }
 
     fn forget_slice(&mut self, service: &Name, name: &str) {
@@ -205,7 +201,7 @@ pub(super) async fn follow(
     shutdown: CancellationToken,
 ) {
     let config = watcher::Config::default;
-    let mut services = changes::watch(Api::<Service>::all(client.clone()), config());
+    let mut scalers = changes::watch(Api::<ZeroScaler>::all(client.clone()), config());
     let labelled = config().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_HOSTS));
     let mut ledger = changes::watch(Api::<ConfigMap>::namespaced(client.clone(), system_namespace), labelled);
     let mut slices = watch(Api::<EndpointSlice>::all(client), config());
@@ -214,7 +210,7 @@ pub(super) async fn follow(
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
-            Some(change) = services.next() => table.service_changed(change),
+            Some(change) = scalers.next() => table.scaler_changed(change),
             Some(change) = ledger.next() => table.ledger_changed(&change),
             Some(event) = slices.next() => match event {
                 watcher::Event::Init => listed.clear(),
@@ -244,10 +240,9 @@ mod tests {
 
     fn table() -> Table {
         let table = Table::new("cluster.local".into());
-        let backend = Backend { service: "web".into(), ..Backend::plain("hello") };
-        let private = json!({"metadata": {"name": "hello-private", "namespace": "default",
-            "annotations": {names::BACKEND: serde_json::to_string(&backend).expect("serializable")}}});
-        table.service_changed(Change::Applied(serde_json::from_value(private).expect("a Service")));
+        let scaler = json!({"metadata": {"name": "hello", "namespace": "default"},
+            "spec": {"target": {"name": "hello"}, "service": {"name": "web"}}});
+        table.scaler_changed(Change::Applied(serde_json::from_value(scaler).expect("a ZeroScaler")));
         let hosts = ["hello.example.com", "*.wild.io", "wild.org", "hello.default", "*.default", "*.default.svc"];
         let grants = json!({"hello": {"uid": "u", "hosts": hosts}});
         let map = json!({"metadata": {"name": "hosts.default", "namespace": "system"}, "data": {"hosts": grants.to_string()}});

@@ -77,7 +77,7 @@ async fn class_hpa_is_delegated() {
     const LEASE: &str = "hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.00-of-01";
     let cluster = Cluster::start().await;
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    for definition in common_api::crds::crds() {
+    for definition in common_api::crds::shared() {
         definitions.create(&PostParams::default(), &definition).await.expect("defined");
     }
     let (stop, end) = (CancellationToken::new(), CancellationToken::new());

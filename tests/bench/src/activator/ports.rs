@@ -112,7 +112,7 @@ async fn workload(client: &Client, n: usize) -> anyhow::Result<String> {
     let owner = json!([{
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name, "uid": uid, "controller": true,
     }]);
-    let labels = |side: &str| json!({names::SERVICE_TYPE: side, names::REVISION: name});
+    let labels = |side: &str| json!({names::SIDE: side, names::WORKLOAD: name});
     let private = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {

@@ -71,6 +71,7 @@ impl Fleet {
             e2e::bare::create(&client, None, namespace).await?;
         }
         e2e::bare::define_resources(&client).await?;
+        e2e::bare::define_shared_resources(&client).await?;
         let [low, high, ..] = std::process::id().to_le_bytes();
         let network = Ipv4Addr::new(127, 208 + high % 32, low & 0xC0, 1);
         let (pods, processes) = (Vec::new(), vec![process]);

@@ -50,7 +50,7 @@ pub(super) async fn create(
     let replicas = if state == State::Asleep { 0 } else { 1 };
     if rules == Rules::Standalone {
         put(client, plain_deployment(name, replicas)).await?;
-        put(client, plain_autoscaler(name)).await?;
+        put(client, plain_scaler(name)).await?;
         return Ok(());
     }
     put(client, deployment(name, replicas)).await?;
@@ -289,13 +289,13 @@ fn plain_deployment(name: &str, replicas: i32) -> Value {
     })
 }
 
-fn plain_autoscaler(name: &str) -> Value {
+fn plain_scaler(name: &str) -> Value {
     json!({
-        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-        "metadata": {"name": name, "annotations": {"autoscaling.knative.dev/target": "10"}},
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target(name)},
-            "protocolType": "http1",
+            "target": {"kind": "Deployment", "name": target(name)},
+            "service": {"name": name, "create": true},
+            "scale": {"load": {"concurrency": 10}},
         },
     })
 }

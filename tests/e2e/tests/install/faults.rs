@@ -61,7 +61,7 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
     let roles: Api<ClusterRole> = Api::all(site.client.clone());
     let rows: [(Plane, &str, &str, &str); 3] = [
         (ACTIVATOR, "zeroscale-activator", "services", "list services"),
-        (AUTOSCALER, "zeroscale-autoscaler", "podautoscalers", "list podautoscalers.autoscaling.internal.knative.dev"),
+        (AUTOSCALER, "zeroscale-autoscaler", "zeroscalers", "list zeroscalers.zeroscale.dev"),
         (HPA, "zeroscale-autoscaler-hpa", "horizontalpodautoscalers", "list horizontalpodautoscalers.autoscaling"),
     ];
     let mut planes = Vec::new();

@@ -104,7 +104,7 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
         let objects = objects(&self::folder().join(folder))?;
         Ok(objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition").count())
     };
-    assert_eq!((definitions("base")?, definitions("standalone")?, definitions("knative")?), (0, 4, 0));
+    assert_eq!((definitions("base")?, definitions("standalone")?, definitions("knative")?), (0, 1, 0));
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 
 use crate::manifests::{folder, objects};
 use anyhow::{Context, ensure};
-use common_api::ZeroScaler;
+use common_api::{PodAutoscaler, ServerlessService, ZeroScaler};
 use e2e::space::SOON;
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -165,6 +165,49 @@ async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
     lived?;
     none_is_surplus(&record, "base")
+}
+
+/// Goal: Knative Serving's definitions and objects may be in the same cluster: nobody of ours reads or writes them, or has
+/// a right to, and a workload beside them sleeps and wakes.
+#[tokio::test(flavor = "multi_thread")]
+async fn knatives_objects_are_neither_read_nor_written() -> anyhow::Result<()> {
+    for kustomization in ["base", "openshift", "custom-metrics"] {
+        let rights = rights(kustomization)?;
+        let theirs: Vec<_> = rights.iter().filter(|right| right.group.contains("knative.dev")).collect();
+        ensure!(theirs.is_empty(), "{kustomization}: {theirs:#?}");
+    }
+    let record = Record::default();
+    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
+    e2e::bare::define_shared_resources(&env.client).await?;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "theirs"});
+    let autoscaler = json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler", "metadata": {"name": "theirs"},
+        "spec": {"scaleTargetRef": target, "protocolType": "http1"},
+    });
+    let serverless = json!({
+        "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+        "metadata": {"name": "theirs"}, "spec": {"objectRef": target, "protocolType": "http1", "mode": "Serve"},
+    });
+    let mut before = Vec::new();
+    for object in [autoscaler, serverless] {
+        before.push(e2e::bare::create(&env.client, Some(&env.namespace), object).await?);
+    }
+    env.create::<Deployment>(Workload::new("theirs").replicas(2).deployment(&e2e::space::program()?)).await?;
+    env.deploy(&Workload::new("ours")).await?;
+    let load = env.load(Entry::Activator, "ours");
+    ensure!(load.get("/").await?.status == 200);
+    env.until_asleep("ours").await?;
+    ensure!(load.get("/").await?.status == 200, "woken");
+    ensure!(env.replicas("theirs").await? == 2);
+    let (autoscalers, services) = (env.api::<PodAutoscaler>(), env.api::<ServerlessService>());
+    let now = [autoscalers.get("theirs").await?.metadata, services.get("theirs").await?.metadata];
+    for (before, now) in before.iter().zip(now) {
+        ensure!(before.metadata.resource_version == now.resource_version, "{now:?}");
+    }
+    ensure!(!record.any(|_, access, _| access.group.contains("knative.dev")), "asked for");
+    ensure!(record.denied().is_empty(), "{:#?}", record.denied());
+    env.end().await;
+    Ok(())
 }
 
 /// Checks that each right of a kustomization was asked for.

@@ -3,12 +3,17 @@
 use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
 use common::names;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::BackendStatus;
 use futures::future::{BoxFuture, FutureExt};
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::runtime::wait::await_condition;
+use kube::runtime::wait::conditions::is_crd_established;
+use kube::{Api, Client, Config, ResourceExt};
 use local::api::{ApiOptions, ApiServer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
@@ -67,12 +72,16 @@ impl Plane {
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
-        // Something that exists, in the place of the workloads' ServerlessServices.
-        let mut owner = None;
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in common_api::crds() {
+            definitions.create(&PostParams::default(), &definition).await?;
+            let name = definition.name_any();
+            let served = await_condition(definitions.clone(), &name, is_crd_established());
+            tokio::time::timeout(SOON, served).await.context("ZeroScalers are not served")??;
+        }
         for name in [names::SYSTEM_NAMESPACE, "ns"] {
             let namespaces: Api<Namespace> = Api::all(client.clone());
-            let made = namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": name}}))?).await?;
-            owner = made.metadata.uid;
+            namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": name}}))?).await?;
         }
         let files = tempfile::tempdir()?;
         let path = files.path().join("kubeconfig");
@@ -96,7 +105,7 @@ impl Plane {
         let address = SocketAddr::new(IP, names::ACTIVATOR_HTTP1_PORT);
         let plane = Self { address, child, _server: server, _autoscaler: autoscaler, _files: files };
         for workload in workloads {
-            workload.create(&client, owner.as_deref()).await?;
+            workload.create(&client).await?;
         }
         until("the activator to serve", || plane.answers(WARM).map(|status| status == Some(200)).boxed()).await?;
         until("the other workload to be known", || plane.answers(ASLEEP).map(|status| status.is_none()).boxed())
@@ -168,25 +177,19 @@ impl Drop for Plane {
 }
 
 impl Workload {
-    /// Makes its Service, and its EndpointSlice if it has a pod. `owner` is the uid that stands in the place of its
-    /// ServerlessService's.
-    async fn create(&self, client: &Client, owner: Option<&str>) -> anyhow::Result<()> {
+    /// Makes its ZeroScaler with the status that an autoscaler writes, and its EndpointSlice if it has a pod.
+    async fn create(&self, client: &Client) -> anyhow::Result<()> {
         let (name, service) = (self.name, names::private_service(self.name));
-        let backend = serde_json::to_string(&Backend { protocol: self.protocol, ..Backend::plain(name) })?;
-        let labels = json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: name});
+        let labels = json!({names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name});
         let port = self.protocol.port_name();
-        let object_of_service = json!({
-            "metadata": {
-                "name": service, "labels": labels, "annotations": {names::BACKEND: backend},
-                "ownerReferences": [{
-                    "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
-                    "name": name, "uid": owner, "controller": true,
-                }],
-            },
-            "spec": {"clusterIP": "None", "ports": [{"name": port, "port": 80}]},
-        });
-        let services: Api<Service> = Api::namespaced(client.clone(), "ns");
-        let made = services.create(&PostParams::default(), &object(object_of_service)?).await?;
+        let scalers: Api<ZeroScaler> = Api::namespaced(client.clone(), "ns");
+        let scaler = json!({"metadata": {"name": name}, "spec": {"target": {"name": name}}});
+        let made = scalers.create(&PostParams::default(), &object(scaler)?).await?;
+        let backend = BackendStatus::from(&Backend { protocol: self.protocol, ..Backend::plain(name) });
+        let spoken = if self.protocol == Protocol::H2c { "h2c" } else { "http1" };
+        let ports = json!([{"name": port, "port": 80, "protocol": spoken}]);
+        let status = json!({"status": {"service": name, "backend": backend, "ports": ports}});
+        scalers.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
         let Some(pod) = self.pod else { return Ok(()) };
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -194,8 +197,8 @@ impl Workload {
                 "name": service,
                 "labels": labels,
                 "ownerReferences": [{
-                    "apiVersion": "v1", "kind": "Service", "name": service, "uid": made.metadata.uid,
-                    "controller": true,
+                    "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name,
+                    "uid": made.metadata.uid, "controller": true,
                 }],
             },
             "ports": [{"name": port, "port": pod.port()}],

@@ -1,7 +1,7 @@
 //! Config maps and annotations: any keys with any values. What is refused names key and value; what is accepted keeps
 //! to the bounds that the rules rely on.
 
-use common::annotations::{self, Settings};
+use common::annotations;
 use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig};
 use common::golang;
 use fuzz::{INPUTS, Piece, TIME, render_text};
@@ -50,7 +50,7 @@ const VALUES: [&str; 40] = [
     "\u{0}",
 ];
 
-const KEYS: [&str; 44] = [
+const KEYS: [&str; 42] = [
     "enable-scale-to-zero",
     "max-scale-up-rate",
     "max-scale-down-rate",
@@ -93,8 +93,6 @@ const KEYS: [&str; 44] = [
     "autoscaling.knative.dev/panic-window-percentage",
     "autoscaling.knative.dev/scale-down-delay",
     "autoscaling.knative.dev/initial-scale",
-    "zeroscale.dev/hosts",
-    "zeroscale.dev/port",
 ];
 
 type Pairs = Vec<(u8, u8, Option<Vec<Piece>>)>;
@@ -146,7 +144,6 @@ fn decider(data: &BTreeMap<String, String>, config: &AutoscalerConfig) {
     let annotations = data.clone();
     let valid = annotations::validate(&annotations, config).is_ok();
     let _ = annotations::validate_progress_deadline(&annotations);
-    let _ = Settings::read(&annotations);
     for (concurrency, reachable) in [(0, true), (1, true), (10, false), (i64::MAX, true)] {
         let spec = annotations::decider_spec(&annotations, config, concurrency, reachable);
         let bounds = annotations::bounds(&annotations, config, reachable);
