@@ -81,7 +81,7 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
             &[FAILS, &format!("\"thing\":\"{thing}\""), &account, "deploy/kubernetes/base/roles.yaml"],
         )
         .await?;
-        ensure!(!plane.works(&site).await? || plane.plane.binary == "activator", "works without the right");
+        ensure!(!plane.works(&site).await? || plane.plane.binary == "activator", "{thing}: works without the right");
         let mut mended = whole.clone();
         mended.metadata.resource_version = None;
         mended.metadata.managed_fields = None;

@@ -159,7 +159,8 @@ impl Running {
                 unless_there(site, bare::deployment(0)).await?;
                 unless_there(site, bare::scaler(json!({}))).await?;
                 let made: Api<common_api::ZeroScaler> = Api::namespaced(site.client.clone(), "default");
-                Ok(made.get_opt("hello").await?.is_some_and(|scaler| scaler.status.is_some()))
+                let status = made.get_opt("hello").await?.and_then(|scaler| scaler.status);
+                Ok(status.is_some_and(|status| status.observed_generation.is_some()))
             }
             _ => {
                 let mut deployment = bare::deployment(1);
