@@ -57,6 +57,9 @@ enum Run {
         /// How long each, in seconds.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
+        /// How many clients, in hundredths of those that each has.
+        #[arg(long, default_value_t = 100)]
+        clients: usize,
         /// The activator's program; without it cargo builds one in our own profile.
         #[arg(long)]
         activator: Option<PathBuf>,
@@ -103,11 +106,11 @@ fn main() -> anyhow::Result<()> {
             let protocol = if h2c { Protocol::H2c } else { Protocol::Http1 };
             runtime()?.block_on(front::run(pod, protocol, host))?;
         }
-        Run::Flood { kind, seconds, activator } => {
+        Run::Flood { kind, seconds, clients, activator } => {
             let kinds = if kind.is_empty() { flood::Kind::value_variants().to_vec() } else { kind };
             let mut all_good = true;
             for kind in kinds {
-                let figures = flood::run(kind, Duration::from_secs(seconds), activator.clone())?;
+                let figures = flood::run(kind, clients, Duration::from_secs(seconds), activator.clone())?;
                 println!("{figures}");
                 all_good &= figures.is_good();
             }

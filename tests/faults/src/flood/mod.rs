@@ -58,11 +58,12 @@ pub struct Figures {
     refused: Vec<String>,
 }
 
-/// Runs a flood for so long, on this program or on the one that cargo builds in our own profile.
+/// Runs a flood of so many clients, in hundredths of its own number, for so long, on this program or on the one that cargo
+/// builds in our own profile.
 ///
 /// # Errors
 /// Something does not start, or the activator has ended.
-pub fn run(kind: Kind, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<Figures> {
+pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<Figures> {
     let program = program.map_or_else(plane::program, Ok)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -88,7 +89,7 @@ pub fn run(kind: Kind, lasts: Duration, program: Option<PathBuf>) -> anyhow::Res
             clients.spawn(warm(plane.address, WARM_SPACING * n / WARM_CLIENTS, taken.clone()));
         }
         let start = Instant::now();
-        let number = kind.clients();
+        let number = kind.clients() * clients_of_100 / 100;
         for n in 0..number {
             clients.spawn(kind.client(n, plane.address));
             tokio::time::sleep_until(start + RAMP * n as u32 / number as u32).await;
