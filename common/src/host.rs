@@ -116,9 +116,12 @@ pub fn service_name<'a>(host: &'a str, cluster_domain: &str) -> Option<ServiceNa
         None | Some("svc") => true,
         Some(rest) => rest.strip_prefix("svc.").is_some_and(|domain| domain.eq_ignore_ascii_case(cluster_domain)),
     };
-    let number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
-    // The last label of a name is never a number; `10.0.0.1` is an address.
-    (in_cluster && !number(host.rsplit('.').next()?)).then_some(ServiceName { name, namespace: Some(namespace) })
+    (in_cluster && !ends_with_number(host)).then_some(ServiceName { name, namespace: Some(namespace) })
+}
+
+/// Whether the last label is a number, as no name's is; `10.0.0.1` is an address.
+pub fn ends_with_number(host: &str) -> bool {
+    host.rsplit('.').next().is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Whether this is one label of a name, in lower case: what a Service's name is.

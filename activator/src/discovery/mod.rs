@@ -18,13 +18,24 @@ use common::host::HostPattern;
 use common::ports::{Block, Ledger, PortId};
 use common_api::zeroscaler::PortProtocol;
 use http::HeaderValue;
+use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Events that may wait to be applied. The adapters wait for room, which the watches behind them bear; tests never
 /// reach it.
 pub(crate) const QUEUE_CAPACITY: usize = 1024;
+
+/// Objects of one page of a list. Their memory is needed once, and between what is kept of them: the less, the more
+/// densely that lies.
+const PAGE: u32 = 100;
+
+/// How objects are watched of which there may be many.
+fn listing() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
 
 /// The receiver of events has gone, and so may the watches.
 struct Closed;
@@ -33,7 +44,7 @@ struct Closed;
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A revision is, or has become, this.
-    Revision(Box<Spec>),
+    Revision(Arc<Spec>),
     /// A revision is no more.
     Deleted(RevisionKey),
     /// A revision's pods are these. May come before the revision.
@@ -117,9 +128,9 @@ pub struct Spec {
     /// The host that a mesh routes by, where it lets pods be reached by address: for probes and requests.
     pub passthrough: Option<HeaderValue>,
     /// `serving.knative.dev/configuration`, for metrics.
-    pub configuration: String,
+    pub configuration: Arc<str>,
     /// `serving.knative.dev/service`, for metrics.
-    pub service: String,
+    pub service: Arc<str>,
     /// Of the ZeroScaler; empty where there is none.
     pub uid: String,
     /// Its Service's ports, if more is known of them than the addresses of its pods say.

@@ -29,18 +29,18 @@ pub(crate) struct Entry {
     pub(crate) key: RevisionKey,
     pub(crate) side: Side,
     pub(crate) owner: Option<ObjectOwner>,
-    pub(crate) ports: Vec<(String, u16)>,
+    pub(crate) ports: Box<[(Box<str>, u16)]>,
     /// Addresses, and whether they are called ready.
-    pub(crate) addresses: Vec<(IpAddr, bool)>,
+    pub(crate) addresses: Box<[(IpAddr, bool)]>,
 }
 
 /// Whom an object belongs to, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOwner {
     /// The object with this uid, its controller.
-    Uid(String),
+    Uid(Box<str>),
     /// The Service of this name: Endpoints have the name of theirs, and no controller.
-    Service(String),
+    Service(Box<str>),
 }
 
 /// Which of a revision's Services.
@@ -52,11 +52,12 @@ pub(crate) enum Side {
     Public,
 }
 
-/// Every object's entries, by the revision that they are about.
+/// Every object's entries, those without addresses left out.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    owners: BTreeMap<ObjectKey, Owner>,
-    sums: BTreeMap<Owner, BTreeMap<ObjectKey, Vec<Entry>>>,
+    objects: BTreeMap<ObjectKey, Box<[Entry]>>,
+    /// The objects that are about a side of a revision.
+    about: BTreeSet<(Owner, ObjectKey)>,
 }
 
 pub(crate) type Owner = (RevisionKey, Side);
@@ -88,14 +89,15 @@ impl Entry {
     pub(crate) fn of_slice(labels: Labels, slice: &EndpointSlice) -> Vec<Self> {
         let Some((key, side)) = owner(labels, slice) else { return Vec::new() };
         let ports = slice.ports.iter().flatten();
-        let ports = ports.filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port?).ok()?)));
+        let ports =
+            ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port?).ok()?)));
         let addresses = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
             let usable = !conditions.terminating.unwrap_or(false);
             usable.then_some((endpoint.addresses.first()?.parse().ok()?, ready))
         });
-        let owner = controller(&slice.metadata).map(|owner| ObjectOwner::Uid(owner.uid.clone()));
+        let owner = controller(&slice.metadata).map(|owner| ObjectOwner::Uid(owner.uid.as_str().into()));
         vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.collect() }]
     }
 
@@ -105,20 +107,21 @@ impl Entry {
         let subsets = endpoints.subsets.iter().flatten();
         let entry = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
             let ports = subset.ports.iter().flatten();
-            let ports = ports.filter_map(|p| Some((p.name.clone().unwrap_or_default(), u16::try_from(p.port).ok()?)));
+            let ports =
+                ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port).ok()?)));
             let ready = subset.addresses.iter().flatten().map(|address| (address, true));
             let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
             let addresses =
                 ready.chain(not_ready).filter_map(|(address, ready)| Some((address.ip.parse().ok()?, ready)));
-            let owner = Some(ObjectOwner::Service(endpoints.name_any()));
+            let owner = Some(ObjectOwner::Service(endpoints.name_any().into()));
             Self { key: key.clone(), side, owner, ports: ports.collect(), addresses: addresses.collect() }
         };
         subsets.map(entry).collect()
     }
 
     fn port(&self, wanted: Option<&str>, ports: Ports) -> Option<u16> {
-        let named = |name: &str| self.ports.iter().find(|(n, _)| n == name).map(|(_, port)| *port);
-        match (wanted, ports, self.ports.as_slice()) {
+        let named = |name: &str| self.ports.iter().find(|(n, _)| **n == *name).map(|(_, port)| *port);
+        match (wanted, ports, &*self.ports) {
             (Some(name), _, _) if named(name).is_some() => named(name),
             (_, Ports::NamedOrOnly, [(_, only)]) => Some(*only),
             (None, _, _) => named("http").or_else(|| named("http2")),
@@ -130,28 +133,24 @@ impl Entry {
 impl Index {
     /// Takes over what one object says, nothing for its deletion. Answers with the sums that may have changed.
     pub(crate) fn set(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Vec<Owner> {
-        let mut changed = Vec::new();
-        let owner = entries.first().map(|entry| (entry.key.clone(), entry.side));
+        let entries: Box<[Entry]> = entries.into_iter().filter(|entry| !entry.addresses.is_empty()).collect();
+        let about = |entries: &[Entry]| entries.first().map(|entry| (entry.key.clone(), entry.side));
+        let owner = about(&entries);
         let former = match &owner {
-            Some(owner) => self.owners.insert(name.clone(), owner.clone()),
-            None => self.owners.remove(&name),
+            Some(_) if self.objects.get(&name) == Some(&entries) => return Vec::new(),
+            Some(_) => self.objects.insert(name.clone(), entries),
+            None => self.objects.remove(&name),
         };
+        let mut changed = Vec::new();
         // Relabelled or deleted: its former revision has lost it.
-        if let Some(former) = former.filter(|former| Some(former) != owner.as_ref()) {
-            if let Some(sum) = self.sums.get_mut(&former) {
-                sum.remove(&name);
-                if sum.is_empty() {
-                    self.sums.remove(&former);
-                }
-            }
-            changed.push(former);
+        if let Some(former) = former.as_deref().and_then(about).filter(|former| Some(former) != owner.as_ref()) {
+            let row = (former, name.clone());
+            self.about.remove(&row);
+            changed.push(row.0);
         }
         if let Some(owner) = owner {
-            let sum = self.sums.entry(owner.clone()).or_default();
-            if sum.get(&name) != Some(&entries) {
-                sum.insert(name, entries);
-                changed.push(owner);
-            }
+            self.about.insert((owner.clone(), name));
+            changed.push(owner);
         }
         changed
     }
@@ -164,21 +163,23 @@ impl Index {
     /// The same of the entries that `counts` lets count.
     pub(crate) fn event_of(
         &self,
-        (key, side): &Owner,
+        owner: &Owner,
         port: Option<&str>,
         ports: Ports,
         counts: impl Fn(&Entry) -> bool,
     ) -> Event {
-        let entries = self.sums.get(&(key.clone(), *side)).into_iter().flat_map(BTreeMap::values).flatten();
-        let entries = entries.filter(|entry| counts(entry));
+        let (key, side) = owner;
+        let about = self.about.range((owner.clone(), ObjectKey::new("", ""))..).take_while(|(about, _)| about == owner);
+        let entries = about.filter_map(|(_, name)| self.objects.get(name)).flatten().filter(|entry| counts(entry));
         match side {
             Side::Private => {
                 let mut listing = Listing::default();
                 for entry in entries {
                     let Some(port) = entry.port(port, ports) else { continue };
-                    for (ip, ready) in &entry.addresses {
+                    for (ip, ready) in &*entry.addresses {
                         if entry.ports.len() > 1 {
-                            listing.ports.insert(*ip, entry.ports.iter().cloned().collect());
+                            let named = entry.ports.iter().map(|(name, port)| (name.to_string(), *port));
+                            listing.ports.insert(*ip, named.collect());
                         }
                         let destination = Destination::from(SocketAddr::new(*ip, port));
                         if *ready { &mut listing.ready } else { &mut listing.not_ready }.insert(destination);

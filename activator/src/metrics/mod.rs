@@ -35,7 +35,8 @@
 //!
 //! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many
 //! series as they like, the other grows with every pod. A status that HTTP does not name counts under its class, such as
-//! `7xx`, for the same reason. An exchange without an answer has no client series. A revision's series end with it.
+//! `7xx`, for the same reason. An exchange without an answer has no client series. A revision's series begin with its
+//! first request or pod, and end with it, or when it has had neither for five minutes.
 
 pub(crate) mod clients;
 pub(crate) mod cold_start;
@@ -233,8 +234,8 @@ impl Metrics {
             ("kn_revision_name", spec.key.name().to_owned()),
         ];
         let mut all = revision.clone();
-        all.push(("kn_configuration_name", spec.configuration.clone()));
-        all.push(("kn_service_name", spec.service.clone()));
+        all.push(("kn_configuration_name", spec.configuration.to_string()));
+        all.push(("kn_service_name", spec.service.to_string()));
         RevisionMetrics {
             concurrency: self.concurrency.get_or_create(&all),
             queued: self.queued.get_or_create(&revision),

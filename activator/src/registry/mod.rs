@@ -44,7 +44,9 @@ use parking_lot::Mutex;
 use ports::{Numbers, WorkloadPorts};
 use revision::Revision;
 use smallvec::SmallVec;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +78,7 @@ pub(crate) struct Parts {
 
 pub(crate) struct Registry {
     parts: Parts,
-    by_key: DashMap<Box<str>, Arc<Workload>, RandomState>,
+    by_key: DashMap<ByText, Arc<Workload>, RandomState>,
     hosts: ArcSwap<Hosts>,
     callers: Callers,
     state: Mutex<State>,
@@ -94,6 +96,23 @@ struct State {
 }
 
 type Hosts = HostTable<Arc<Workload>, RandomState>;
+
+/// A key that is found by its text.
+#[derive(PartialEq, Eq)]
+struct ByText(RevisionKey);
+
+impl Borrow<str> for ByText {
+    fn borrow(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+/// As of its text.
+impl Hash for ByText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_str().hash(state);
+    }
+}
 
 /// Time between two looks for revisions of no use.
 const LOOK: Duration = Duration::from_secs(60);
@@ -199,7 +218,7 @@ impl Registry {
 
     fn apply(&self, state: &mut State, event: Event) {
         match event {
-            Event::Revision(spec) => self.set(state, Arc::from(spec)),
+            Event::Revision(spec) => self.set(state, spec),
             Event::Deleted(key) => {
                 state.version += 1;
                 state.hosts_changed = true;
@@ -245,7 +264,7 @@ impl Registry {
     }
 
     fn get(&self, key: &RevisionKey) -> Option<Arc<Workload>> {
-        self.workload(key.namespace(), key.name())
+        self.by_key.get(key.as_str()).map(|entry| entry.value().clone())
     }
 
     /// The same, a new one if there is none; but not to say `nothing` of it.
@@ -255,7 +274,7 @@ impl Registry {
             return known;
         }
         let workload = Arc::<Workload>::default();
-        self.by_key.insert(key.to_string().into(), workload.clone());
+        self.by_key.insert(ByText(key.clone()), workload.clone());
         Some(workload)
     }
 
@@ -263,7 +282,7 @@ impl Registry {
     fn tell(&self, key: &RevisionKey, workload: &Workload, what: impl FnOnce(&Workload)) {
         what(workload);
         if workload.is_unknown() {
-            self.by_key.remove(key.to_string().as_str());
+            self.by_key.remove(key.as_str());
         }
     }
 

@@ -16,20 +16,18 @@ use activator_core::contract::Contract;
 use activator_net::PortListeners;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, Question};
+use common::ports::answer;
 use common::ports::ledger::{Block, Entry, Ledger};
 use common::ports::listeners::{Action, Listeners};
-use common::ports::{PortId, answer};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// What a number stands for. Its connections carry it.
 pub(crate) struct WorkloadPort {
-    /// As the registry finds it: `namespace/name`.
-    key: Box<str>,
-    uid: Box<str>,
-    id: PortId,
+    entry: Arc<Entry>,
     number: u16,
 }
 
@@ -48,25 +46,20 @@ type Version = Option<(u64, u64)>;
 /// What only the writer looks at.
 #[derive(Default)]
 pub(super) struct Numbers {
-    ledger: Ledger,
-    listeners: Listeners,
+    ledger: BTreeMap<u16, Arc<Entry>>,
+    listeners: Listeners<Arc<Entry>>,
     changed: bool,
 }
 
 impl WorkloadPort {
-    fn new(number: u16, entry: &Entry) -> Self {
-        let Entry { key, uid, port, .. } = entry;
-        Self { key: key.to_string().into(), uid: uid.as_str().into(), id: port.clone(), number }
-    }
-
     /// Whether it is this one of its workload's.
     pub(crate) fn is(&self, port: &Port) -> bool {
-        port.id.port == self.id.port
+        port.id.port == self.entry.port.port
     }
 
     /// Whether it is one of this workload's.
     fn is_of(&self, spec: &Spec) -> bool {
-        *spec.uid == *self.uid
+        spec.uid == self.entry.uid
     }
 }
 
@@ -78,7 +71,7 @@ impl Revision {
         let address = destination.address();
         let live = self.live();
         let Some(port) = port.filter(|_| live.contract == Contract::Plain) else { return Some(address) };
-        let by_name = self.pod_ports().and_then(|pods| pods.get(&address.ip())?.get(&port.id.name).copied());
+        let by_name = self.pod_ports().and_then(|pods| pods.get(&address.ip())?.get(&port.entry.port.name).copied());
         let said = || live.ports.iter().find(|said| port.is(said));
         match by_name.or_else(|| said()?.pod_port) {
             Some(number) => Some(SocketAddr::new(address.ip(), number)),
@@ -99,8 +92,13 @@ impl WorkloadPorts {
 impl Numbers {
     /// The ledger's numbers of one block are these.
     pub(super) fn set(&mut self, block: Block, entries: Ledger) {
-        self.ledger.retain(|number, _| Block::of(*number) != block);
-        self.ledger.extend(entries);
+        // What is as it was is shared with the listeners, and with what their connections carry.
+        let mut former: BTreeMap<u16, Arc<Entry>> =
+            self.ledger.extract_if(.., |number, _| Block::of(*number) == block).collect();
+        self.ledger.extend(entries.into_iter().map(|(number, entry)| {
+            let same = former.remove(&number).filter(|former| **former == entry);
+            (number, same.unwrap_or_else(|| Arc::new(entry)))
+        }));
         self.changed = true;
     }
 
@@ -118,7 +116,7 @@ impl Numbers {
             match action {
                 Action::Bind(number) => {
                     if let Some(entry) = self.listeners.entry(number) {
-                        ports.sockets.bind(number, Arc::new(WorkloadPort::new(number, entry)));
+                        ports.sockets.bind(number, Arc::new(WorkloadPort { entry: entry.clone(), number }));
                     }
                 }
                 Action::Unbind(number) => ports.sockets.unbind(number),
@@ -139,7 +137,7 @@ impl Registry {
     }
 
     fn port_workload(&self, port: &WorkloadPort) -> Option<Arc<Workload>> {
-        Some(self.by_key.get(&*port.key)?.value().clone())
+        self.get(&port.entry.key)
     }
 
     /// The proof that a workload's port is served here: what stands in the answer's header; nothing if it is not served,
@@ -147,7 +145,7 @@ impl Registry {
     pub(crate) fn proof(&self, port: &WorkloadPort) -> Option<String> {
         let ports = self.parts.ports.as_ref()?;
         let state = self.state.lock();
-        let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == *port.uid)?;
+        let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == port.entry.uid)?;
         let (instance, uid, state) = (ports.instance.clone(), entry.uid.clone(), entry.state);
         self.spec_of(port)?;
         Some(answer::Listening { instance, uid, state }.to_string())

@@ -54,9 +54,9 @@ pub(crate) struct Live {
     pub(crate) passthrough: Option<HeaderValue>,
     pub(crate) bounds: Bounds,
     /// `serving.knative.dev/configuration`, or what stands for it.
-    pub(crate) configuration: String,
+    pub(crate) configuration: Arc<str>,
     /// `serving.knative.dev/service`, or what stands for it.
-    pub(crate) service: String,
+    pub(crate) service: Arc<str>,
     /// What the API server says to who wants to wake it, while it refuses.
     pub(crate) wake_refused: Option<Arc<str>>,
     /// Of the ZeroScaler; empty where there is none.

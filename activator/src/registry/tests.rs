@@ -1,9 +1,12 @@
 //! The registry, told of workloads by hand.
 
 use super::*;
-use crate::discovery::Listing;
+use crate::allocated::allocated;
+use crate::discovery::{Listing, Port};
 use common::backend::Backend;
+use common::ports::{Block, Entry, Ledger, PortId};
 use common::time::Timestamp;
+use common_api::zeroscaler::PortProtocol;
 use common_runtime::telemetry;
 use std::sync::Weak;
 use std::thread::ScopedJoinHandle;
@@ -34,7 +37,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
 }
 
 fn is(name: &str) -> Event {
-    Event::Revision(Box::new(Spec::standalone("ns", Backend::plain(name))))
+    Event::Revision(Arc::new(Spec::standalone("ns", Backend::plain(name))))
 }
 
 fn leads(registry: &Registry, host: &str) -> Option<RevisionKey> {
@@ -201,4 +204,36 @@ async fn there_are_never_two_revisions_at_once() {
             registry.by_key.iter().for_each(|workload| workload.rest(now));
         }
     });
+}
+
+/// What the registry keeps of a workload that sleeps, and the ledger of its number.
+const ASLEEP_BYTES: u64 = 1000;
+
+/// Goal: a workload that sleeps costs what is known of it and no more, also after it has been at work. Method: the bytes
+/// that are allocated for many, events included as they are shared.
+#[tokio::test]
+async fn a_workload_that_sleeps_costs_little() {
+    const MANY: u16 = 1000;
+    let registry = registry();
+    let (_, bytes) = allocated(|| {
+        let mut blocks = BTreeMap::<Block, Ledger>::new();
+        for n in 1..=MANY {
+            let name = format!("asleep-{n:05}");
+            let uid = format!("00000000-0000-0000-0000-{n:012}");
+            let id = PortId { name: "http".to_owned(), port: 80 };
+            let port = Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
+            let spec =
+                Spec { uid: uid.clone(), ports: vec![port], ..Spec::standalone("namespace", Backend::plain(&name)) };
+            let key = spec.key.clone();
+            let addresses = vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()];
+            registry
+                .take([Event::Revision(Arc::new(spec)), Event::Activators { key: key.clone(), addresses }].into_iter());
+            let entry = Entry { state: common::ports::State::Held, key, uid, port: id };
+            blocks.entry(Block::of(n)).or_default().insert(n, entry);
+        }
+        registry.take(blocks.into_iter().map(|(block, entries)| Event::Numbers { block, entries }));
+        registry.take([Event::Synced].into_iter());
+    });
+    let each = bytes / u64::from(MANY);
+    assert!(each <= ASLEEP_BYTES, "{each} bytes");
 }

@@ -172,7 +172,7 @@ async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
         outbound: Outbound::AsInbound,
         ..Spec::standalone("ns", backend)
     };
-    rig.tell(Event::Revision(Box::new(spec))).await;
+    rig.tell(Event::Revision(Arc::new(spec))).await;
     rig.pods(&[pod.address]).await;
     rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
     let named = Request::get("/").header("host", "client.example.com");

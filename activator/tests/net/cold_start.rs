@@ -152,7 +152,8 @@ async fn a_signal_that_was_lost_is_owed() {
     );
     let activator = activator.await.expect("free ports");
     let spec = activator::discovery::Spec::standalone("ns", rig::backend("app"));
-    for event in [activator::discovery::Event::Synced, activator::discovery::Event::Revision(Box::new(spec))] {
+    for event in [activator::discovery::Event::Synced, activator::discovery::Event::Revision(std::sync::Arc::new(spec))]
+    {
         events.send(event).await.expect("listens");
     }
     rig::until(|| activator.load(&key("app")).is_some()).await;

@@ -13,6 +13,7 @@ use common_api::zeroscaler::PortProtocol;
 use http::{Request, StatusCode};
 use http_body_util::Empty;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -33,7 +34,7 @@ async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
     let port = |id: &PortId| Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
     let ports = ports.iter().map(port).collect();
     let spec = Spec { uid: format!("u-{name}"), ports, ..Spec::standalone("ns", backend(name)) };
-    rig.tell(Event::Revision(Box::new(spec))).await;
+    rig.tell(Event::Revision(Arc::new(spec))).await;
 }
 
 /// The ledger: number, workload, its port, state.
@@ -146,7 +147,7 @@ async fn a_connection_is_led_to_its_port_of_the_pod() {
     let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".to_owned(), ports, ..Spec::standalone("ns", backend("app")) };
-    rig.tell(Event::Revision(Box::new(spec))).await;
+    rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", database, State::Held)]).await;
     let (first, second) = (listen().await, listen().await);
     let [first_at, second_at] = [&first, &second].map(|pod| pod.local_addr().expect("bound"));
@@ -228,7 +229,7 @@ async fn without_room_a_port_still_says_whose_it_is() {
     let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
     let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".to_owned(), ports, ..Spec::standalone("ns", backend("app")) };
-    rig.tell(Event::Revision(Box::new(spec))).await;
+    rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", auto, State::Held), (FIRST + 1, "app", tcp, State::Held)]).await;
     let address = SocketAddr::new(ip, FIRST);
     let mut held = Vec::new();

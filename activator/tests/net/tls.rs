@@ -242,7 +242,7 @@ pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     backend.protocol = Protocol::Http1;
     backend.queue_proxy = true;
     let spec = Spec { contract: Contract::Knative, outbound: Outbound::AsInbound, ..Spec::standalone("ns", backend) };
-    rig.tell(Event::Revision(Box::new(spec))).await;
+    rig.tell(Event::Revision(Arc::new(spec))).await;
     let listing = Listing { ready: [pod.plain.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: key("app"), listing }).await;
     rig.settled().await;

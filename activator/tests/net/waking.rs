@@ -49,7 +49,7 @@ async fn a_probe_that_hangs_delays_nobody() {
         let mut spec = Spec::standalone("ns", rig::backend(name));
         spec.backend.probe = Probe::Http(HttpGet::path("/ready"));
         spec.rules.answer_timeout = rig::PATIENCE;
-        rig.tell(Event::Revision(Box::new(spec))).await;
+        rig.tell(Event::Revision(Arc::new(spec))).await;
         let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
         rig.tell(Event::Pods { key: rig::key(name), listing }).await;
         rig::until(|| rig.activator.load(&rig::key(name)).is_some()).await;

@@ -5,8 +5,8 @@
 //!    claim, whoever wrote it down.
 //! 3. A bare name: a Service of the caller's namespace.
 //!
-//! Whatever can be settled beforehand is: a host that is written plainly (lower case, no port) takes one lookup and no
-//! allocation. `T` is whom a host means.
+//! A host that is written plainly (lower case, no port) takes two lookups at most and no allocation, unless a wildcard is
+//! meant. `T` is whom a host means.
 
 use super::reserved::{Covered, covered};
 use crate::host::{self, HostPattern};
@@ -17,12 +17,12 @@ use std::hash::{BuildHasher, RandomState};
 #[derive(Clone, Debug)]
 pub struct HostTable<T, S = RandomState> {
     cluster_domain: String,
-    /// Everything that can be looked up without further thought.
-    plain: HashMap<Box<str>, T, S>,
+    /// `.svc.DOMAIN`.
+    suffix: String,
     /// `NAME.NS`.
-    services: HashMap<Box<str>, T>,
+    services: HashMap<Box<str>, T, S>,
     /// Names and `*.domain`.
-    claims: HashMap<Box<str>, T>,
+    claims: HashMap<Box<str>, T, S>,
 }
 
 /// A Service that has names of its own.
@@ -55,7 +55,8 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
         claims: impl IntoIterator<Item = Claimed<'a, T>>,
     ) -> Self {
         let mut table = Self::empty(cluster_domain);
-        for Named { namespace, service, means } in services {
+        let words = |named: &Named<'a, T>| host::is_label(named.service) && host::is_label(named.namespace);
+        for Named { namespace, service, means } in services.into_iter().filter(words) {
             table.services.entry(service_key(service, namespace).into()).or_insert(means);
         }
         for Claimed { namespace, host, means } in claims {
@@ -68,32 +69,34 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
                 table.claims.entry(host.to_string().into()).or_insert(means);
             }
         }
-        let spellings = table.services.keys().flat_map(|service| {
-            [service.to_string(), format!("{service}.svc"), format!("{service}.svc.{cluster_domain}")]
-        });
-        let names = table.claims.keys().filter(|host| !host.starts_with('*')).map(ToString::to_string);
-        let plain =
-            spellings.chain(names).filter_map(|host| Some((host.as_str().into(), table.resolve(&host)?.clone())));
-        let plain = plain.collect();
-        Self { plain, ..table }
+        table
     }
 
     /// One without hosts.
     pub fn empty(cluster_domain: &str) -> Self {
-        let cluster_domain = cluster_domain.to_owned();
-        Self { cluster_domain, plain: HashMap::default(), services: HashMap::new(), claims: HashMap::new() }
+        let (cluster_domain, suffix) = (cluster_domain.to_owned(), format!(".svc.{cluster_domain}"));
+        Self { cluster_domain, suffix, services: HashMap::default(), claims: HashMap::default() }
     }
 
     /// Whom `host` means, as a caller wrote it; `caller` tells the caller's namespace, if it is known.
     pub fn get<N: AsRef<str>>(&self, host: &str, caller: impl FnOnce() -> Option<N>) -> Option<&T> {
-        if let Some(found) = self.plain.get(host) {
+        if let Some(found) = self.plain(host) {
             return Some(found);
         }
         let host = host::normalize(host)?;
-        self.plain.get(host.as_str()).or_else(|| match host::service_name(&host, &self.cluster_domain) {
+        self.plain(&host).or_else(|| match host::service_name(&host, &self.cluster_domain) {
             Some(service) if service.namespace.is_none() => self.service(service.name, caller()?.as_ref()),
             _ => self.resolve(&host),
         })
+    }
+
+    /// Whom a host means that is written as it stands in the table, or is a Service's own name.
+    fn plain(&self, host: &str) -> Option<&T> {
+        let own = match host.strip_suffix(self.suffix.as_str()).or_else(|| host.strip_suffix(".svc")) {
+            Some(own) => Some(own),
+            None => (!host::ends_with_number(host)).then_some(host),
+        };
+        own.and_then(|own| self.services.get(own)).or_else(|| self.claims.get(host))
     }
 
     /// Whom a normalized host with a dot means.

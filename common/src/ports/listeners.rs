@@ -15,7 +15,8 @@
 //! A number's line goes only after it was closed. One that vanishes before (a map was deleted by hand) is written again
 //! as soon as its workload's owner sees it, so the number stays bound for [`SETTLE`].
 
-use super::ledger::{Entry, Ledger};
+use super::ledger::Entry;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -23,18 +24,13 @@ use std::time::{Duration, Instant};
 /// follows slices, has it.
 pub const SETTLE: Duration = Duration::from_secs(60);
 
-/// What an activator has bound, and what it must not bind yet.
-#[derive(Clone, Debug, Default)]
-pub struct Listeners {
-    bound: BTreeMap<u16, Bound>,
-    barred: BTreeMap<u16, Instant>,
-}
-
+/// What an activator has bound, and what it must not bind yet. `E` is how the ledger at hand has its entries.
 #[derive(Clone, Debug)]
-struct Bound {
-    entry: Entry,
-    /// Since when the ledger has had no line for it.
-    vanished: Option<Instant>,
+pub struct Listeners<E = Entry> {
+    bound: BTreeMap<u16, E>,
+    barred: BTreeMap<u16, Instant>,
+    /// Since when the ledger has had no line for those that are bound all the same.
+    vanished: BTreeMap<u16, Instant>,
 }
 
 /// What is to be done with a socket.
@@ -46,34 +42,42 @@ pub enum Action {
     Unbind(u16),
 }
 
-impl Listeners {
+impl<E> Default for Listeners<E> {
+    fn default() -> Self {
+        Self { bound: BTreeMap::new(), barred: BTreeMap::new(), vanished: BTreeMap::new() }
+    }
+}
+
+impl<E: Borrow<Entry> + Clone> Listeners<E> {
     /// What changes, unbinding first. The same again as long as the ledger is the same, but for what time brings
     /// ([`Self::wake`]).
-    pub fn follow(&mut self, ledger: &Ledger, now: Instant) -> Vec<Action> {
+    pub fn follow(&mut self, ledger: &BTreeMap<u16, E>, now: Instant) -> Vec<Action> {
         let (mut unbound, mut actions) = (Vec::new(), Vec::new());
         self.barred.retain(|_, until| now < *until);
         for (number, bound) in &mut self.bound {
-            match ledger.get(number) {
-                Some(entry) if entry.uid == bound.entry.uid && entry.state.is_open() => {
-                    bound.entry.clone_from(entry);
-                    bound.vanished = None;
+            let (line, uid) = (ledger.get(number), (*bound).borrow().uid.as_str());
+            match line.map(|line| (line, line.borrow())) {
+                Some((line, entry)) if entry.uid == uid && entry.state.is_open() => {
+                    bound.clone_from(line);
+                    self.vanished.remove(number);
                 }
-                Some(entry) if entry.uid == bound.entry.uid => unbound.push(*number),
+                Some((_, entry)) if entry.uid == uid => unbound.push(*number),
                 Some(_) => {
                     self.barred.insert(*number, now + SETTLE);
                     unbound.push(*number);
                 }
-                None if now < *bound.vanished.get_or_insert(now) + SETTLE => {}
+                None if now < *self.vanished.entry(*number).or_insert(now) + SETTLE => {}
                 None => unbound.push(*number),
             }
         }
         for number in unbound {
             self.bound.remove(&number);
+            self.vanished.remove(&number);
             actions.push(Action::Unbind(number));
         }
-        for (number, entry) in ledger.iter().filter(|(_, entry)| entry.state.is_open()) {
+        for (number, entry) in ledger.iter().filter(|(_, entry)| (*entry).borrow().state.is_open()) {
             if !self.bound.contains_key(number) && !self.barred.contains_key(number) {
-                self.bound.insert(*number, Bound { entry: entry.clone(), vanished: None });
+                self.bound.insert(*number, entry.clone());
                 actions.push(Action::Bind(*number));
             }
         }
@@ -81,25 +85,25 @@ impl Listeners {
     }
 
     /// Whose a number is; none where this does not listen.
-    pub fn entry(&self, number: u16) -> Option<&Entry> {
-        self.bound.get(&number).map(|bound| &bound.entry)
+    pub fn entry(&self, number: u16) -> Option<&E> {
+        self.bound.get(&number)
     }
 
     /// All numbers, and whose they are.
-    pub fn entries(&self) -> impl Iterator<Item = (u16, &Entry)> {
-        self.bound.iter().map(|(number, bound)| (*number, &bound.entry))
+    pub fn entries(&self) -> impl Iterator<Item = (u16, &E)> {
+        self.bound.iter().map(|(number, entry)| (*number, entry))
     }
 
     /// When time alone changes something; then the same ledger is to be followed again.
     pub fn wake(&self) -> Option<Instant> {
-        let vanished = self.bound.values().filter_map(|bound| Some(bound.vanished? + SETTLE));
+        let vanished = self.vanished.values().map(|since| *since + SETTLE);
         self.barred.values().copied().chain(vanished).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::{PortId, State};
+    use super::super::ledger::{Ledger, PortId, State};
     use super::*;
     use crate::RevisionKey;
 

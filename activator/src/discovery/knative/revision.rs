@@ -41,7 +41,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
     let is_h2c = serving.and_then(|c| c.ports.as_ref()?.first()?.name.as_deref()) == Some("h2c");
     let millis = |seconds: Option<i64>| seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(0).saturating_mul(1000);
     let total = revision.spec.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_SECONDS);
-    let label = |name: &str| revision.labels().get(name).cloned().unwrap_or_default();
+    let label = |name: &str| revision.labels().get(name).map(String::as_str).unwrap_or_default().into();
     let trusts_probe = trusts_probe(containers, serving);
     let spec = Spec {
         passthrough: passthrough(&key, network),
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(read_one.backend.timeout_ms, 300_000, "absent means what the webhook fills in");
         assert_eq!((read_one.backend.response_start_timeout_ms, read_one.backend.idle_timeout_ms), (0, 7_000));
         assert_eq!(read_one.backend.protocol, Protocol::H2c);
-        assert_eq!((read_one.configuration.as_str(), read_one.service.as_str()), ("app", "app"));
+        assert_eq!((&*read_one.configuration, &*read_one.service), ("app", "app"));
     }
 
     #[test]

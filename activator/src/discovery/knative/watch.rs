@@ -7,7 +7,7 @@
 
 use super::revision::{passthrough, rules, spec};
 use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
-use crate::discovery::{Closed, Event, Spec};
+use crate::discovery::{Closed, Event, Spec, listing};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::backend::Protocol;
@@ -18,7 +18,6 @@ use common_controller::changes::{self, Change};
 use common_controller::{ObjectKey, key_of};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -48,15 +47,22 @@ pub(super) async fn run(
 
 /// What a revision came to.
 struct Known {
-    spec: Spec,
+    spec: Arc<Spec>,
     trusts_probe: bool,
+}
+
+/// Where a private Service takes each protocol.
+#[derive(Clone, Copy)]
+struct ClusterAddresses {
+    http1: Option<SocketAddr>,
+    h2c: Option<SocketAddr>,
 }
 
 struct KnativeWatch {
     network: Arc<NetworkConfig>,
     probe_timeout: Duration,
     known: HashMap<RevisionKey, Known>,
-    services: HashMap<ObjectKey, (RevisionKey, Service)>,
+    services: HashMap<ObjectKey, (RevisionKey, ClusterAddresses)>,
     index: Index,
     /// Whether each kind has been listed once.
     listed: [bool; 3],
@@ -65,8 +71,8 @@ struct KnativeWatch {
 
 impl KnativeWatch {
     async fn watch(&mut self, client: Client, mut network: watch::Receiver<Arc<NetworkConfig>>) -> Result<(), Closed> {
-        let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
-        let mut revisions = changes::watch(Api::<Revision>::all(client.clone()), watcher::Config::default());
+        let by_label = listing().labels(names::SERVICE_TYPE);
+        let mut revisions = changes::watch(Api::<Revision>::all(client.clone()), listing());
         let mut endpoints = changes::watch(Api::<Endpoints>::all(client.clone()), by_label.clone());
         let mut services = changes::watch(Api::<Service>::all(client), by_label);
         loop {
@@ -106,18 +112,18 @@ impl KnativeWatch {
 
     async fn revision(&mut self, revision: &Revision) -> Result<(), Closed> {
         let (spec, trusts_probe) = spec(revision, &self.network, self.probe_timeout);
-        let (key, protocol) = (spec.key.clone(), spec.backend.protocol);
+        let (key, protocol, spec) = (spec.key.clone(), spec.backend.protocol, Arc::new(spec));
         let former = self.known.insert(key.clone(), Known { spec: spec.clone(), trusts_probe });
         let first = former.is_none_or(|former| former.spec.backend.protocol != protocol);
-        self.send(Event::Revision(Box::new(spec))).await?;
+        self.send(Event::Revision(spec)).await?;
         if first {
             // What came before could not be read without the protocol.
             for side in [Side::Private, Side::Public] {
                 self.sum(&(key.clone(), side)).await?;
             }
-            let service = self.services.values().find(|(of, _)| *of == key).map(|(_, service)| service.clone());
-            if let Some(service) = service {
-                self.cluster_ip(&key, &service).await?;
+            let addresses = self.services.values().find(|(of, _)| *of == key).map(|(_, addresses)| *addresses);
+            if let Some(addresses) = addresses {
+                self.cluster_ip(&key, addresses).await?;
             }
         }
         Ok(())
@@ -132,9 +138,10 @@ impl KnativeWatch {
         tracing::info!(mode = ?network.mesh_mode, addressable = network.mesh_pod_addressability, "mesh");
         self.network = network;
         for known in self.known.values_mut() {
-            known.spec.rules = rules(&self.network, known.trusts_probe, self.probe_timeout);
-            known.spec.passthrough = passthrough(&known.spec.key, &self.network);
-            self.events.send(Event::Revision(Box::new(known.spec.clone()))).await.map_err(|_| Closed)?;
+            let spec = Arc::make_mut(&mut known.spec);
+            spec.rules = rules(&self.network, known.trusts_probe, self.probe_timeout);
+            spec.passthrough = passthrough(&spec.key, &self.network);
+            self.events.send(Event::Revision(known.spec.clone())).await.map_err(|_| Closed)?;
         }
         Ok(())
     }
@@ -159,14 +166,19 @@ impl KnativeWatch {
         let Some(revision) = labels.get(names::REVISION) else { return Ok(()) };
         let name = key_of(&service);
         let key = RevisionKey::new(name.namespace(), revision.as_str());
-        self.cluster_ip(&key, &service).await?;
-        self.services.insert(name, (key, service));
+        let addresses = ClusterAddresses::of(&service);
+        self.cluster_ip(&key, addresses).await?;
+        self.services.insert(name, (key, addresses));
         Ok(())
     }
 
-    async fn cluster_ip(&self, key: &RevisionKey, service: &Service) -> Result<(), Closed> {
-        let Some(protocol) = self.protocol(key) else { return Ok(()) };
-        let destination = cluster_ip(service, protocol);
+    async fn cluster_ip(&self, key: &RevisionKey, addresses: ClusterAddresses) -> Result<(), Closed> {
+        let address = match self.protocol(key) {
+            Some(Protocol::Http1) => addresses.http1,
+            Some(Protocol::H2c) => addresses.h2c,
+            None => return Ok(()),
+        };
+        let destination = address.map(Destination::from);
         self.send(Event::ClusterIp { key: key.clone(), destination }).await
     }
 
@@ -187,12 +199,17 @@ impl KnativeWatch {
     }
 }
 
-fn cluster_ip(service: &Service, protocol: Protocol) -> Option<Destination> {
-    let spec = service.spec.as_ref()?;
-    let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
-    let mut ports = spec.ports.iter().flatten();
-    let port = ports.find(|port| port.name.as_deref() == Some(protocol.port_name()))?;
-    Some(SocketAddr::new(ip, u16::try_from(port.port).ok()?).into())
+impl ClusterAddresses {
+    fn of(service: &Service) -> Self {
+        let [http1, h2c] = [Protocol::Http1, Protocol::H2c].map(|protocol| {
+            let spec = service.spec.as_ref()?;
+            let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
+            let mut ports = spec.ports.iter().flatten();
+            let port = ports.find(|port| port.name.as_deref() == Some(protocol.port_name()))?;
+            Some(SocketAddr::new(ip, u16::try_from(port.port).ok()?))
+        });
+        Self { http1, h2c }
+    }
 }
 
 #[cfg(test)]

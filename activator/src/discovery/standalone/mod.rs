@@ -81,10 +81,13 @@ impl Spec {
             Probe::Kubernetes => Proof::Ready,
             _ => Proof::Probe,
         };
+        let configuration: Arc<str> = backend.revision.as_str().into();
+        let service =
+            if backend.service == backend.revision { configuration.clone() } else { backend.service.as_str().into() };
         Self {
             key: RevisionKey::new(namespace, backend.revision.as_str()),
-            configuration: backend.revision.clone(),
-            service: backend.service.clone(),
+            configuration,
+            service,
             contract,
             outbound: Outbound::Declared,
             rules: Rules { proof, ..Rules::default() },

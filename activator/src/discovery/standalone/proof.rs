@@ -7,6 +7,7 @@
 //!
 //! Where Endpoints stand for slices, they have the name of the Service whose they are.
 
+use crate::discovery::Spec;
 use crate::discovery::slices::{ObjectOwner, Side};
 use common::names;
 use common_controller::objects::controller;
@@ -17,24 +18,17 @@ use kube::ResourceExt;
 const ZERO_SCALER: (&str, &str) = ("zeroscale.dev/", "ZeroScaler");
 
 /// Of one ZeroScaler.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Proof {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Proof<'a> {
     /// Its own uid.
-    pub(super) uid: String,
+    pub(super) uid: &'a str,
     /// Name of the public Service.
-    pub(super) public: String,
+    pub(super) public: &'a str,
 }
 
-/// A private Service that a ZeroScaler controls.
+/// A private Service that a ZeroScaler controls: the ZeroScaler's name, its uid, and the Service's, in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PrivateService {
-    /// Its uid.
-    uid: String,
-    /// The ZeroScaler's name.
-    pub(super) scaler: String,
-    /// The ZeroScaler's uid.
-    owner: String,
-}
+pub(super) struct PrivateService(Box<str>);
 
 impl PrivateService {
     /// This Service, if it is one.
@@ -42,25 +36,40 @@ impl PrivateService {
         let owner = controller(&service.metadata)?;
         let is_owned = owner.api_version.starts_with(ZERO_SCALER.0) && owner.kind == ZERO_SCALER.1;
         let is_named = service.name_any() == names::private_service(&owner.name);
-        (is_owned && is_named).then(|| Self {
-            uid: service.uid().unwrap_or_default(),
-            scaler: owner.name.clone(),
-            owner: owner.uid.clone(),
-        })
+        let uid = service.metadata.uid.as_deref().unwrap_or_default();
+        (is_owned && is_named).then(|| Self([&owner.name, "/", &owner.uid, "/", uid].concat().into()))
+    }
+
+    /// The ZeroScaler's name.
+    pub(super) fn scaler(&self) -> &str {
+        self.words().0
+    }
+
+    /// The ZeroScaler's name, its uid, and the Service's. No name has a `/`.
+    fn words(&self) -> (&str, &str, &str) {
+        let (scaler, uids) = self.0.split_once('/').unwrap_or_default();
+        let (owner, uid) = uids.split_once('/').unwrap_or_default();
+        (scaler, owner, uid)
     }
 }
 
-impl Proof {
+impl<'a> Proof<'a> {
+    /// That of one that has come to this.
+    pub(super) fn of(spec: &'a Spec) -> Self {
+        Self { uid: &spec.uid, public: &spec.backend.service }
+    }
+
     /// Whether what belongs to `owner` is about this one's pods, or activators. `private`: the Service of that name.
     pub(super) fn covers(&self, owner: Option<&ObjectOwner>, side: Side, private: Option<&PrivateService>) -> bool {
-        let private = private.filter(|private| private.owner == self.uid && !private.uid.is_empty());
+        let private = private.map(PrivateService::words);
+        let private = private.filter(|(_, owner, uid)| *owner == self.uid && !uid.is_empty());
         match (owner, side) {
-            (Some(ObjectOwner::Uid(owner)), _) if *owner == self.uid => !owner.is_empty(),
-            (Some(ObjectOwner::Uid(owner)), Side::Private) => private.is_some_and(|private| private.uid == *owner),
+            (Some(ObjectOwner::Uid(owner)), _) if **owner == *self.uid => !owner.is_empty(),
+            (Some(ObjectOwner::Uid(owner)), Side::Private) => private.is_some_and(|(_, _, uid)| *uid == **owner),
             (Some(ObjectOwner::Service(name)), Side::Private) => {
-                private.is_some_and(|private| names::private_service(&private.scaler) == *name)
+                private.is_some_and(|(scaler, ..)| names::private_service(scaler) == **name)
             }
-            (Some(ObjectOwner::Service(name)), Side::Public) => *name == self.public,
+            (Some(ObjectOwner::Service(name)), Side::Public) => **name == *self.public,
             _ => false,
         }
     }
@@ -96,7 +105,7 @@ mod tests {
         ] {
             assert_eq!(PrivateService::of(&service), None, "{what}");
         }
-        let proof = |uid: &str| Proof { uid: uid.into(), public: "hello".into() };
+        let proof = |uid: &'static str| Proof { uid, public: "hello" };
         let uid = |uid: &str| Some(ObjectOwner::Uid(uid.into()));
         let named = |name: &str| Some(ObjectOwner::Service(name.into()));
         let rows = [

@@ -1,5 +1,6 @@
 //! The watches of standalone, as streams of what they tell.
 
+use crate::discovery::listing;
 use crate::discovery::slices::{Entry, Labels};
 use common::names;
 use common_api::ZeroScaler;
@@ -32,13 +33,13 @@ pub(super) enum WatchEvent {
 
 pub(super) fn services(client: Client) -> impl Stream<Item = WatchEvent> + Send {
     let selector = format!("{}={}", names::SIDE, names::SERVICE_TYPE_PRIVATE);
-    let config = watcher::Config::default().labels(&selector);
+    let config = listing().labels(&selector);
     changes::watch(Api::<Service>::all(client), config).map(|change| WatchEvent::Service(Box::new(change)))
 }
 
 pub(super) fn zero_scalers(client: Client) -> BoxStream<'static, WatchEvent> {
     let mut changes = Changes::default();
-    watch_unless(Api::<ZeroScaler>::all(client), watcher::Config::default(), is_denied)
+    watch_unless(Api::<ZeroScaler>::all(client), listing(), is_denied)
         .flat_map(move |event| {
             let news = match event {
                 Ok(event) => changes.take(event).into_iter().map(|c| WatchEvent::Scaler(Box::new(c))).collect(),
@@ -70,7 +71,7 @@ pub(super) fn hosts(client: Client, system_namespace: &str) -> impl Stream<Item 
 }
 
 pub(super) fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
-    let config = watcher::Config::default().labels(names::SIDE);
+    let config = listing().labels(names::SIDE);
     let mut changes = Changes::default();
     watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
         .flat_map(move |event| {
@@ -88,7 +89,7 @@ pub(super) fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
 }
 
 pub(super) fn endpoints(client: Client) -> BoxStream<'static, WatchEvent> {
-    let config = watcher::Config::default().labels(names::SIDE);
+    let config = listing().labels(names::SIDE);
     let mut changes = Changes::default();
     watch_unless(Api::<Endpoints>::all(client), config, is_denied)
         .flat_map(move |event| {

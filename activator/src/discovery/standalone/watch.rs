@@ -12,7 +12,7 @@ use super::proof::{PrivateService, Proof};
 use super::scalers;
 use super::sources::{self, WatchEvent, after_pause};
 use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
-use crate::discovery::{Closed, Event};
+use crate::discovery::{Closed, Event, Spec};
 use common::RevisionKey;
 use common::hosts::ledger;
 use common::names;
@@ -24,6 +24,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::{Client, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Watches until the receiver of `events` is gone.
@@ -40,20 +41,12 @@ pub(super) async fn run(client: Client, system_namespace: &str, events: mpsc::Se
 }
 
 struct StandaloneWatch {
-    scalers: HashMap<RevisionKey, Scaler>,
+    scalers: HashMap<RevisionKey, Arc<Spec>>,
     /// Those of ZeroScalers, which may not be known yet.
     privates: HashMap<ObjectKey, PrivateService>,
     index: Index,
     listed: Listed,
     events: mpsc::Sender<Event>,
-}
-
-/// What of a ZeroScaler tells which addresses are its pods'.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Scaler {
-    proof: Proof,
-    /// The name of the port that requests by host come to.
-    port: Option<String>,
 }
 
 /// What has been listed once.
@@ -139,19 +132,26 @@ impl StandaloneWatch {
 
     async fn scaler(&mut self, object: &ZeroScaler) -> Result<(), Closed> {
         let (key, uid) = (object.key(), object.uid().unwrap_or_default());
-        let another = self.scalers.get(&key).is_some_and(|former| former.proof.uid != uid);
-        if another {
+        if self.scalers.get(&key).is_some_and(|former| former.uid != uid) {
             self.scaler_gone(&key).await?;
         }
         let Some(spec) = scalers::spec(object) else {
             return Ok(()); // What was known stays in force.
         };
-        let port = scalers::first_port(&spec).map(str::to_owned);
-        let scaler = Scaler { proof: Proof { uid, public: spec.backend.service.clone() }, port };
-        let former = self.scalers.insert(key.clone(), scaler.clone());
-        self.send(Event::Revision(Box::new(spec))).await?;
+        // What of it tells which addresses are its pods'.
+        fn addressing(spec: &Spec) -> (Proof<'_>, Option<&str>) {
+            (Proof::of(spec), scalers::first_port(spec))
+        }
+        let former = self.scalers.get(&key);
+        if former.is_some_and(|former| **former == spec) {
+            return Ok(());
+        }
+        let same_addresses = former.is_some_and(|former| addressing(former) == addressing(&spec));
+        let spec = Arc::new(spec);
+        self.scalers.insert(spec.key.clone(), spec.clone());
+        self.send(Event::Revision(spec)).await?;
         // Its slices may have come before it.
-        if former.as_ref() == Some(&scaler) { Ok(()) } else { self.tell_all_addresses(&key).await }
+        if same_addresses { Ok(()) } else { self.tell_all_addresses(&key).await }
     }
 
     async fn scaler_gone(&mut self, key: &RevisionKey) -> Result<(), Closed> {
@@ -174,14 +174,14 @@ impl StandaloneWatch {
     async fn service(&mut self, service: &Service) -> Result<(), Closed> {
         let name = key_of(service);
         let Some(private) = PrivateService::of(service) else { return self.gone(&name).await };
-        let key = RevisionKey::new(name.namespace(), private.scaler.as_str());
+        let key = RevisionKey::new(name.namespace(), private.scaler());
         let former = self.privates.insert(name, private.clone());
         if former == Some(private) { Ok(()) } else { self.tell_addresses(&(key, Side::Private)).await }
     }
 
     async fn gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
         let Some(private) = self.privates.remove(name) else { return Ok(()) };
-        self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler), Side::Private)).await
+        self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), Side::Private)).await
     }
 
     async fn hosts(&mut self, map: &ConfigMap) -> Result<(), Closed> {
@@ -210,11 +210,10 @@ impl StandaloneWatch {
     async fn tell_addresses(&self, owner: &Owner) -> Result<(), Closed> {
         let (key, side) = owner;
         let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
-        let scaler = self.scalers.get(key);
-        let port = scaler.and_then(|scaler| scaler.port.as_deref());
-        let counts =
-            |entry: &Entry| scaler.is_some_and(|scaler| scaler.proof.covers(entry.owner.as_ref(), *side, private));
-        let event = self.index.event_of(owner, port, Ports::NamedOrOnly, counts);
+        let spec = self.scalers.get(key).map(|spec| &**spec);
+        let proof = spec.map(Proof::of);
+        let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side, private));
+        let event = self.index.event_of(owner, spec.and_then(scalers::first_port), Ports::NamedOrOnly, counts);
         self.send(event).await
     }
 
@@ -229,5 +228,93 @@ impl StandaloneWatch {
 
     async fn send(&self, event: Event) -> Result<(), Closed> {
         self.events.send(event).await.map_err(|_| Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocated::allocated;
+    use crate::discovery::slices::Labels;
+    use futures::FutureExt;
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+    use serde_json::{from_value, json};
+
+    /// What is kept here of a workload that sleeps, its spec included, and beside the names that each watch keeps.
+    const ASLEEP_BYTES: u64 = 1500;
+
+    fn adapter(events: mpsc::Sender<Event>) -> StandaloneWatch {
+        StandaloneWatch {
+            scalers: HashMap::new(),
+            privates: HashMap::new(),
+            index: Index::default(),
+            listed: Listed::default(),
+            events,
+        }
+    }
+
+    /// A workload's ZeroScaler, private Service and slice of activators, as the autoscaler writes them.
+    fn asleep(n: usize) -> [WatchEvent; 3] {
+        let (name, uid) = (format!("asleep-{n:05}"), format!("00000000-0000-0000-0000-{n:012}"));
+        let owner = json!([{
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name, "uid": uid, "controller": true,
+        }]);
+        let meta = |object: &str, side: &str| {
+            json!({
+                "namespace": "namespace", "name": object, "uid": format!("10000000-0000-0000-0000-{n:012}"),
+                "labels": {names::SIDE: side, names::WORKLOAD: name}, "ownerReferences": owner,
+            })
+        };
+        let scaler: ZeroScaler = from_value(json!({
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {"namespace": "namespace", "name": name, "uid": uid},
+            "spec": {"target": {"kind": "Deployment", "name": name}},
+            "status": {
+                "service": name, "backend": {"probe": {"type": "Tcp"}, "timeoutMs": 300_000, "maxHeld": 10_000},
+                "ports": [{"name": "http", "port": 80, "protocol": "auto"}],
+            },
+        }))
+        .expect("a ZeroScaler");
+        let private: Service =
+            from_value(json!({"metadata": meta(&names::private_service(&name), names::SERVICE_TYPE_PRIVATE)}))
+                .expect("a Service");
+        let ready = json!({"ready": true});
+        let slice: EndpointSlice = from_value(json!({
+            "metadata": meta(&name, names::SERVICE_TYPE_PUBLIC), "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 20_000}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "conditions": ready}, {"addresses": ["10.0.0.2"], "conditions": ready},
+            ],
+        }))
+        .expect("a slice");
+        [
+            WatchEvent::Scaler(Box::new(Change::Applied(scaler))),
+            WatchEvent::Service(Box::new(Change::Applied(private))),
+            WatchEvent::Addresses(key_of(&slice), Entry::of_slice(Labels::OWN, &slice)),
+        ]
+    }
+
+    /// Goal: what is told of a workload that sleeps is kept small. Method: the bytes that are allocated for many.
+    #[test]
+    fn a_workload_that_sleeps_costs_little() {
+        const MANY: usize = 1000;
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = adapter(events);
+        let (known, bytes) = allocated(|| {
+            let mut known = 0;
+            for n in 0..MANY {
+                for event in asleep(n) {
+                    assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
+                    while let Ok(event) = told.try_recv() {
+                        known +=
+                            usize::from(matches!(event, Event::Activators { addresses, .. } if addresses.len() == 2));
+                    }
+                }
+            }
+            known
+        });
+        assert_eq!(known, MANY, "each is reached by its activators");
+        let each = bytes / MANY as u64;
+        assert!(each <= ASLEEP_BYTES, "{each} bytes");
     }
 }

@@ -240,8 +240,8 @@ impl Field {
             Self::Tls => "<nil>".to_owned(),
             Self::Name => call.revision.key.name().to_owned(),
             Self::Namespace => call.revision.key.namespace().to_owned(),
-            Self::Service => call.revision.live().service.clone(),
-            Self::Configuration => call.revision.live().configuration.clone(),
+            Self::Service => call.revision.live().service.to_string(),
+            Self::Configuration => call.revision.live().configuration.to_string(),
             Self::Empty => String::new(),
         }
     }

@@ -33,7 +33,7 @@ async fn serve(workers: WorkerRuntimes, pod: SocketAddr) -> anyhow::Result<()> {
     let key = RevisionKey::new(NAMESPACE, NAME);
     let spec = Spec::standalone(NAMESPACE, Backend::plain(NAME));
     let listing = Listing { ready: [pod.into()].into(), ..Listing::default() };
-    for event in [Event::Revision(Box::new(spec)), Event::Pods { key: key.clone(), listing }, Event::Synced] {
+    for event in [Event::Revision(Arc::new(spec)), Event::Pods { key: key.clone(), listing }, Event::Synced] {
         events.send(event).await?;
     }
     let address = TcpListener::bind(free).await?.local_addr()?; // Free, since it is closed again.

@@ -185,9 +185,9 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
         let hosts = hosts.iter().filter_map(|host| Some((HostPattern::parse(host)?, "app".to_owned())));
         for event in [
             Event::Hosts { namespace: "ns".into(), hosts: hosts.collect() },
-            Event::Revision(Box::new(Spec::standalone("ns", backend))),
+            Event::Revision(Arc::new(Spec::standalone("ns", backend))),
             Event::Pods { key: key.clone(), listing },
-            Event::Revision(Box::new(Spec::standalone(
+            Event::Revision(Arc::new(Spec::standalone(
                 "ns",
                 Backend { timeout_ms: 5_000, ..Backend::plain("asleep") },
             ))),
